@@ -1,0 +1,1 @@
+"""regard: queries read a memory of key-value pairs."""

@@ -1,0 +1,1 @@
+"""The read: queries read a memory of key-value pairs. Scores, choices, masks, memory and kernels."""

@@ -1,0 +1,1 @@
+"""Where a model looked: recorded weights and their pictures."""

@@ -1,0 +1,1 @@
+"""A model is what it reads, a core, and what it writes."""

@@ -1,0 +1,1 @@
+"""Whole runs as plain data and one function each."""

@@ -1,0 +1,45 @@
+"""Options and fixtures of all tests: fixed seeds, the device, and what runs only when asked for."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+__all__ = ["device", "pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "seeds"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
+    parser.addoption("--gpu", action="store_true", help="also run the tests that need an accelerator")
+    parser.addoption("--device", default="cpu", help="where the tests that take the `device` fixture compute")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A fixed number of threads: sums are split the same way, so results repeat bit for bit.
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+    # The same examples every time, and no limit on the time of one: a busy machine must not fail a test.
+    settings.register_profile("regard", deadline=None, derandomize=True)
+    settings.load_profile("regard")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    unasked = [name for name in ("slow", "gpu") if not config.getoption(f"--{name}")]
+    left_out = [item for item in items if any(item.get_closest_marker(name) for name in unasked)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(autouse=True)
+def seeds() -> None:
+    random.seed(1)
+    np.random.seed(1)  # the libraries under test draw from the global generators
+    torch.manual_seed(1)
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> torch.device:
+    return torch.device(request.config.getoption("--device"))

@@ -1,0 +1,77 @@
+"""The read by torch's fused inner-product attention: weights are never stored.
+
+For scores that are a scaled inner product of mapped queries and keys, with the soft choice.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from regard.attention.choices import Soft
+from regard.attention.kernels.problem import Problem
+from regard.attention.masks import Causal
+
+__all__ = ["read", "refusal"]
+
+
+def refusal(problem: Problem) -> str | None:
+    """Why this kernel cannot do the problem; None if it can."""
+    if problem.score.scale(problem.query.shape[-1]) is None:
+        return f"score {type(problem.score).__name__} is no inner product"
+    if not isinstance(problem.choose, Soft):
+        return f"choice {type(problem.choose).__name__} is not Soft"
+    return None
+
+
+def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
+    """out = softmax(scale query keys^T + bias, over allowed keys) values, without forming the weights."""
+    query, keys, values = problem.query, problem.keys, problem.values
+    if query.shape[-1] != keys.shape[-1]:
+        problem.score.compare(query[..., :1, :], keys[..., :1, :])  # raises, and says what to do
+    if keys.shape[-2] == 0:
+        return query.new_zeros(*query.shape[:-1], values.shape[-1])
+    scale = problem.score.scale(query.shape[-1]) * problem.choose.beta
+    num_queries, num_keys = query.shape[-2], keys.shape[-2]
+    if problem.bias is None and isinstance(problem.mask, Causal) and num_queries in (1, num_keys):
+        # One query at the end of its past sees all of it; torch aligns is_causal to the top left, which is the
+        # same as ours only when there are as many queries as keys.
+        return _fused(query, keys, values, mask=None, is_causal=num_queries > 1, scale=scale)
+    allowed = problem.allowed()
+    closed = None
+    if allowed is not None and problem.mask.may_have_closed_rows(num_queries, num_keys):
+        closed = ~allowed.any(-1, keepdim=True)
+        allowed = allowed | closed
+    mask, closed = _with_bias(problem, allowed, closed)
+    out = _fused(query, keys, values, mask=mask, is_causal=False, scale=scale)
+    return out if closed is None else out.masked_fill(closed, 0.0)
+
+
+def _with_bias(problem: Problem, allowed: Tensor | None, closed: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Mask and bias as the one tensor that torch takes; a bias of minus infinity can close rows as well."""
+    bias = problem.aligned_bias()
+    if bias is None:
+        return allowed, closed
+    # torch adds the mask after the scale, as our bias is; beta multiplies scores and bias alike.
+    mask = (bias * problem.choose.beta).to(problem.query.dtype)
+    if allowed is not None:
+        mask = mask.masked_fill(~allowed, float("-inf"))
+    shut = (mask == float("-inf")).all(-1, keepdim=True)
+    return mask.masked_fill(shut, 0.0), shut if closed is None else shut | closed
+
+
+def _fused(
+    query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, is_causal: bool, scale: float
+) -> Tensor:
+    # torch's fused kernels want (batch, head, ..., dim); a read without heads has one. Broadcasting over leading
+    # axes is spelled out, as the kernels do not do it.
+    leading = torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2], values.shape[:-2])
+    query, keys, values = (x.expand(*leading, *x.shape[-2:]) for x in (query, keys, values))
+    added = max(0, 2 - len(leading))
+    for _ in range(added):
+        query, keys, values = (x.unsqueeze(-3) for x in (query, keys, values))
+        mask = None if mask is None else mask.unsqueeze(-3)
+    out = scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=is_causal, scale=scale)
+    for _ in range(added):
+        out = out.squeeze(-3)
+    return out

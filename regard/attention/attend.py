@@ -9,6 +9,7 @@ Everything else in this library feeds this read or looks at it.
 Source: lectures, A; vaswani2017, section 3.2.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -100,8 +101,9 @@ def _pose(
 
 
 def _check_dtypes(query: Tensor, memory: Memory, bias: Tensor | None) -> None:
+    mixed_is_fine = torch.is_autocast_enabled(query.device.type)
     for name, tensor in (("keys", memory.keys), ("values", memory.values)):
-        if tensor.dtype != query.dtype:
+        if tensor.dtype != query.dtype and not mixed_is_fine:
             raise TypeError(f"{name} must have the query's dtype {query.dtype}, but have {tensor.dtype}")
         if tensor.device != query.device:
             raise ValueError(f"{name} must be on the query's device {query.device}, but are on {tensor.device}")

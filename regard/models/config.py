@@ -1,0 +1,105 @@
+"""Sizes and parts of a model as plain data (no torch: the command line's help is made from these)."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+__all__ = ["CORES", "ModelConfig", "RecurrentConfig", "TransformerConfig", "paper_base"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """The Transformer: blocks of multi-head attention and feed-forward. (vaswani2017)"""
+
+    name: ClassVar[str] = "transformer"
+
+    layers: int = 4
+    """Blocks of the encoder, and of the decoder unless decoder_layers says otherwise."""
+    decoder_layers: int | None = None
+    """Blocks of the decoder; as many as layers if not given."""
+    width: int = 128
+    """Size of the vectors between blocks, and of the embeddings."""
+    heads: int = 4
+    """Heads of each multi-head attention."""
+    head_dim: int | None = None
+    """Size of each head's queries and keys; width / heads, rounded up, if not given."""
+    head_value_dim: int | None = None
+    """Size of each head's values; head_dim if not given."""
+    feedforward: int = 256
+    """Hidden size of the position-wise feed-forward network."""
+    activation: Literal["relu", "gelu"] = "relu"
+    """Nonlinearity of the feed-forward network."""
+    norm: Literal["post", "pre"] = "post"
+    """post: LayerNorm(x + f(x)), as in the paper; pre: x + f(LayerNorm(x)), easier to train when deep."""
+    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
+    """How a position is told: fixed sines and cosines, a learned vector each, or not at all."""
+    max_positions: int = 1024
+    """Longest sequence that learned positions serve (sinusoidal ones have no limit)."""
+    kernel: str = "auto"
+    """Kernel of every read: auto, sdpa or reference."""
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "layers", "decoder_layers", "width", "heads", "head_dim", "head_value_dim")
+        _at_least_one(self, "feedforward", "max_positions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig:
+    """Recurrent encoder and decoder, with or without attention. (bahdanau2015, luong2015, sutskever2014)"""
+
+    name: ClassVar[str] = "recurrent"
+
+    cell: Literal["rnn", "gru", "lstm"] = "gru"
+    """rnn: s = tanh(A [x; s; c] + b), as in the lectures; gru and lstm take [x; c] as their input."""
+    layers: int = 1
+    """Recurrent layers of the encoder, and of the decoder unless decoder_layers says otherwise."""
+    decoder_layers: int | None = None
+    """Recurrent layers of the decoder; as many as layers if not given."""
+    directions: Literal[1, 2] = 2
+    """2: the encoder also reads from the end; its states are both directions' side by side."""
+    width: int = 128
+    """Size of the embeddings and of what the output layer sees."""
+    hidden: int = 256
+    """Size of the decoder's state, and of the encoder's (over both directions together)."""
+    attention: Literal["none", "additive", "general", "dot", "scaled-dot"] = "additive"
+    """How the decoder scores the encoder's states; none: only the final state is handed over."""
+    attention_hidden: int = 128
+    """Hidden size of the additive score, and rank of the general one."""
+    kernel: str = "auto"
+    """Kernel of every read: auto or reference (and sdpa, for all but additive)."""
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "layers", "decoder_layers", "width", "hidden", "attention_hidden")
+        if self.hidden % self.directions:
+            raise ValueError(f"hidden must be divisible by directions={self.directions}, but is {self.hidden}")
+
+
+CORES = {config.name: config for config in (TransformerConfig, RecurrentConfig)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """What a text-to-text model is made of."""
+
+    core: TransformerConfig | RecurrentConfig = field(default_factory=TransformerConfig)
+    """transformer or recurrent: what turns the source into a memory and reads it for every target."""
+    tie: Literal["all", "target", "none"] = "all"
+    """Which embeddings are one table: all (source, target and output; needs a joint vocabulary), target (target
+    and output), none."""
+    dropout: float = 0.1
+    """Share of activations set to zero in training: embeddings, and inside the core."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
+
+
+def paper_base() -> TransformerConfig:
+    """The base model of vaswani2017, table 3: six blocks a side, width 512, eight heads, feed-forward 2048."""
+    return TransformerConfig(layers=6, width=512, heads=8, feedforward=2048)
+
+
+def _at_least_one(config: TransformerConfig | RecurrentConfig, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, but is {value}")

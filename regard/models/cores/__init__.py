@@ -1,0 +1,1 @@
+"""Cores: what turns a source into a memory and reads it for every target."""

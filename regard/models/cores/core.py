@@ -1,0 +1,52 @@
+"""What every core does: take a source in, then answer targets, all at once or one at a time.
+
+    state            = start(source)            read the source; project what later reads need, once
+    hidden           = forward(targets, state)  all targets at once (training)
+    hidden_t, state  = step(target_t, state)    one target (decoding): the same numbers
+
+`forward(targets, start(source))` and repeated `step` are equal to rounding; a test walks every core.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Protocol, Self
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+
+__all__ = ["Core", "State"]
+
+
+class State(Protocol):
+    """What a core knows at some point of a decoding; a value, never changed in place."""
+
+    def select(self, index: Int[Tensor, " rows"]) -> Self:
+        """Any rows of the batch, in that order, source memory included (finished sentences leave)."""
+        ...
+
+    def reorder(self, index: Int[Tensor, " rows"]) -> Self:
+        """Rows permuted within their own sentence (beams): the source memory is left where it is."""
+        ...
+
+
+class Core(nn.Module, ABC):
+    """Between what a model reads and what it writes; items in and out have size `width`."""
+
+    width: int
+
+    @abstractmethod
+    def start(self, source: Padded) -> State:
+        """Take in source items (batch, source, width); the state before the first target."""
+
+    @abstractmethod
+    def forward(
+        self, targets: Float[Tensor, "batch target model"], state: State
+    ) -> Float[Tensor, "batch target model"]:
+        """Hidden vectors for targets that all are known, each seeing only those before it and itself."""
+
+    @abstractmethod
+    def step(
+        self, target: Float[Tensor, "rows model"], state: State
+    ) -> tuple[Float[Tensor, "rows model"], State]:
+        """Hidden vectors for one more target a row, and the state after it."""

@@ -1,0 +1,17 @@
+"""The shapes written in signatures are checked while the tests run; they are no mere comments."""
+
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
+from regard.attention.attend import attend
+
+
+def test_wrong_number_of_axes_is_refused() -> None:
+    with pytest.raises(TypeCheckError, match=r"query query_dim"):
+        attend(torch.ones(3), (torch.ones(5, 3), torch.ones(5, 7)))
+
+
+def test_wrong_dtype_is_refused() -> None:
+    with pytest.raises(TypeCheckError, match=r"query query_dim"):
+        attend(torch.ones(2, 3, dtype=torch.int64), (torch.ones(5, 3), torch.ones(5, 7)))

@@ -1,0 +1,79 @@
+"""The public names, and what importing costs: torch and optional packages stay out until needed."""
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard
+
+ROOT = Path(__file__).parents[1]
+CONFIGS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in (ROOT / "regard").glob("*/config.py")
+)
+WITHOUT_TORCH = ["regard", "regard.errors", "regard.cli.main", "regard.recipes.registry", *CONFIGS]
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "regard").rglob("*.py")
+    if path.name not in ("__init__.py", "__main__.py")
+)
+
+
+def loaded_after(code: str) -> set[str]:
+    """The names of all modules that a fresh interpreter holds once it ran `code`."""
+    program = f"{code}\nimport sys\nprint('modules:', *sys.modules)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.rpartition("modules:")[2].split())
+
+
+def text_of(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", regard.__all__)
+def test_public_name_resolves(name: str) -> None:
+    assert getattr(regard, name) is not None
+
+
+def test_public_names_are_the_documented_ones() -> None:
+    documented = re.findall(r"^\| `(\w+)", text_of("docs/api.md"), re.MULTILINE)
+    assert sorted(documented) == sorted(regard.__all__)
+
+
+def test_dir_lists_the_public_names() -> None:
+    assert set(dir(regard)) == set(regard.__all__)
+
+
+def test_unknown_name_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'attned'.*attend"):
+        importlib.import_module("regard").attned  # noqa: B018  # reading the attribute is the test
+
+
+def test_lazy_names_are_the_ones_that_type_checkers_see() -> None:
+    source = text_of("regard/__init__.py")
+    seen = set(re.findall(r"^    from ([\w.]+) import (\w+) as \2$", source, re.MULTILINE))
+    lazy = {(home, name) for name, home in regard._HOMES.items()}
+    assert seen == lazy
+    assert {name for _, name in lazy} | {"__version__"} == set(regard.__all__)
+
+
+@pytest.mark.parametrize("module", WITHOUT_TORCH)
+def test_module_does_not_load_torch(module: str) -> None:
+    assert "torch" not in loaded_after(f"import {module}")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "dates", "--help"], ["recipes"]], ids=" ".join)
+def test_command_answers_without_torch(arguments: list[str]) -> None:
+    run = "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code"
+    loaded = loaded_after(f"import sys\nfrom regard.cli.main import main\nsys.argv[1:] = {arguments}\n{run}")
+    assert "torch" not in loaded
+
+
+def test_package_loads_no_test_tool_and_no_optional_package() -> None:
+    loaded = loaded_after("\n".join(f"import {module}" for module in MODULES))
+    assert loaded & {"beartype", "hypothesis", "pytest", "datasets", "pyarrow"} == set()

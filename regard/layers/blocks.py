@@ -1,0 +1,81 @@
+"""The blocks of a Transformer: multi-head reads and a feed-forward network, each inside an add & norm.
+
+    encoder block   u = add&norm(x, self-attention);  u = add&norm(u, FFN)
+    decoder block   u = add&norm(x, masked self-attention);  u = add&norm(u, attention to the encoder's output);
+                    u = add&norm(u, FFN)
+
+Blocks take their parts ready made, so that any part can be swapped without a flag here.
+
+Source: lectures, D; vaswani2017, section 3.1.
+"""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.masks import Mask, causal
+from regard.attention.memory import Memory
+from regard.layers.feedforward import FeedForward
+from regard.layers.multihead import MultiHead
+from regard.layers.residual import Residual
+
+__all__ = ["DecoderBlock", "EncoderBlock"]
+
+
+class EncoderBlock(nn.Module):
+    """Self-attention, then feed-forward; in and out (batch, source, model)."""
+
+    def __init__(self, attention: MultiHead, feedforward: FeedForward, residuals: tuple[Residual, Residual]):
+        super().__init__()
+        self.attention = attention
+        self.feedforward = feedforward
+        self.add_attention, self.add_feedforward = residuals
+
+    def forward(
+        self, items: Float[Tensor, "batch source model"], mask: Mask | None
+    ) -> Float[Tensor, "batch source model"]:
+        """Every item reads all the items that the mask lets it see."""
+        items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(x, mask)))
+        return self.add_feedforward(items, self.feedforward)
+
+
+class DecoderBlock(nn.Module):
+    """Masked self-attention, attention to a source, then feed-forward; in and out (batch, target, model)."""
+
+    def __init__(
+        self,
+        attention: MultiHead,
+        cross: MultiHead,
+        feedforward: FeedForward,
+        residuals: tuple[Residual, Residual, Residual],
+    ):
+        super().__init__()
+        self.attention = attention
+        self.cross = cross
+        self.feedforward = feedforward
+        self.add_attention, self.add_cross, self.add_feedforward = residuals
+
+    def forward(
+        self, items: Float[Tensor, "batch target model"], source: Memory
+    ) -> Float[Tensor, "batch target model"]:
+        """All targets at once: each reads those up to itself, then the source."""
+        mask = causal()
+        items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(x), mask=mask))
+        return self._rest(items, source)
+
+    def step(
+        self, item: Float[Tensor, "batch 1 model"], past: Memory | None, source: Memory
+    ) -> tuple[Float[Tensor, "batch 1 model"], Memory]:
+        """One target more: it reads the past and itself, then the source. Returns the past that now has it."""
+
+        def read_own_past(x: Tensor) -> Tensor:
+            nonlocal past
+            past = self.attention.memory(x) if past is None else self.attention.extend(past, x)
+            return self.attention(x, past)
+
+        item = self.add_attention(item, read_own_past)
+        assert past is not None
+        return self._rest(item, source), past
+
+    def _rest(self, items: Tensor, source: Memory) -> Tensor:
+        items = self.add_cross(items, lambda x: self.cross(x, source))
+        return self.add_feedforward(items, self.feedforward)

@@ -1,0 +1,57 @@
+"""Positions: attention alone knows no order, so each position adds a vector of its own to its item.
+
+    sinusoidal   P[i, 2j] = sin(i / 10000^(2j/d)),  P[i, 2j+1] = cos(i / 10000^(2j/d))
+    learned      P[i] = row i of a table
+
+Source: lectures, D; vaswani2017, section 3.5; learned: gehring2017.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+__all__ = ["Learned", "Sinusoidal", "sinusoids"]
+
+
+def sinusoids(start: int, length: int, dim: int) -> Float[Tensor, "length dim"]:
+    """Rows start .. start + length - 1 of P; odd sizes end with a sine."""
+    position = torch.arange(start, start + length, dtype=torch.float64)[:, None]
+    rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
+    angle = position * rate
+    return torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)[:, :dim].float()
+
+
+class Sinusoidal(nn.Module):
+    """Adds fixed sines and cosines; any length, no parameters."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim = dim
+        self.register_buffer("_table", sinusoids(0, 256, dim), persistent=False)
+
+    def forward(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
+        """items + P[start : start + time]."""
+        end = start + items.shape[1]
+        if end > self._table.shape[0]:
+            self._table = sinusoids(0, 2 * end, self.dim).to(self._table)
+        return items + self._table[start:end].to(items.dtype)
+
+
+class Learned(nn.Module):
+    """Adds a learned vector for each of `max_positions` positions.
+
+    Raises: ValueError when a position past the last is asked for.
+    """
+
+    def __init__(self, max_positions: int, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(max_positions, dim) * 0.02)
+
+    def forward(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
+        """items + weight[start : start + time]."""
+        end = start + items.shape[1]
+        if end > self.weight.shape[0]:
+            raise ValueError(f"there are {self.weight.shape[0]} learned positions, but position {end} was asked for")
+        return items + self.weight[start:end]

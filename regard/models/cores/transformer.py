@@ -1,0 +1,142 @@
+"""The Transformer core: a stack of encoder blocks, and a stack of decoder blocks that reads its output.
+
+    memory  = encoder(source + positions)               every source item sees every other
+    hidden  = decoder(targets + positions, memory)      every target sees those up to itself, and the source
+
+Blocks share no parameters. Each decoder block projects the encoder's output to keys and values once a source.
+
+Source: lectures, D and E; vaswani2017.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.attention.memory import Memory
+from regard.layers.blocks import DecoderBlock, EncoderBlock
+from regard.layers.feedforward import FeedForward
+from regard.layers.multihead import MultiHead
+from regard.layers.positions import Learned, Sinusoidal
+from regard.layers.residual import Residual
+from regard.models.config import TransformerConfig
+from regard.models.cores.core import Core
+
+__all__ = ["TransformerCore", "TransformerState"]
+
+
+@dataclass(frozen=True, eq=False)
+class TransformerState:
+    """Each decoder block's memory of the source and of its own past; `position` targets have been taken in."""
+
+    sources: tuple[Memory, ...]
+    pasts: tuple[Memory | None, ...]
+    position: int = 0
+
+    def select(self, index: Int[Tensor, " rows"]) -> Self:
+        """Those rows of everything."""
+        sources = tuple(memory.select(index) for memory in self.sources)
+        return replace(self.reorder(index), sources=sources)
+
+    def reorder(self, index: Int[Tensor, " rows"]) -> Self:
+        """Those rows of the decoder's own past."""
+        pasts = tuple(None if past is None else past.select(index) for past in self.pasts)
+        return replace(self, pasts=pasts)
+
+
+class TransformerCore(Core):
+    """Encoder and decoder of config.layers blocks of config.width; see TransformerConfig for the sizes."""
+
+    def __init__(self, config: TransformerConfig, *, dropout: float = 0.0):
+        super().__init__()
+        self.width = config.width
+        num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
+        self.positions = _positions(config)
+        self.encoder = nn.ModuleList(_encoder_block(config, dropout) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(_decoder_block(config, dropout) for _ in range(num_decoder))
+        pre = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(config.width) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.width) if pre else nn.Identity()
+        self.apply(_initialise)
+
+    def start(self, source: Padded) -> TransformerState:
+        """Encode the source items (batch, source, model); project each decoder block's keys and values of them."""
+        items, mask = self.positions(source.items), source.mask
+        for block in self.encoder:
+            items = block(items, mask)
+        items = self.encoder_norm(items)
+        return TransformerState(
+            sources=tuple(block.cross.memory(items, mask) for block in self.decoder),
+            pasts=(None,) * len(self.decoder),
+        )
+
+    def forward(
+        self, targets: Float[Tensor, "batch target model"], state: TransformerState
+    ) -> Float[Tensor, "batch target model"]:
+        """All targets at once, from the first position on."""
+        items = self.positions(targets)
+        for block, source in zip(self.decoder, state.sources, strict=True):
+            items = block(items, source)
+        return self.decoder_norm(items)
+
+    def step(
+        self, target: Float[Tensor, "rows model"], state: TransformerState
+    ) -> tuple[Float[Tensor, "rows model"], TransformerState]:
+        """One target more a row, all rows at the same position."""
+        item, pasts = self.positions(target.unsqueeze(1), state.position), []
+        for block, source, past in zip(self.decoder, state.sources, state.pasts, strict=True):
+            item, past = block.step(item, past, source)
+            pasts.append(past)
+        state = replace(state, pasts=tuple(pasts), position=state.position + 1)
+        return self.decoder_norm(item).squeeze(1), state
+
+
+def _positions(config: TransformerConfig) -> nn.Module:
+    if config.positions == "sinusoidal":
+        return Sinusoidal(config.width)
+    if config.positions == "learned":
+        return Learned(config.max_positions, config.width)
+    return _NoPositions()
+
+
+class _NoPositions(nn.Module):
+    def forward(self, items: Tensor, start: int = 0) -> Tensor:
+        return items
+
+
+def _attention(config: TransformerConfig) -> MultiHead:
+    return MultiHead(
+        config.width,
+        num_heads=config.heads,
+        head_dim=config.head_dim,
+        head_value_dim=config.head_value_dim,
+        kernel=config.kernel,
+    )
+
+
+def _feedforward(config: TransformerConfig) -> FeedForward:
+    return FeedForward(config.width, config.feedforward, activation=config.activation)
+
+
+def _residual(config: TransformerConfig, dropout: float) -> Residual:
+    return Residual(config.width, order=config.norm, dropout=dropout)
+
+
+def _encoder_block(config: TransformerConfig, dropout: float) -> EncoderBlock:
+    residuals = (_residual(config, dropout), _residual(config, dropout))
+    return EncoderBlock(_attention(config), _feedforward(config), residuals)
+
+
+def _decoder_block(config: TransformerConfig, dropout: float) -> DecoderBlock:
+    residuals = (_residual(config, dropout), _residual(config, dropout), _residual(config, dropout))
+    return DecoderBlock(_attention(config), _attention(config), _feedforward(config), residuals)
+
+
+def _initialise(module: nn.Module) -> None:
+    # glorot2010: keeps the variance of what goes through, forwards and backwards.
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,1 @@
+"""Readers: what turns an input into items."""

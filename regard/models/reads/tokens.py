@@ -1,0 +1,40 @@
+"""Reads tokens: each id becomes a vector.
+
+    x_i = sqrt(d) E[id_i]        E (vocab, d), entries of variance 1/d, so that x has variance one
+
+Source: vaswani2017, section 3.4.
+"""
+
+import math
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.layers.dropout import Dropout
+
+__all__ = ["TokenReader", "embedding_table"]
+
+
+def embedding_table(vocab: int, dim: int) -> nn.Embedding:
+    """E (vocab, dim), normal with variance 1 / dim."""
+    table = nn.Embedding(vocab, dim)
+    nn.init.normal_(table.weight, std=dim**-0.5)
+    return table
+
+
+class TokenReader(nn.Module):
+    """Token ids to items (batch, time, dim); the table may be shared with a writer."""
+
+    def __init__(self, table: nn.Embedding, *, dropout: float = 0.0):
+        super().__init__()
+        self.table = table
+        self.dropout = Dropout(dropout)
+
+    def embed(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
+        """sqrt(d) E[id], with dropout in training."""
+        return self.dropout(self.table(ids) * math.sqrt(self.table.embedding_dim))
+
+    def forward(self, source: Padded) -> Padded:
+        """Ids (batch, time) to items (batch, time, dim), lengths unchanged."""
+        return Padded(self.embed(source.items), source.lengths)

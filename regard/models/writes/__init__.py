@@ -1,0 +1,1 @@
+"""Writers: what turns hidden vectors into an output and its loss."""

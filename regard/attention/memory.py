@@ -9,7 +9,6 @@ Source: lectures, A (attention as reading a memory).
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
 
 import torch
 from jaxtyping import Float, Int
@@ -49,7 +48,7 @@ class Memory:
         """Number of keys."""
         return self.keys.shape[-2]
 
-    def map_keys_with(self, score: Score) -> Self:
+    def map_keys_with(self, score: Score) -> "Memory":
         """The same memory with keys mapped once, for many reads with this score."""
         if self.mapped_by is score:
             return self
@@ -60,7 +59,7 @@ class Memory:
             )
         return replace(self, keys=score.map_keys(self.keys), mapped_by=score)
 
-    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
+    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> "Memory":
         """This memory followed by new pairs. Keys must be mapped as the ones already here are.
 
         Raises: ValueError if the memory has a mask, which would not know of the new keys.
@@ -71,7 +70,7 @@ class Memory:
             self, keys=torch.cat((self.keys, keys), -2), values=torch.cat((self.values, values), -2)
         )
 
-    def select(self, index: Int[Tensor, " rows"]) -> Self:
+    def select(self, index: Int[Tensor, " rows"]) -> "Memory":
         """The rows `index` of the first axis, in that order (beams, finished sentences)."""
         return replace(
             self,
@@ -80,7 +79,7 @@ class Memory:
             mask=None if self.mask is None else self.mask.select(index),
         )
 
-    def crop(self, size: int) -> Self:
+    def crop(self, size: int) -> "Memory":
         """The first `size` pairs."""
         if not 0 <= size <= self.size:
             raise ValueError(f"size must be between 0 and {self.size}, but is {size}")

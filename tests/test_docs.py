@@ -1,0 +1,40 @@
+"""The documents: their links lead somewhere, their code runs, the papers cited are in the list."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def code_of_readme() -> list[str]:
+    blocks = re.findall(r"^```python\n(.*?)^```$", text_of(ROOT / "README.md"), re.MULTILINE | re.DOTALL)
+    return [block for block in blocks if "runs/" not in block]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", text_of(page))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_readme_code_runs() -> None:
+    (block,) = code_of_readme()
+    names: dict[str, object] = {}
+    exec(block, names)
+    assert {"out", "weights"} <= set(names)
+
+
+def test_cited_papers_are_in_the_bibliography() -> None:
+    known = set(re.findall(r"^@\w+\{(\w+),", text_of(ROOT / "docs" / "bibliography.bib"), re.MULTILINE))
+    pages = [*PAGES, *(ROOT / "regard").rglob("*.py")]
+    cited = {key for page in pages for key in re.findall(r"\b[a-z]+(?:19|20)\d\d\b", text_of(page))}
+    assert cited - known == set()
+    assert cited

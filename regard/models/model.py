@@ -10,7 +10,7 @@ Any reader goes with any core and any writer. For decoding a model is a stepper:
 Source: lectures, E (encoder-predictor-decoder view).
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from regard.models.writes.tokens import TokenWriter
 __all__ = ["Example", "Loss", "Model"]
 
 
+@runtime_checkable
 class Example(Protocol):
     """What a model learns from: a batch of sources and their targets."""
 

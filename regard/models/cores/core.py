@@ -8,7 +8,7 @@
 """
 
 from abc import ABC, abstractmethod
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from regard.attention.masks import Padded
 __all__ = ["Core", "State"]
 
 
+@runtime_checkable
 class State(Protocol):
     """What a core knows at some point of a decoding; a value, never changed in place."""
 

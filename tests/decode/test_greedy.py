@@ -1,0 +1,182 @@
+import math
+
+import pytest
+import torch
+
+from regard.decode.greedy import Produced, greedy, stream
+from regard.decode.stepper import State, Stepper, score
+from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, TreeStepper, padded, produced, same, texts
+
+SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
+
+
+def test_toys_are_steppers() -> None:
+    stepper = HashStepper(7)
+    assert isinstance(stepper, Stepper)
+    assert isinstance(stepper.start(padded([[4]])), State)
+
+
+def test_greedy_takes_the_likeliest_token_at_every_step(device: torch.device) -> None:
+    stepper = HashStepper(11)
+    for sentence in SENTENCES:
+        source = padded([sentence], device)
+        state = stepper.start(source)
+        token, expected, total = BOS, [], 0.0
+        while token != EOS and len(expected) < 9:
+            logits, state = stepper.step(torch.tensor([token], device=device), state)
+            log_probs = logits[0].double().log_softmax(-1)
+            token = max((float(log_probs[i]), -i) for i in range(11) if i not in (PAD, BOS))[1] * -1
+            expected.append(token)
+            total += float(log_probs[token])
+        ((one,),) = greedy(stepper, source, max_length=9, length_penalty=0.7, **IDS)
+        assert produced(one) == expected
+        assert one.length == len(expected)
+        assert math.isclose(one.log_prob, total, rel_tol=1e-5)
+        assert math.isclose(one.score, total / len(expected) ** 0.7, rel_tol=1e-5)
+
+
+def test_greedy_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(device: torch.device) -> None:
+    together = HashStepper(11, spread=1.5)
+    most = [7, 3, 12, 1, 12, 5]
+    found = greedy(together, padded(SENTENCES, device), max_length=most, **IDS)
+    alone = []
+    rows = [0] * 12
+    for sentence, limit in zip(SENTENCES, most, strict=True):
+        stepper = HashStepper(11, spread=1.5)
+        alone += greedy(stepper, padded([sentence], device), max_length=limit, **IDS)
+        for step, count in enumerate(stepper.rows):
+            rows[step] += count
+    assert same(found, alone)
+    assert len({one.length for (one,) in found}) > 3
+    assert together.rows == [count for count in rows if count]
+    limits = torch.tensor(most, device=device)
+    assert same(
+        greedy(HashStepper(11, spread=1.5), padded(SENTENCES, device), max_length=limits, **IDS), alone
+    )
+
+
+def test_greedy_log_prob_equals_rescoring() -> None:
+    stepper = HashStepper(11)
+    source = padded(SENTENCES)
+    found = [one for (one,) in greedy(stepper, source, max_length=6, **IDS)]
+    assert {one.finished for one in found} == {True, False}
+    again = score(stepper, source, targets=[produced(one) for one in found], bos=BOS)
+    assert again.tolist() == pytest.approx([one.log_prob for one in found], rel=1e-5)
+
+
+def test_greedy_ends_at_its_maximal_length_unfinished() -> None:
+    stepper = TreeStepper(
+        {(): {4: 0.9, EOS: 0.1}, (4,): {4: 0.9, EOS: 0.1}, (4, 4): {4: 0.9, EOS: 0.1}}, vocab=5
+    )
+    ((cut,),) = greedy(stepper, padded([[4]]), max_length=3, **IDS)
+    assert (cut.tokens, cut.finished, cut.length) == ([4, 4, 4], False, 3)
+    ((whole,),) = greedy(stepper, padded([[4]]), max_length=4, **IDS)
+    assert (whole.tokens, whole.finished, whole.length) == ([4, 4, 4], True, 4)
+    assert whole.log_prob == pytest.approx(3 * math.log(0.9), rel=1e-5)
+    assert whole.score == pytest.approx(3 * math.log(0.9) / 4, rel=1e-5)
+
+
+def test_greedy_takes_the_lower_id_when_tied() -> None:
+    stepper = TreeStepper({(): {6: 0.25, 4: 0.25, 5: 0.25, EOS: 0.25}, (4,): {6: 0.5, 5: 0.5}}, vocab=7)
+    assert texts(greedy(stepper, padded([[4]]), max_length=5, **IDS)) == [[[]]]
+    assert texts(greedy(stepper, padded([[4]]), bos=BOS, eos=6, max_length=2, banned=(EOS,))) == [[[4, 5]]]
+
+
+def test_greedy_never_produces_banned_ids_and_leaves_other_probabilities_alone() -> None:
+    stepper = TreeStepper({(): {PAD: 0.6, BOS: 0.2, 4: 0.15, EOS: 0.05}}, vocab=5)
+    ((one,),) = greedy(stepper, padded([[4]]), max_length=5, **IDS)
+    assert one.tokens == [4]
+    assert one.log_prob == pytest.approx(math.log(0.15), rel=1e-5)
+
+
+def test_greedy_computes_probabilities_in_float32_when_logits_are_coarser() -> None:
+    class Coarse(HashStepper):
+        def step(self, tokens, state):
+            logits, state = super().step(tokens, state)
+            return logits.bfloat16(), state
+
+    stepper = Coarse(11)
+    source = padded(SENTENCES)
+    found = [one for (one,) in greedy(stepper, source, max_length=6, **IDS)]
+    again = score(stepper, source, targets=[produced(one) for one in found], bos=BOS)
+    assert again.dtype == torch.float32
+    assert again.tolist() == pytest.approx([one.log_prob for one in found], rel=1e-5)
+
+
+def test_greedy_of_an_empty_batch_is_empty() -> None:
+    stepper = HashStepper(7)
+    assert greedy(stepper, padded([]), max_length=5, **IDS) == []
+    assert list(stream(stepper, padded([]), max_length=5, **IDS)) == []
+    assert stepper.rows == []
+
+
+def test_greedy_records_no_gradients_and_leaves_the_mode_as_it_was() -> None:
+    class Trained(HashStepper):
+        def step(self, tokens, state):
+            assert not torch.is_grad_enabled()
+            return super().step(tokens, state)
+
+    for _ in stream(Trained(7), padded([[4]]), max_length=5, **IDS):
+        assert torch.is_grad_enabled()
+    greedy(Trained(7), padded([[4]]), max_length=5, **IDS)
+    assert torch.is_grad_enabled()
+
+
+def test_stream_gives_the_tokens_of_greedy_as_they_are_made() -> None:
+    stepper = HashStepper(11)
+    source = padded(SENTENCES)
+    whole = [one for (one,) in greedy(stepper, source, max_length=6, **IDS)]
+    stepper.rows.clear()
+    tokens = [[] for _ in SENTENCES]
+    for number, step in enumerate(stream(stepper, source, max_length=6, **IDS), start=1):
+        assert len(stepper.rows) == number
+        assert len(step) == stepper.rows[-1]
+        for one in step:
+            assert isinstance(one, Produced)
+            tokens[one.sentence].append(one.token)
+    assert tokens == [produced(one) for one in whole]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_length": 0}, r"max_length must be at least 1, got 0"),
+        ({"max_length": [3, 0, 2]}, r"max_length must be at least 1, got 0"),
+        ({"max_length": [3, 3]}, r"max_length must be one number or 3 .*, got 2"),
+        ({"bos": -1}, r"bos must not be negative, got -1"),
+        ({"eos": -2}, r"eos must not be negative, got -2"),
+        ({"banned": (0, -5)}, r"banned must not be negative, got -5"),
+        ({"banned": (PAD, EOS)}, r"banned must not hold eos \(3\), got \[0, 3\]"),
+        ({"eos": 7}, r"eos and banned must be ids of the vocabulary of 7, got 7"),
+        ({"banned": (9,)}, r"eos and banned must be ids of the vocabulary of 7, got 9"),
+        ({"length_penalty": -0.5}, r"length_penalty must be from 0 to 5, got -0.5"),
+        ({"length_penalty": math.nan}, r"length_penalty must be from 0 to 5, got nan"),
+    ],
+)
+def test_greedy_refuses(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        greedy(HashStepper(7), padded([[4], [5], [6]]), **{"max_length": 5, **IDS, **change})
+
+
+def test_stream_refuses_bad_arguments_when_called() -> None:
+    with pytest.raises(ValueError, match="max_length must be at least 1, got -3"):
+        stream(HashStepper(7), padded([[4]]), max_length=-3, **IDS)
+
+
+def test_greedy_refuses_nan_with_step_and_sentence() -> None:
+    class Broken(HashStepper):
+        def step(self, tokens, state):
+            logits, state = super().step(tokens, state)
+            if len(self.rows) == 2:
+                logits[1, 4] = math.nan
+            logits[:, EOS] = -9.0
+            return logits, state
+
+    with pytest.raises(ValueError, match="logits must not hold NaN, got one at step 2 of sentence 1"):
+        greedy(Broken(7), padded([[4], [5], [6]]), max_length=5, **IDS)
+
+
+def test_greedy_refuses_when_nothing_may_follow() -> None:
+    stepper = TreeStepper({(): {4: 1.0}, (4,): {PAD: 1.0}}, vocab=5)
+    with pytest.raises(ValueError, match="probability above 0, got none at step 2 of sentence 0"):
+        greedy(stepper, padded([[4]]), max_length=5, **IDS)

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = sorted((ROOT / "regard").rglob("*.py"))
 FOLDERS = [ROOT / name for name in ("regard", "tests", "benchmarks")]
 EVERYTHING = sorted(path for folder in FOLDERS for path in folder.rglob("*.py"))
-MODULES = [path for path in PACKAGE if path.name != "__init__.py"]
+MODULES = [path for path in PACKAGE if path.name not in ("__init__.py", "__main__.py")]
 ROOMS = [path for path in PACKAGE if path.name == "__init__.py" and path.parent != ROOT / "regard"]
 
 MAX_FILE_LINES = 400
@@ -39,12 +39,13 @@ def defined(tree: ast.Module) -> set[str]:
     names: set[str] = set()
     for node in tree.body:
         match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name))
+            ):
                 names.add(name)
             case ast.Assign(targets=targets):
-                names.update(ast.unparse(target) for target in targets)
-            case ast.AnnAssign(target=target):
-                names.add(ast.unparse(target))
+                parts = [part for target in targets for part in ast.walk(target)]
+                names.update(part.id for part in parts if isinstance(part, ast.Name))
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 names.update(alias.asname or alias.name for alias in aliases)
     return names

@@ -2,7 +2,9 @@
 
 import os
 import random
+from collections.abc import Iterator
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from hypothesis import settings
 
 import tests.shapes  # noqa: F401  # jaxtyping finds the checker only in a module that is loaded already
 
-__all__ = ["device", "pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "seeds"]
+__all__ = ["device", "pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "seeds", "unchecked"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,3 +47,11 @@ def seeds() -> None:
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> torch.device:
     return torch.device(request.config.getoption("--device"))
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """No shape checks, as at run time: for tests of what the package itself says about wrong shapes."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

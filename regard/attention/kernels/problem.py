@@ -31,12 +31,17 @@ class Problem(NamedTuple):
         return max(self.query.dim(), self.keys.dim())
 
     def allowed(self) -> Tensor | None:
-        """The mask as a tensor that broadcasts to the weights; None when every key may be seen."""
+        """Which pairs may be read, broadcasting to the weights: the mask, less what a bias of -inf closes."""
+        open_by_bias = None if self.bias is None else align(self.bias, self.num_axes) != float("-inf")
         if self.mask is None:
-            return None
+            return open_by_bias
         size = self.query.shape[-2], self.keys.shape[-2]
-        return align(self.mask.tensor(*size, device=self.query.device), self.num_axes)
+        allowed = align(self.mask.tensor(*size, device=self.query.device), self.num_axes)
+        return allowed if open_by_bias is None else allowed & open_by_bias
 
-    def aligned_bias(self) -> Tensor | None:
-        """The bias, broadcasting to the weights."""
-        return None if self.bias is None else align(self.bias, self.num_axes)
+    def finite_bias(self) -> Tensor | None:
+        """The bias, broadcasting to the weights, with zeros where `allowed` already says no."""
+        if self.bias is None:
+            return None
+        bias = align(self.bias, self.num_axes)
+        return bias.masked_fill(bias == float("-inf"), 0.0)

@@ -19,7 +19,7 @@ def refusal(problem: Problem) -> str | None:
 def weights(problem: Problem) -> Float[Tensor, "... query key"]:
     """choose(score(query, key) + bias) over the keys that the mask allows."""
     scores = problem.score.compare(problem.query, problem.keys)
-    bias = problem.aligned_bias()
+    bias = problem.finite_bias()
     if bias is not None:
         scores = scores + bias
     return problem.choose.weights(scores, problem.allowed())

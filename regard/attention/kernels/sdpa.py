@@ -37,27 +37,25 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
         # One query at the end of its past sees all of it; torch aligns is_causal to the top left, which is the
         # same as ours only when there are as many queries as keys.
         return _fused(query, keys, values, mask=None, is_causal=num_queries > 1, scale=scale)
-    allowed = problem.allowed()
-    closed = None
-    if allowed is not None and problem.mask.may_have_closed_rows(num_queries, num_keys):
+    allowed, closed = problem.allowed(), None
+    if allowed is not None and _may_have_closed_rows(problem):
         closed = ~allowed.any(-1, keepdim=True)
         allowed = allowed | closed
-    mask, closed = _with_bias(problem, allowed, closed)
-    out = _fused(query, keys, values, mask=mask, is_causal=False, scale=scale)
+    out = _fused(query, keys, values, mask=_with_bias(problem, allowed), is_causal=False, scale=scale)
     return out if closed is None else out.masked_fill(closed, 0.0)
 
 
-def _with_bias(problem: Problem, allowed: Tensor | None, closed: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """Mask and bias as the one tensor that torch takes; a bias of minus infinity can close rows as well."""
-    bias = problem.aligned_bias()
-    if bias is None:
-        return allowed, closed
-    # torch adds the mask after the scale, as our bias is; beta multiplies scores and bias alike.
-    mask = (bias * problem.choose.beta).to(problem.query.dtype)
-    if allowed is not None:
-        mask = mask.masked_fill(~allowed, float("-inf"))
-    shut = (mask == float("-inf")).all(-1, keepdim=True)
-    return mask.masked_fill(shut, 0.0), shut if closed is None else shut | closed
+def _may_have_closed_rows(problem: Problem) -> bool:
+    size = problem.query.shape[-2], problem.keys.shape[-2]
+    return problem.bias is not None or problem.mask is None or problem.mask.may_have_closed_rows(*size)
+
+
+def _with_bias(problem: Problem, allowed: Tensor | None) -> Tensor | None:
+    """Mask and bias as the one tensor that torch takes and adds after the scale; beta multiplies the bias too."""
+    bias = problem.finite_bias()
+    if bias is None or allowed is None:
+        return allowed
+    return (bias * problem.choose.beta).to(problem.query.dtype).masked_fill(~allowed, float("-inf"))
 
 
 def _fused(

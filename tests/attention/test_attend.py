@@ -1,0 +1,130 @@
+"""The read itself: hand-worked values, memories, and what is refused."""
+
+import math
+
+import pytest
+import torch
+
+from regard.attention.attend import attend, weigh
+from regard.attention.choices import Soft
+from regard.attention.masks import causal, dense, padding
+from regard.attention.memory import Memory
+from regard.attention.scores import Additive, Dot, General
+from tests.helpers import close
+
+
+def test_attend_reads_by_hand():
+    query = torch.tensor([[1.0]])
+    keys, values = torch.tensor([[0.0], [1.0]]), torch.tensor([[10.0, 0.0], [0.0, 10.0]])
+    share = math.e / (1 + math.e)
+    close(weigh(query, (keys, values), score=Dot()), torch.tensor([[1 - share, share]]))
+    close(attend(query, (keys, values), score=Dot()), torch.tensor([[10 * (1 - share), 10 * share]]))
+
+
+def test_attend_takes_leading_axes_and_unequal_sizes():
+    query, keys, values = torch.randn(2, 3, 5, 7), torch.randn(2, 3, 11, 13), torch.randn(2, 3, 11, 17)
+    score = Additive(7, 13, 19)
+    assert attend(query, (keys, values), score=score).shape == (2, 3, 5, 17)
+    assert weigh(query, (keys, values), score=score).shape == (2, 3, 5, 11)
+
+
+def test_attend_without_leading_axes_equals_a_batch_of_one():
+    query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
+    for kernel in ("reference", "sdpa"):
+        alone = attend(query, (keys, values), mask=causal(), kernel=kernel)
+        batch = attend(query[None], (keys[None], values[None]), mask=causal(), kernel=kernel)
+        close(alone, batch[0])
+
+
+def test_memory_of_no_keys_reads_zeros():
+    query, memory = torch.randn(2, 3, 5), (torch.zeros(2, 0, 5), torch.zeros(2, 0, 7))
+    for kernel in ("reference", "sdpa"):
+        close(attend(query, memory, kernel=kernel), torch.zeros(2, 3, 7))
+
+
+def test_beta_large_tends_to_the_best_key():
+    query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
+    best = (query @ keys.t()).argmax(-1)
+    for kernel in ("reference", "sdpa"):
+        close(attend(query, (keys, values), choose=Soft(beta=1e4), kernel=kernel), values[best])
+
+
+def test_beta_multiplies_scores():
+    query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
+    for kernel in ("reference", "sdpa"):
+        sharp = attend(query, (keys, values), score=Dot(), choose=Soft(beta=2.5), kernel=kernel)
+        close(sharp, attend(query * 2.5, (keys, values), score=Dot(), kernel=kernel))
+
+
+def test_memory_mask_and_read_mask_both_hide():
+    query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 3, 5), torch.randn(2, 3, 7)
+    memory = Memory(keys, values, padding([2, 3]))
+    weights = weigh(query, memory, mask=causal())
+    expected = (causal() & padding([2, 3])).tensor(3, 3, device=query.device)
+    assert torch.equal(weights > 0, expected)
+
+
+def test_keys_are_mapped_once_for_many_reads():
+    score = General(5, 7)
+    memory = Memory(torch.randn(2, 11, 7), torch.randn(2, 11, 3))
+    mapped = memory.map_keys_with(score)
+    query = torch.randn(2, 1, 5)
+    close(attend(query, mapped, score=score), attend(query, memory, score=score))
+    assert mapped.map_keys_with(score) is mapped
+    with pytest.raises(ValueError, match="mapped by another General"):
+        attend(query, mapped, score=General(5, 7))
+
+
+def test_growing_a_memory_equals_having_it_whole():
+    keys, values = torch.randn(2, 3, 11, 7), torch.randn(2, 3, 11, 5)
+    memory = Memory(keys[..., :4, :], values[..., :4, :])
+    memory = memory.extend(keys[..., 4:5, :], values[..., 4:5, :]).extend(keys[..., 5:, :], values[..., 5:, :])
+    assert torch.equal(memory.keys, keys)
+    assert torch.equal(memory.values, values)
+    assert torch.equal(memory.crop(4).keys, keys[..., :4, :])
+    with pytest.raises(ValueError, match="size must be between 0 and 11, but is 12"):
+        memory.crop(12)
+    with pytest.raises(ValueError, match="with a mask cannot grow"):
+        Memory(keys, values, padding([1, 2])).extend(keys, values)
+
+
+def test_select_reorders_rows_and_their_mask():
+    keys, values = torch.randn(3, 5, 7), torch.randn(3, 5, 2)
+    query = torch.randn(3, 4, 7)
+    index = torch.tensor([2, 0, 2])
+    memory = Memory(keys, values, padding([1, 3, 5]))
+    close(attend(query[index], memory.select(index)), attend(query, memory)[index])
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_attend_refuses_what_does_not_fit():
+    query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
+    with pytest.raises(ValueError, match="4 keys and 3 values"):
+        attend(query, (keys, values[:3]))
+    with pytest.raises(TypeError, match="values must have the query's dtype torch.float32, but have torch.float64"):
+        attend(query, (keys, values.double()))
+    with pytest.raises(TypeError, match=r"mask must be a Mask, but is Tensor; see regard.dense"):
+        attend(query, (keys, values), mask=torch.ones(3, 4, dtype=torch.bool))
+    with pytest.raises(TypeError, match=r"bias must be floating point, but has dtype torch.bool"):
+        attend(query, (keys, values), bias=torch.ones(3, 4, dtype=torch.bool))
+    with pytest.raises(ValueError, match="mask or bias has 3 axes, but the read has only 2"):
+        attend(query, (keys, values), mask=dense(torch.ones(1, 3, 4, dtype=torch.bool)))
+    for kernel in ("auto", "sdpa", "reference"):
+        with pytest.raises(ValueError, match="equal size, but query has 5 and keys have 4"):
+            attend(query, (keys[:, :4], values), kernel=kernel)
+
+
+def test_kernel_by_name_is_never_swapped():
+    query, memory = torch.randn(3, 5), (torch.randn(4, 5), torch.randn(4, 2))
+    with pytest.raises(ValueError, match=r"'sdpa' cannot do this read: score Additive is no inner product; reference"):
+        attend(query, memory, score=Additive(5, 5, 3), kernel="sdpa")
+    with pytest.raises(ValueError, match=r"kernel must be auto or one of reference, sdpa, but is 'flash'"):
+        attend(query, memory, kernel="flash")
+    with pytest.raises(ValueError, match="'sdpa' cannot do"):
+        weigh(query, memory, score=Additive(5, 5, 3), kernel="sdpa")
+
+
+@pytest.mark.parametrize("beta", [0.0, -1.0, float("inf"), float("nan")])
+def test_soft_refuses_a_beta_that_is_not_positive(beta):
+    with pytest.raises(ValueError, match="beta must be a positive number"):
+        Soft(beta=beta)

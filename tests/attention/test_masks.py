@@ -1,0 +1,106 @@
+"""Masks: who sees whom, combinations, and what is refused."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.attention.masks import Mask, Padded, causal, dense, padding
+
+CPU = torch.device("cpu")
+
+
+def drawn(mask: Mask, queries: int, keys: int) -> list[str]:
+    """One string a query, # where it sees the key."""
+    rows = mask.tensor(queries, keys, device=CPU).expand(queries, keys)
+    return ["".join("#" if seen else "." for seen in row) for row in rows.tolist()]
+
+
+def test_causal_is_a_triangle_when_square():
+    assert drawn(causal(), 3, 3) == ["#..", "##.", "###"]
+
+
+def test_causal_aligns_to_the_end_when_keys_are_more():
+    assert drawn(causal(), 2, 5) == ["####.", "#####"]
+
+
+def test_causal_closes_first_rows_when_queries_are_more():
+    assert drawn(causal(), 3, 2) == ["..", "#.", "##"]
+    assert causal().may_have_closed_rows(3, 2)
+    assert not causal().may_have_closed_rows(2, 3)
+
+
+def test_padding_hides_what_lies_behind_the_length():
+    tensor = padding([2, 0, 3]).tensor(5, 3, device=CPU)
+    assert tensor.shape == (3, 1, 3)
+    assert tensor[:, 0].tolist() == [[True, True, False], [False] * 3, [True] * 3]
+
+
+def test_padding_knows_whether_a_row_may_be_closed():
+    assert padding([2, 0]).may_have_closed_rows(1, 3)
+    assert not padding([2, 1]).may_have_closed_rows(1, 3)
+
+
+def test_masks_line_up_from_the_left():
+    mask = padding([1, 2]) & dense(torch.ones(2, 3, 5, 2, dtype=torch.bool))
+    tensor = mask.tensor(5, 2, device=CPU)
+    assert tensor.shape == (2, 3, 5, 2)
+    assert tensor[0, :, :, 1].sum() == 0
+    assert tensor[1].all()
+
+
+@given(st.integers(0, 2**12 - 1), st.integers(0, 2**12 - 1))
+def test_and_or_agree_with_their_tensors(first, second):
+    a, b = (torch.tensor([(n >> i) & 1 == 1 for i in range(12)]).view(3, 4) for n in (first, second))
+    assert torch.equal((dense(a) & dense(b)).tensor(3, 4, device=CPU), a & b)
+    assert torch.equal((dense(a) | dense(b)).tensor(3, 4, device=CPU), a | b)
+
+
+def test_or_is_sure_of_open_rows_when_one_side_is():
+    assert not (causal() | padding([0])).may_have_closed_rows(2, 2)
+    assert (causal() & padding([1])).may_have_closed_rows(2, 2)
+
+
+def test_select_takes_rows_of_what_tells_rows_apart():
+    index = torch.tensor([2, 2, 0])
+    mask = (padding([1, 2, 3]) & causal()).select(index)
+    assert torch.equal(mask.tensor(2, 3, device=CPU), (padding([3, 3, 1]) & causal()).tensor(2, 3, device=CPU))
+    table = torch.eye(3, dtype=torch.bool).view(3, 1, 3)
+    assert torch.equal(dense(table).select(index).tensor(1, 3, device=CPU), table[index])
+    assert dense(table[0]).select(index).tensor(1, 3, device=CPU).tolist() == [[True, False, False]]
+
+
+def test_padded_gives_the_mask_of_its_lengths():
+    padded = Padded(torch.zeros(2, 4, 3), torch.tensor([4, 1]))
+    assert padded.mask.tensor(1, 4, device=CPU).sum(-1).tolist() == [[4], [1]]
+    assert padded.select(torch.tensor([1])).lengths.tolist() == [1]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_padding_refuses_what_are_no_lengths():
+    with pytest.raises(TypeError, match=r"lengths must be integers.*float32"):
+        padding(torch.tensor([1.0]))
+    with pytest.raises(TypeError, match=r"lengths must be integers.*bool"):
+        padding(torch.tensor([True]))
+    with pytest.raises(ValueError, match=r"must not be negative, but the smallest is -2"):
+        padding([3, -2])
+
+
+def test_dense_refuses_numbers_and_names_the_bias():
+    with pytest.raises(TypeError, match=r"boolean, True = may attend.*bias="):
+        dense(torch.zeros(2, 2))
+    with pytest.raises(ValueError, match=r"\(\.\.\., query, key\).*\(2,\)"):
+        dense(torch.ones(2, dtype=torch.bool))
+
+
+def test_dense_refuses_another_size():
+    with pytest.raises(ValueError, match=r"3 queries or 1, 4 keys or 1.*\(3, 5\)"):
+        dense(torch.ones(3, 5, dtype=torch.bool)).tensor(3, 4, device=CPU)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_masks_have_no_truth_value_and_combine_only_with_masks():
+    with pytest.raises(TypeError, match="combine masks with & and |"):
+        bool(causal())
+    with pytest.raises(TypeError, match="only masks combine with masks, but got Tensor"):
+        causal() & torch.ones(2, 2, dtype=torch.bool)

@@ -1,0 +1,171 @@
+"""What every score, mask and kernel must hold, over the whole grid of them."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.attention.attend import attend, weigh
+from regard.attention.kernels.table import KERNELS
+from regard.attention.masks import Mask, causal, dense, padding
+from regard.attention.memory import Memory
+from regard.attention.scores import Additive, Dot, General, ScaledDot, Score
+from tests.helpers import close
+
+BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 3, 2, 5, 7, 11, 13
+LENGTHS = torch.tensor([7, 2, 4])
+
+SCORES = {
+    "dot": Dot(),
+    "scaled": ScaledDot(),
+    "general": General(DIM, DIM, hidden=3),
+    "additive": Additive(DIM, DIM, hidden=17),
+}
+_HOLES = torch.rand(QUERIES, KEYS, generator=torch.Generator().manual_seed(3)) > 0.5
+_HOLES[:, 0] = True
+MASKS = {
+    "none": None,
+    "causal": causal(),
+    "padding": padding(LENGTHS),
+    "dense": dense(_HOLES),
+    "and": causal() & padding(LENGTHS),
+    "or": dense(_HOLES) | padding(LENGTHS),
+}
+GRID = [
+    pytest.param(score, mask, kernel, id=f"{score}-{mask}-{kernel}")
+    for score, mask, kernel in itertools.product(SCORES, MASKS, KERNELS)
+    if not (score == "additive" and kernel == "sdpa")
+]
+grid = pytest.mark.parametrize(("score", "mask", "kernel"), GRID)
+
+
+def pose(score: str, mask: str, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Score, Mask | None]:
+    query = torch.randn(BATCH, HEADS, QUERIES, DIM, dtype=dtype, requires_grad=True)
+    keys = torch.randn(BATCH, HEADS, KEYS, DIM, dtype=dtype, requires_grad=True)
+    values = torch.randn(BATCH, HEADS, KEYS, VALUE_DIM, dtype=dtype, requires_grad=True)
+    return query, keys, values, SCORES[score].to(dtype), MASKS[mask]
+
+
+def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    weighting = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
+    return torch.autograd.grad((out * weighting).sum(), inputs)
+
+
+@grid
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_kernel_equals_the_formula(score, mask, kernel, dtype):
+    wide = pose(score, mask)
+    query, keys, values, fn, seen = (x.detach().to(dtype).requires_grad_() if isinstance(x, Tensor) else x for x in wide)
+    bias = torch.randn(BATCH, HEADS, QUERIES, KEYS, dtype=torch.float64)
+    out = attend(query, (keys, values), score=fn.to(dtype), mask=seen, bias=bias.to(dtype), kernel=kernel)
+    grads = gradients(out, query, keys, values)
+    exact = [x.detach().double().requires_grad_() for x in (query, keys, values)]
+    formula = attend(
+        exact[0], (exact[1], exact[2]), score=fn.double(), mask=seen, bias=bias.to(dtype).double(), kernel="reference"
+    )
+    assert out.dtype == dtype
+    close_enough(out, formula)
+    for got, expected in zip(grads, gradients(formula, *exact), strict=True):
+        close_enough(got, expected)
+
+
+def close_enough(actual: Tensor, expected: Tensor) -> None:
+    """Errors of half precision grow with the largest term of a sum, not with the sum: bound by the largest."""
+    if actual.dtype != torch.bfloat16:
+        return close(actual, expected)
+    assert (actual.double() - expected).abs().max() <= 0.05 * expected.abs().max()
+
+
+@grid
+def test_weights_are_shares_and_out_is_their_sum(score, mask, kernel):
+    query, keys, values, fn, seen = pose(score, mask)
+    weights = weigh(query, (keys, values), score=fn, mask=seen, kernel=kernel)
+    assert (weights >= 0).all()
+    close(weights.sum(-1), torch.ones(BATCH, HEADS, QUERIES, dtype=torch.float64))
+    close(attend(query, (keys, values), score=fn, mask=seen, kernel=kernel), weights @ values)
+
+
+@grid
+def test_hiding_a_key_equals_removing_it(score, mask, kernel):
+    query, keys, values, fn, seen = pose(score, mask)
+    kept = [0, 1, 3, 4, 6]
+    without = dense(torch.tensor([[j in kept for j in range(KEYS)]]))
+    hidden = attend(query, (keys, values), score=fn, mask=_with(seen, without), kernel=kernel)
+    narrow = None if seen is None else dense(seen.tensor(QUERIES, KEYS, device=query.device)[..., kept])
+    removed = attend(query, (keys[..., kept, :], values[..., kept, :]), score=fn, mask=narrow, kernel=kernel)
+    close(hidden, removed)
+    for got, expected in zip(gradients(hidden, keys, values), gradients(removed, keys, values), strict=True):
+        close(got, expected)
+        assert got[..., [2, 5], :].abs().max() == 0
+
+
+@grid
+def test_closed_rows_give_zeros_and_no_gradient(score, mask, kernel):
+    query, keys, values, fn, seen = pose(score, mask)
+    closed = torch.ones(QUERIES, KEYS, dtype=torch.bool)
+    closed[[1, 3]] = False
+    shut = _with(seen, dense(closed))
+    out = attend(query, (keys, values), score=fn, mask=shut, kernel=kernel)
+    assert out[:, :, [1, 3]].abs().max() == 0
+    assert weigh(query, (keys, values), score=fn, mask=shut)[:, :, [1, 3]].abs().max() == 0
+    grads = gradients(out, query, keys, values)
+    assert not any(g.isnan().any() for g in grads)
+    assert grads[0][:, :, [1, 3]].abs().max() == 0
+    nothing = attend(query, (keys, values), score=fn, mask=dense(torch.zeros(1, 1, dtype=torch.bool)), kernel=kernel)
+    assert all(g.abs().max() == 0 for g in gradients(nothing, query, keys, values))
+
+
+@grid
+def test_bias_of_minus_infinity_is_a_mask(score, mask, kernel):
+    query, keys, values, fn, seen = pose(score, mask)
+    bias = torch.zeros(QUERIES, KEYS, dtype=torch.float64)
+    bias[:, 2] = float("-inf")
+    bias[4] = float("-inf")
+    with_bias = attend(query, (keys, values), score=fn, mask=seen, bias=bias, kernel=kernel)
+    with_mask = attend(query, (keys, values), score=fn, mask=_with(seen, dense(bias == 0)), kernel=kernel)
+    close(with_bias, with_mask)
+    for got, expected in zip(gradients(with_bias, query, keys), gradients(with_mask, query, keys), strict=True):
+        close(got, expected)
+
+
+@pytest.mark.parametrize(("score", "mask", "kernel"), [p for p in GRID if p.values[1] in ("none", "padding")])
+def test_order_of_the_memory_does_not_matter_and_queries_carry_theirs(score, mask, kernel):
+    query, keys, values, fn, seen = pose(score, mask)
+    shuffled, order = torch.randperm(KEYS), torch.randperm(QUERIES)
+    moved = None if seen is None else dense(seen.tensor(QUERIES, KEYS, device=query.device)[..., shuffled])
+    out = attend(query, (keys, values), score=fn, mask=seen, kernel=kernel)
+    memory = (keys[..., shuffled, :], values[..., shuffled, :])
+    close(attend(query[..., order, :], memory, score=fn, mask=moved, kernel=kernel), out[..., order, :])
+
+
+@pytest.mark.parametrize(("score", "mask", "kernel"), [p for p in GRID if p.values[1] == "padding"])
+def test_batched_equals_one_by_one(score, mask, kernel):
+    query, keys, values, fn, seen = pose(score, mask)
+    together = attend(query, (keys, values), score=fn, mask=seen, kernel=kernel)
+    for row, length in enumerate(LENGTHS.tolist()):
+        memory = (keys[row, :, :length], values[row, :, :length])
+        close(together[row], attend(query[row], memory, score=fn, kernel=kernel))
+
+
+@grid
+def test_memory_mapped_beforehand_reads_the_same(score, mask, kernel):
+    query, keys, values, fn, seen = pose(score, mask)
+    memory = Memory(keys, values).map_keys_with(fn)
+    plain = attend(query, (keys, values), score=fn, mask=seen, kernel=kernel)
+    close(attend(query, memory, score=fn, mask=seen, kernel=kernel), plain)
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, "auto"])
+def test_causal_queries_one_at_a_time_equal_all_at_once(kernel):
+    query, keys, values, fn, _ = pose("scaled", "none")
+    together = attend(query, (keys, values), mask=causal(), kernel=kernel)
+    for i in range(QUERIES):
+        seen = KEYS - QUERIES + i + 1
+        past = Memory(keys, values).crop(seen)
+        one = attend(query[:, :, i : i + 1], past, mask=causal(), kernel=kernel)
+        close(one, together[:, :, i : i + 1])
+
+
+def _with(mask: Mask | None, other: Mask) -> Mask:
+    return other if mask is None else mask & other

@@ -39,9 +39,9 @@ def defined(tree: ast.Module) -> set[str]:
     names: set[str] = set()
     for node in tree.body:
         match node:
-            case (
-                ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name))
-            ):
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)):
                 names.add(name)
             case ast.Assign(targets=targets):
                 parts = [part for target in targets for part in ast.walk(target)]

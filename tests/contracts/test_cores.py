@@ -1,0 +1,132 @@
+"""What every core must hold: step by step = all at once, batched = one by one, padding = absent."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.attention.masks import Padded
+from regard.models.build import build
+from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.model import Model
+from tests.helpers import close
+
+VOCAB = 23
+TRANSFORMER = {"layers": 2, "decoder_layers": 3, "width": 13, "heads": 3, "head_dim": 5, "head_value_dim": 2}
+RECURRENT = {"width": 7, "hidden": 10, "attention_hidden": 11}
+CONFIGS = {
+    f"transformer-{norm}-{positions}-{kernel}": TransformerConfig(
+        **TRANSFORMER, feedforward=17, norm=norm, positions=positions, kernel=kernel
+    )
+    for norm in ("post", "pre")
+    for positions in ("sinusoidal", "learned", "none")
+    for kernel in ("auto", "reference", "sdpa")
+} | {
+    f"recurrent-{cell}-{attention}-{layers}x{directions}": RecurrentConfig(
+        **RECURRENT, cell=cell, attention=attention, layers=layers, directions=directions
+    )
+    for cell in ("rnn", "gru", "lstm")
+    for attention in ("none", "additive", "general", "dot", "scaled-dot")
+    for layers, directions in ((1, 2), (2, 1))
+}
+every_core = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+
+
+@dataclass
+class Pair:
+    source: Padded
+    target: Padded
+
+
+def model_of(config) -> Model:
+    model = build(ModelConfig(core=config), source_vocab=VOCAB, target_vocab=VOCAB, label_smoothing=0.1)
+    return model.double().eval()
+
+
+def batch() -> Pair:
+    source = Padded(torch.randint(4, VOCAB, (3, 7)), torch.tensor([7, 1, 4]))
+    target = Padded(torch.randint(4, VOCAB, (3, 6)), torch.tensor([6, 5, 2]))
+    return Pair(source, target)
+
+
+@every_core
+def test_step_by_step_equals_all_at_once(config):
+    model, pair = model_of(config), batch()
+    together, state = model(pair.source, pair.target), model.start(pair.source)
+    for i in range(5):
+        logits, state = model.step(pair.target.items[:, i], state)
+        close(logits, together[:, i])
+
+
+@every_core
+def test_batched_equals_one_by_one(config):
+    model, pair = model_of(config), batch()
+    together = model(pair.source, pair.target)
+    for row in range(3):
+        length, steps = int(pair.source.lengths[row]), int(pair.target.lengths[row])
+        source = Padded(pair.source.items[row : row + 1, :length], torch.tensor([length]))
+        target = Padded(pair.target.items[row : row + 1, :steps], torch.tensor([steps]))
+        close(together[row, : steps - 1], model(source, target)[0])
+
+
+@every_core
+def test_padding_is_absent_in_value_and_gradient(config):
+    model, pair = model_of(config), batch()
+    other = Pair(*(Padded(_refilled(padded), padded.lengths) for padded in (pair.source, pair.target)))
+    losses, grads = [], []
+    for example in (pair, other):
+        loss = model.loss(example)
+        losses.append(loss.total)
+        grads.append(torch.autograd.grad(loss.total, list(model.parameters())))
+    assert losses[0] == losses[1]
+    for a, b in zip(*grads, strict=True):
+        assert torch.equal(a, b)
+
+
+def _refilled(padded: Padded) -> Tensor:
+    """Other tokens in the padding."""
+    absent = torch.arange(padded.items.shape[1]) >= padded.lengths[:, None]
+    return torch.where(absent, torch.randint(4, VOCAB, padded.items.shape), padded.items)
+
+
+@every_core
+def test_later_targets_do_not_show(config):
+    model, pair = model_of(config), batch()
+    changed = pair.target.items.clone()
+    changed[:, 3:] = torch.randint(4, VOCAB, (3, 3))
+    close(model(pair.source, pair.target)[:, :3], model(pair.source, Padded(changed, pair.target.lengths))[:, :3])
+
+
+@every_core
+def test_select_and_reorder_move_rows(config):
+    model, pair = model_of(config), batch()
+    _, state = model.step(pair.target.items[:, 0], model.start(pair.source))
+    index = torch.tensor([2, 0, 2])
+    logits, after = model.step(pair.target.items[:, 1], state)
+    picked, _ = model.step(pair.target.items[index, 1], state.select(index))
+    close(picked, logits[index])
+    twice = Padded(*(x[:1].expand(2, *x.shape[1:]) for x in pair.source))
+    _, state = model.step(torch.tensor([5, 9]), model.start(twice))
+    both, _ = model.step(torch.tensor([6, 6]), state)
+    swapped, _ = model.step(torch.tensor([6, 6]), state.reorder(torch.tensor([1, 0])))
+    close(swapped, both.flip(0))
+
+
+@every_core
+def test_every_parameter_learns(config):
+    model, pair = model_of(config).train(), batch()
+    model.loss(pair).total.backward()
+    # Keys share their bias in every score of a row, which the softmax takes away again.
+    idle = [n for n, p in model.named_parameters() if p.grad is None or p.grad.abs().max() == 0]
+    assert idle == []
+
+
+@every_core
+def test_bfloat16_autocast_trains_a_step(config):
+    model, pair = model_of(config).float().train(), batch()
+    exact = model.loss(pair).total
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = model.loss(pair).total
+    rough.backward()
+    assert abs(rough / exact - 1) < 0.1

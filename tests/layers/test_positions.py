@@ -1,0 +1,31 @@
+"""Positions: the paper's sines, learned tables, any size."""
+
+import math
+
+import pytest
+import torch
+
+from regard.layers.positions import Learned, Sinusoidal, sinusoids
+from tests.helpers import close
+
+
+@pytest.mark.parametrize("dim", [1, 6, 7])
+def test_sinusoids_are_the_papers(dim):
+    table = sinusoids(0, 11, dim)
+    for i in range(11):
+        for column in range(dim):
+            angle = i / 10000 ** (2 * (column // 2) / dim)
+            assert math.isclose(table[i, column], math.cos(angle) if column % 2 else math.sin(angle), abs_tol=1e-6)
+
+
+@pytest.mark.parametrize("positions", [Sinusoidal(7), Learned(600, 7)])
+def test_positions_from_a_start_are_those_of_the_whole(positions):
+    items = torch.zeros(2, 500, 7)
+    whole = positions(items)
+    close(positions(items[:, :3], 490), whole[:, 490:493])
+    assert (whole[0, 1:] - whole[0, :-1]).abs().sum(-1).min() > 0
+
+
+def test_learned_refuses_a_position_past_the_last():
+    with pytest.raises(ValueError, match="there are 5 learned positions, but position 6 was asked for"):
+        Learned(5, 3)(torch.zeros(1, 2, 3), 4)

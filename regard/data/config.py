@@ -1,0 +1,125 @@
+"""Settings of the data: where pairs of texts come from, and how texts become numbers. Imports no torch."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from regard.errors import UserError
+
+__all__ = ["OnBad", "PairFormat", "PairsConfig", "TokeniserConfig"]
+
+PairFormat = Literal["auto", "tsv", "text", "jsonl", "huggingface"]
+OnBad = Literal["error", "skip"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsConfig:
+    """Where the pairs (source text, target text) are, one set for each of training, validation and test.
+
+    Each of `train`, `val`, `test` is one of
+
+        pairs.tsv, pairs.tsv.gz      one pair a line, columns separated by a tab, no quoting
+        pairs.jsonl, pairs.jsonl.gz  one JSON object a line
+        train.en, train.en.gz        one text a line; the other side of each is in `train_target`
+        hf:NAME[:CONFIG][#SPLIT]     a Hugging Face data set: hf:bentrevett/multi30k (needs regard[data])
+        hf:KIND:FILE                 a file that `datasets` reads; KIND is csv, json, parquet, text or arrow
+        FOLDER                       a folder that `datasets` wrote with save_to_disk
+    """
+
+    train: str | None = None
+    """Training pairs: FILE.tsv, FILE.jsonl (also .gz), one side of two text files, hf:NAME, or a folder."""
+
+    train_target: str | None = None
+    """Target side of the training pairs, line by line beside `train`; only for two parallel text files."""
+
+    val: str | None = None
+    """Validation pairs, in any form that `train` takes."""
+
+    val_target: str | None = None
+    """Target side of the validation pairs; only for two parallel text files."""
+
+    test: str | None = None
+    """Test pairs, in any form that `train` takes."""
+
+    test_target: str | None = None
+    """Target side of the test pairs; only for two parallel text files."""
+
+    format: PairFormat = "auto"
+    """What the files are. auto: text if a target file is given, else by name (.tsv, .jsonl, hf:, folder)."""
+
+    source_column: int | str | None = None
+    """Where the source text is: column number (from 1) or header name in TSV, field name in JSONL and data
+    sets. A dot goes into a nested field: translation.en. Default: 1 (TSV), source (others)."""
+
+    target_column: int | str | None = None
+    """Where the target text is, given as `source_column` is. Default: 2 (TSV), target (others)."""
+
+    on_bad: OnBad = "error"
+    """What a bad line does (wrong columns, empty side, not UTF-8, too long): error stops, skip counts it."""
+
+    max_length: int = 512
+    """Longest side of a pair, in tokens; a longer pair is a bad line."""
+
+    def __post_init__(self) -> None:
+        _check_choice("format", self.format, get_args(PairFormat))
+        _check_choice("on_bad", self.on_bad, get_args(OnBad))
+        _check_at_least("max_length", self.max_length, 1)
+        for split in ("train", "val", "test"):
+            source, target = getattr(self, split), getattr(self, f"{split}_target")
+            if "" in (source, target):
+                raise UserError(
+                    f"`{split}` must name a file, a folder or a data set (hf:NAME), but is empty."
+                )
+            if target is not None and source is None:
+                raise UserError(
+                    f"`{split}_target` needs `{split}`, the source side, but only {target!r} is given."
+                )
+            if target is not None and self.format not in ("auto", "text"):
+                raise UserError(
+                    f"`{split}_target` goes with format 'text' (parallel files), but it is {self.format!r}."
+                )
+        for name in ("source_column", "target_column"):
+            column = getattr(self, name)
+            if isinstance(column, int):
+                _check_at_least(name, column, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokeniserConfig:
+    """How a text is cut into pieces, each of which has a number."""
+
+    kind: Literal["bpe", "word", "char"] = "bpe"
+    """bpe: parts of words, learned from the training texts; word: by white space; char: single characters."""
+
+    vocab_size: int = 8000
+    """Most pieces in a vocabulary, the 4 special ones included; fewer if the texts do not hold that many."""
+
+    joint: bool = True
+    """One vocabulary learned from both sides (needed to share embeddings), or one for each side."""
+
+    lowercase: bool = False
+    """Lower-case every text first."""
+
+    normalise: Literal["nfc", "nfkc", "none"] = "nfc"
+    """Unicode normal form put on every text first; nfkc also folds look-alikes such as full-width letters."""
+
+    min_count: int = 1
+    """Words (kind word) or characters (kinds char, bpe) seen fewer times in training are unknown."""
+
+    def __post_init__(self) -> None:
+        _check_choice("kind", self.kind, ("bpe", "word", "char"))
+        _check_choice("normalise", self.normalise, ("nfc", "nfkc", "none"))
+        _check_at_least("vocab_size", self.vocab_size, 5)
+        _check_at_least("min_count", self.min_count, 1)
+        for name in ("joint", "lowercase"):
+            if not isinstance(getattr(self, name), bool):
+                raise UserError(f"`{name}` must be true or false, but is {getattr(self, name)!r} instead.")
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UserError(f"`{name}` must be one of {', '.join(choices)}, but is {value!r} instead.")
+
+
+def _check_at_least(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UserError(f"`{name}` must be a whole number of at least {least}, but is {value!r} instead.")

@@ -1,0 +1,96 @@
+"""Rows of a Hugging Face data set: from the hub, from a local file, or from a folder that `datasets` wrote.
+
+    hf:NAME[:CONFIG][#SPLIT]        hf:bentrevett/multi30k#validation      hf:wmt16:de-en
+    hf:KIND:FILE[#SPLIT]            KIND is csv, json, parquet, text or arrow
+    FOLDER                          written by save_to_disk
+
+The package `datasets` is optional and is imported only when such a set is read. No code from the hub is run.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from regard.data.formats import Records, field_of
+from regard.data.lines import did_you_mean
+from regard.errors import UserError
+
+__all__ = ["PREFIX", "hugging_face_records"]
+
+PREFIX = "hf:"
+_FILE_KINDS = ("csv", "json", "parquet", "text", "arrow")
+_SPLIT_NAMES = {"val": "validation"}
+
+
+def hugging_face_records(spec: str, *, split: str, source_field: str, target_field: str) -> Records:
+    """The rows of a data set, each with a source and a target field (dots go into nested fields).
+
+    Args:
+        spec: hf:NAME[:CONFIG][#SPLIT], hf:KIND:FILE[#SPLIT], or a folder.
+        split: the part to read when `spec` names none: train, val (read as validation) or test.
+        source_field: name of the field with the source text.
+        target_field: name of the field with the target text.
+
+    Raises:  UserError if the package, the data set, the split or a field is missing.
+    """
+    name, _, chosen = spec.partition("#")
+    rows = _load(_datasets(spec), spec, name.removeprefix(PREFIX), chosen or _SPLIT_NAMES.get(split, split))
+    tops = [_top_field(field, rows.column_names, spec) for field in (source_field, target_field)]
+    numbered = enumerate(rows.select_columns(list(dict.fromkeys(tops))), start=1)
+    return Records(numbered, lambda row: (field_of(row, source_field), field_of(row, target_field)))
+
+
+def _datasets(spec: str) -> ModuleType:
+    try:
+        import datasets  # optional package # noqa: PLC0415
+    except ImportError as error:
+        raise UserError(
+            f"{spec}: a Hugging Face data set needs the package `datasets` ({error}). "
+            "Install it: pip install 'regard[data]'"
+        ) from error
+    return datasets
+
+
+def _load(datasets: ModuleType, spec: str, name: str, split: str) -> Any:
+    """A table with column_names, select_columns and iteration (datasets.Dataset)."""
+    try:
+        if not spec.startswith(PREFIX):
+            return _split_of(datasets.load_from_disk(name), spec, split)
+        head, _, rest = name.partition(":")
+        if head in _FILE_KINDS:
+            _require_file(spec, rest)
+            # A lone file is one split, which `datasets` calls train whatever it is used for.
+            return datasets.load_dataset(head, data_files=rest, split=split if "#" in spec else "train")
+        return datasets.load_dataset(head, rest or None, split=split)
+    except UserError:
+        raise
+    except (OSError, ValueError, LookupError, datasets.exceptions.DatasetsError) as error:
+        raise UserError(f"{spec}: `datasets` cannot load it ({split}): {error}") from error
+
+
+def _require_file(spec: str, path: str) -> None:
+    if not path:
+        raise UserError(f"{spec}: expected hf:KIND:FILE, but no file is named.")
+    if "*" not in path and "://" not in path and not Path(path).is_file():
+        raise UserError(f"{spec}: no such file: {path}.")
+
+
+def _split_of(table: Any, spec: str, split: str) -> Any:
+    if not isinstance(table, Mapping):
+        return table
+    if split not in table:
+        raise UserError(f"{spec}: no part {split!r}; there are {', '.join(map(repr, table))}.")
+    return table[split]
+
+
+def _top_field(field: str, names: list[str], spec: str) -> str:
+    """The column that holds a (perhaps nested) field."""
+    for top in (field, field.partition(".")[0]):
+        if top in names:
+            return top
+    known = ", ".join(map(repr, names))
+    raise UserError(
+        f"{spec}: no field {field!r} (see source_column, target_column); there are {known}."
+        f"{did_you_mean(field, names)}"
+    )

@@ -1,0 +1,133 @@
+"""Hugging Face data sets, through a stand-in for the optional package: what it is asked for, and what goes
+wrong."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from regard.data.pairs import read_pairs
+from regard.errors import UserError
+
+
+class Table:
+    """As datasets.Dataset: rows with named columns."""
+
+    def __init__(self, rows: list[dict]) -> None:
+        self.rows = rows
+        self.column_names = list(rows[0])
+
+    def select_columns(self, names: list[str]) -> "Table":
+        return Table([{name: row[name] for name in names} for row in self.rows])
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+ROWS = [{"source": " one ", "target": "eins", "id": 1}, {"source": "two", "target": "zwei", "id": 2}]
+NESTED = [{"translation": {"en": "one", "de": "eins"}}]
+
+
+@pytest.fixture
+def package(monkeypatch) -> SimpleNamespace:
+    """What the package gives, and a list of what it was asked for."""
+    state = SimpleNamespace(table=Table(ROWS), asked=[], error=None)
+
+    def load_dataset(*args, **kwargs):
+        state.asked.append((args, kwargs))
+        if state.error:
+            raise state.error
+        return state.table
+
+    state.failure = type("DatasetsError", (Exception,), {})
+    module = ModuleType("datasets")
+    names = {"load_dataset": load_dataset, "load_from_disk": load_dataset}
+    vars(module).update(names, exceptions=SimpleNamespace(DatasetsError=state.failure))
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("spec", "split", "asked"),
+    [
+        ("hf:some/name", "train", (("some/name", None), {"split": "train"})),
+        ("hf:some/name", "val", (("some/name", None), {"split": "validation"})),
+        ("hf:some/name:de-en#test[:5]", "val", (("some/name", "de-en"), {"split": "test[:5]"})),
+    ],
+)
+def test_name_says_data_set_config_and_split(package, spec, split, asked):
+    pairs = read_pairs(spec, split=split)
+    assert list(pairs) == [("one", "eins"), ("two", "zwei")]
+    assert (package.asked, pairs.where(1)) == ([asked], f"{spec}, line 2")
+
+
+def test_local_file_is_one_split_whatever_it_is_for(package, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("unused by the stand-in")
+    read_pairs(f"hf:csv:{path}", split="val")
+    read_pairs(f"hf:csv:{path}#test", split="val")
+    assert package.asked == [
+        (("csv",), {"data_files": str(path), "split": "train"}),
+        (("csv",), {"data_files": str(path), "split": "test"}),
+    ]
+
+
+def test_folder_is_read_with_its_split(package, tmp_path):
+    package.table = {"train": Table(ROWS), "validation": Table(ROWS[1:])}
+    assert list(read_pairs(tmp_path, split="val")) == [("two", "zwei")]
+    assert next(iter(read_pairs(f"{tmp_path}#train", split="val"))) == ("one", "eins")
+    with pytest.raises(UserError, match="no part 'test'; there are 'train', 'validation'"):
+        read_pairs(tmp_path, split="test")
+    package.table = Table(ROWS)
+    assert len(read_pairs(tmp_path, split="test")) == 2
+
+
+def test_nested_fields_are_named_with_dots(package):
+    package.table = Table(NESTED)
+    assert list(read_pairs("hf:x", source_column="translation.en", target_column="translation.de")) == [
+        ("one", "eins")
+    ]
+    with pytest.raises(
+        UserError, match=r"hf:x, line 1: no field 'translation\.fr' .*; the fields are 'en', 'de'"
+    ):
+        read_pairs("hf:x", source_column="translation.fr", target_column="translation.de")
+
+
+def test_missing_field_names_those_that_exist(package):
+    with pytest.raises(
+        UserError,
+        match=r"hf:x: no field 'sorce' .*; there are 'source', 'target', 'id'\. Did you mean 'source'",
+    ):
+        read_pairs("hf:x", source_column="sorce")
+
+
+def test_bad_rows_are_named_or_counted(package):
+    package.table = Table([*ROWS, {"source": None, "target": "drei", "id": 3}])
+    with pytest.raises(UserError, match="hf:x, line 3: field 'source' must hold a text, got NoneType"):
+        read_pairs("hf:x")
+    assert read_pairs("hf:x", on_bad="skip").skipped.counts == {"field is no text": 1}
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, ValueError, ConnectionError, KeyError, "DatasetsError"])
+def test_what_the_package_cannot_load_is_named(package, error):
+    kind = package.failure if isinstance(error, str) else error
+    package.error = kind("it is not there")
+    with pytest.raises(
+        UserError, match=r"hf:some/name: `datasets` cannot load it \(train\): .*it is not there"
+    ):
+        read_pairs("hf:some/name")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [("hf:csv:", "no file is named"), ("hf:csv:nowhere.csv", "no such file: nowhere.csv")],
+)
+def test_local_file_that_is_missing_is_named(package, spec, message):
+    with pytest.raises(UserError, match=message):
+        read_pairs(spec)
+
+
+def test_missing_package_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"hf:x: .*pip install 'regard\[data\]'"):
+        read_pairs("hf:x")

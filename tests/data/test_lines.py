@@ -1,0 +1,118 @@
+"""Raw lines: plain and gzip, and every way in which a file cannot be read."""
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.lines import did_you_mean, read_lines
+from regard.errors import UserError
+
+LINES = st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line), min_size=1)
+CONTENT = b"".join(b"line %d is here\n" % number for number in range(5000))
+
+
+def written(folder: Path, name: str, content: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+@given(LINES, st.booleans())
+def test_lines_come_back_from_plain_and_gzip(tmp_path_factory, lines, has_end):
+    folder = tmp_path_factory.mktemp("lines")
+    content = b"=" + b"\n".join(lines) + (b"\n" if has_end else b"")
+    expected = [b"=" + lines[0], *lines[1:]]
+    assert read_lines(written(folder, "a.txt", content)) == expected
+    # The name does not decide: what is in the file does.
+    for name in ("a.txt.gz", "b"):
+        assert read_lines(written(folder, name, gzip.compress(content))) == expected
+
+
+def test_lines_end_at_a_line_feed_only(tmp_path):
+    content = "a\u2028b\x0bc\x85d\re\r\nf".encode()
+    assert read_lines(written(tmp_path, "a", content)) == ["a\u2028b\x0bc\x85d\re\r".encode(), b"f"]
+
+
+def test_blank_lines_are_lines_and_the_last_end_is_not(tmp_path):
+    assert read_lines(written(tmp_path, "a", b"\n\nx\n\n")) == [b"", b"", b"x", b""]
+
+
+def test_byte_order_mark_is_dropped(tmp_path):
+    assert read_lines(written(tmp_path, "a", "\ufeffx\n\ufeffy".encode())) == [b"x", "\ufeffy".encode()]
+
+
+def test_gzip_of_several_parts_is_one_file(tmp_path):
+    assert read_lines(written(tmp_path, "a.gz", gzip.compress(b"x\n") + gzip.compress(b"y\n"))) == [
+        b"x",
+        b"y",
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+def test_empty_file_is_refused(tmp_path, name):
+    with pytest.raises(UserError, match=r"a\.tsv.*: the file is empty"):
+        read_lines(written(tmp_path, name, b""))
+    with pytest.raises(UserError, match="the file is empty"):
+        read_lines(written(tmp_path, name, gzip.compress(b"")))
+
+
+def test_missing_file_names_near_files(tmp_path):
+    written(tmp_path, "train.tsv", b"x")
+    with pytest.raises(UserError, match=r"tran\.tsv: no such file\. Did you mean 'train\.tsv'\?"):
+        read_lines(tmp_path / "tran.tsv")
+    with pytest.raises(UserError, match=r"zzz: no such file\.$"):
+        read_lines(tmp_path / "zzz")
+
+
+def test_missing_folder_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"The folder .*nowhere does not exist"):
+        read_lines(tmp_path / "nowhere" / "a.tsv")
+    path = written(tmp_path, "file", b"x")
+    with pytest.raises(UserError, match="no such file"):
+        read_lines(path / "a.tsv")
+
+
+def test_folder_is_no_file(tmp_path):
+    with pytest.raises(UserError, match="is a folder, expected a file"):
+        read_lines(tmp_path)
+
+
+def test_file_that_cannot_be_opened_is_named(tmp_path):
+    path = tmp_path / "loop"
+    os.symlink(path, path)
+    with pytest.raises(UserError, match=r"loop: cannot be read: .*symbolic links"):
+        read_lines(path)
+    with pytest.raises(UserError, match=r"cannot be read: .*null byte"):
+        read_lines(tmp_path / "a\0b")
+
+
+def test_name_in_gz_without_gzip_is_refused(tmp_path):
+    with pytest.raises(
+        UserError, match=r"a\.gz: not a gzip file, although its name ends in \.gz \(it starts with b'he'\)"
+    ):
+        read_lines(written(tmp_path, "a.gz", b"hello\n"))
+
+
+def test_gzip_that_is_cut_off_says_how_far_it_goes(tmp_path):
+    packed = gzip.compress(CONTENT)
+    with pytest.raises(
+        UserError, match=rf"a\.gz: the gzip file is cut off after {len(packed) // 2} bytes.* line [1-9]"
+    ):
+        read_lines(written(tmp_path, "a.gz", packed[: len(packed) // 2]))
+
+
+@pytest.mark.parametrize("place", [3, 2000, -3])
+def test_gzip_that_is_damaged_is_refused(tmp_path, place):
+    packed = bytearray(gzip.compress(CONTENT))
+    packed[place] ^= 0xFF
+    with pytest.raises(UserError, match=r"a\.gz: the gzip file is (damaged|cut off)"):
+        read_lines(written(tmp_path, "a.gz", bytes(packed)))
+
+
+def test_did_you_mean_is_silent_when_nothing_is_near():
+    assert did_you_mean("sorce", ["source", "target"]) == " Did you mean 'source'?"
+    assert did_you_mean("x", ["source"]) == ""

@@ -1,0 +1,276 @@
+"""Pairs come back from every form of file, and every bad line has its message, or is counted."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.config import PairsConfig
+from regard.data.pairs import Pairs, Skipped, limit_length, read_pairs, read_split
+from regard.errors import UserError
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\t"), min_size=1).filter(
+    lambda text: text == text.strip()
+)
+PAIRS = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=9)
+
+
+def written(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@given(PAIRS)
+def test_pairs_come_back_from_every_form(tmp_path_factory, pairs):
+    folder = tmp_path_factory.mktemp("pairs")
+    pairs = [("a" + source, target + "z") for source, target in pairs]
+    lines = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    objects = "\n".join(json.dumps({"target": target, "source": source}) for source, target in pairs)
+    sides = ["\n".join(side).encode() for side in zip(*pairs, strict=True)]
+    read = [
+        read_pairs(written(folder, "a.tsv", lines)),
+        read_pairs(written(folder, "a.jsonl.gz", gzip.compress(objects.encode()))),
+        read_pairs(
+            written(folder, "a.en", sides[0]), target=written(folder, "a.de.gz", gzip.compress(sides[1]))
+        ),
+    ]
+    for one in read:
+        assert list(one) == pairs
+        assert one.lines == list(range(1, len(pairs) + 1))
+        assert one.skipped.total == 0
+
+
+def test_outer_white_space_and_carriage_returns_are_dropped(tmp_path):
+    assert list(read_pairs(written(tmp_path, "a.tsv", " a  b \t\u00a0c\r\nd\te\r\n"))) == [
+        ("a  b", "c"),
+        ("d", "e"),
+    ]
+
+
+def test_tsv_takes_columns_by_number(tmp_path):
+    path = written(tmp_path, "a.tsv", "1\ten\tde\n2\tone\teins\n")
+    assert list(read_pairs(path, source_column=3, target_column="2")) == [("de", "en"), ("eins", "one")]
+
+
+def test_tsv_takes_columns_by_the_names_in_its_header(tmp_path):
+    path = written(tmp_path, "a.tsv", "id\ten\tde\n2\tone\teins\n")
+    pairs = read_pairs(path, source_column="en", target_column="de")
+    assert (list(pairs), pairs.lines) == ([("one", "eins")], [2])
+
+
+def test_jsonl_takes_fields_by_name_and_inside_others(tmp_path):
+    rows = [{"translation": {"en": "one", "de": "eins"}, "en.old": "un"}]
+    path = written(tmp_path, "a.jsonl", json.dumps(rows[0]))
+    assert list(read_pairs(path, source_column="translation.de", target_column="en.old")) == [("eins", "un")]
+
+
+GOOD = "a\tb\n"
+BAD_TSV = {
+    "expected 2 columns separated by a tab, got 3 ('x\\ty\\tz')": ("x\ty\tz", "wrong number of columns"),
+    "expected 2 columns separated by a tab, got 1 ('')": ("", "wrong number of columns"),
+    "the target side is empty, expected a text (the other is 'x')": ("x\t ", "empty target"),
+    "the source side is empty, expected a text (the other is 'y')": ("\ty", "empty source"),
+    "both sides are empty, expected a text in each": (" \t\r", "both sides empty"),
+    "not UTF-8: byte 0xe9 at place 3 of the line (invalid continuation byte)": (b"x\t\xe9y", "not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("message", BAD_TSV)
+@pytest.mark.parametrize("line", [1, 3])
+def test_bad_tsv_line_is_named_or_counted(tmp_path, message, line):
+    bad, reason = BAD_TSV[message]
+    lines = [GOOD.strip().encode()] * 4
+    lines[line - 1] = bad if isinstance(bad, bytes) else bad.encode()
+    path = written(tmp_path, "a.tsv", b"\n".join(lines) + b"\n")
+    with pytest.raises(UserError) as caught:
+        read_pairs(path)
+    assert str(caught.value).startswith(f"{path}, line {line}: {message}")
+    pairs = read_pairs(path, on_bad="skip")
+    assert pairs.lines == [number for number in (1, 2, 3, 4) if number != line]
+    assert pairs.skipped == Skipped({reason: 1}, {reason: (f"{path}, line {line}: {message}",)})
+
+
+BAD_JSON = {
+    "not valid JSON: ": ("{'source': 1}", "invalid JSON"),
+    "expected a JSON object {...}, got list ('[1, 2]')": ("[1, 2]", "no JSON object"),
+    "no field 'target' (see source_column, target_column); the fields are 'source', 'targets'.": (
+        '{"source": "a", "targets": "b"}',
+        "missing field",
+    ),
+    "no field 'source' (see source_column, target_column); there are no fields": ("{}", "missing field"),
+    "field 'target' must hold a text, got int ('3')": ('{"source": "a", "target": 3}', "field is no text"),
+    "the target side is empty": ('{"source": "a", "target": ""}', "empty target"),
+    "not UTF-8: byte 0xff at place 1 of the line": (b"\xff", "not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("message", BAD_JSON)
+def test_bad_jsonl_line_is_named_or_counted(tmp_path, message):
+    bad, reason = BAD_JSON[message]
+    good = b'{"source": "a", "target": "b"}\n'
+    path = written(
+        tmp_path, "a.jsonl", good + (bad if isinstance(bad, bytes) else bad.encode()) + b"\n" + good
+    )
+    with pytest.raises(UserError) as caught:
+        read_pairs(path)
+    assert str(caught.value).startswith(f"{path}, line 2: {message}")
+    pairs = read_pairs(path, on_bad="skip")
+    assert (pairs.lines, pairs.skipped.counts) == ([1, 3], {reason: 1})
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message", "reason"),
+    [
+        (b"x", b"\xfcb", "not UTF-8: byte 0xfc at place 1 of the line in a.de", "not UTF-8"),
+        (b"x\xe9", b"y", "not UTF-8: byte 0xe9 at place 2 of the line in a.en", "not UTF-8"),
+        (b"x", b"", "the target side is empty", "empty target"),
+    ],
+)
+def test_bad_line_of_parallel_files_is_named_or_counted(tmp_path, source, target, message, reason):
+    paths = [
+        written(tmp_path, f"a.{name}", b"1\n" + side + b"\n3\n")
+        for name, side in (("en", source), ("de", target))
+    ]
+    with pytest.raises(UserError) as caught:
+        read_pairs(paths[0], target=paths[1])
+    assert str(caught.value).startswith(f"{paths[0]} + {paths[1]}, line 2: {message}")
+    pairs = read_pairs(paths[0], target=paths[1], on_bad="skip")
+    assert (pairs.lines, pairs.skipped.counts) == ([1, 3], {reason: 1})
+
+
+@pytest.mark.parametrize("on_bad", ["error", "skip"])
+def test_unequal_files_are_an_error_with_both_counts(tmp_path, on_bad):
+    paths = written(tmp_path, "a.en", "1\n2\n3\n"), written(tmp_path, "a.de", "1\n\n")
+    with pytest.raises(UserError, match=r"a\.en has 3 and .*a\.de has 2"):
+        read_pairs(paths[0], target=paths[1], on_bad=on_bad)
+
+
+def test_file_without_a_good_pair_is_an_error_that_reports_the_bad_ones(tmp_path):
+    path = written(tmp_path, "a.tsv", "x\ny\n")
+    with pytest.raises(
+        UserError, match=r"there is no pair in it\.\nskipped 2 bad lines:\n  2 x wrong number of columns"
+    ):
+        read_pairs(path, on_bad="skip")
+    header = written(tmp_path, "b.tsv", "source\ttarget\n")
+    with pytest.raises(UserError, match=r"b\.tsv: there is no pair in it\.$"):
+        read_pairs(header, source_column="source", target_column="target")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ((1, 4), "line 1: no column 4; there are 3, counted from 1"),
+        (
+            ("en", "dee"),
+            "line 1: no column 'dee'; the header is 'en', 'de', 'deep'. Did you mean 'deep' or 'de'?",
+        ),
+        ((0, 2), "line 1: no column 0; there are 3"),
+    ],
+)
+def test_column_that_is_not_there_is_named(tmp_path, columns, message):
+    path = written(tmp_path, "a.tsv", "en\tde\tdeep\n1\t2\t3\n")
+    with pytest.raises(UserError) as caught:
+        read_pairs(path, source_column=columns[0], target_column=columns[1])
+    assert message in str(caught.value)
+
+
+def test_header_that_is_not_text_is_an_error(tmp_path):
+    path = written(tmp_path, "a.tsv", b"\xff\tb\nx\ty\n")
+    with pytest.raises(UserError, match="line 1: not UTF-8: byte 0xff"):
+        read_pairs(path, source_column="a", target_column="b", on_bad="skip")
+    assert read_pairs(path, on_bad="skip").lines == [2]
+
+
+def test_skipped_keeps_a_few_examples_and_describes_them(tmp_path):
+    path = written(tmp_path, "a.tsv", "x\n" * 5 + GOOD + "y\t\n")
+    skipped = read_pairs(path, on_bad="skip").skipped
+    assert (skipped.total, skipped.counts) == (6, {"wrong number of columns": 5, "empty target": 1})
+    assert len(skipped.examples["wrong number of columns"]) == 3
+    assert skipped.describe().splitlines() == [
+        "skipped 6 bad lines:",
+        f"  5 x wrong number of columns; first: {path}, line 1: "
+        "expected 2 columns separated by a tab, got 1 ('x')",
+        f"  1 x empty target; first: {path}, line 7: "
+        "the target side is empty, expected a text (the other is 'y')",
+    ]
+    assert Skipped().describe() == ""
+
+
+def test_long_bad_line_is_shown_by_its_start(tmp_path):
+    with pytest.raises(UserError) as caught:
+        read_pairs(written(tmp_path, "a.tsv", "x" * 100_000))
+    assert len(str(caught.value)) < len(str(tmp_path)) + 250
+
+
+def test_unknown_ending_asks_for_the_format(tmp_path):
+    path = written(tmp_path, "a.txt.gz", gzip.compress(GOOD.encode()))
+    with pytest.raises(UserError, match=r"cannot tell from its name what it holds .*tsv.* give the format"):
+        read_pairs(path)
+    assert list(read_pairs(path, format="tsv")) == [("a", "b")]
+
+
+def test_text_needs_a_target_file_and_nothing_else_takes_one(tmp_path):
+    path = written(tmp_path, "a.tsv", GOOD)
+    with pytest.raises(UserError, match="text means two parallel files"):
+        read_pairs(path, format="text")
+    with pytest.raises(UserError, match="goes with format 'text', but `format` is 'tsv'"):
+        read_pairs(path, target=path, format="tsv")
+
+
+def test_limit_length_counts_or_names_long_pairs(tmp_path):
+    pairs = read_pairs(written(tmp_path, "a.tsv", "bad\n" + GOOD * 3), on_bad="skip")
+    lengths = [(3, 5), (3, 6), (7, 2)]
+    keep, skipped = limit_length(pairs, lengths, max_length=5, on_bad="skip")
+    assert (keep, skipped.counts) == ([0], {"wrong number of columns": 1, "too long": 2})
+    assert pairs.skipped.total == 1
+    with pytest.raises(UserError, match="line 3: 3 source and 6 target tokens, longer than max_length = 5"):
+        limit_length(pairs, lengths, max_length=5, on_bad="error")
+    with pytest.raises(UserError, match="no pair has at most max_length = 2 tokens"):
+        limit_length(pairs, lengths, max_length=2, on_bad="skip")
+    with pytest.raises(ValueError, match="one entry a pair, 3, but has 2"):
+        limit_length(pairs, lengths[1:], max_length=5, on_bad="skip")
+
+
+def test_read_split_reads_what_the_config_names(tmp_path):
+    train = written(tmp_path, "train.tsv", "de\ten\nx\ty\n\tz\n")
+    sides = written(tmp_path, "val.en", "1\n"), written(tmp_path, "val.de", "2\n")
+    config = PairsConfig(
+        train=str(train),
+        val=str(sides[0]),
+        val_target=str(sides[1]),
+        source_column="en",
+        target_column="de",
+        on_bad="skip",
+    )
+    pairs = read_split(config, "train")
+    assert (list(pairs), pairs.where(0), pairs.skipped.total) == ([("y", "x")], f"{train}, line 2", 1)
+    assert list(read_split(config, "val")) == [("1", "2")]
+    with pytest.raises(UserError, match=r"no test pairs: `data\.test` must name"):
+        read_split(config, "test")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"val_target": "a.de"}, "`val_target` needs `val`"),
+        (
+            {"train": "a.en", "train_target": "a.de", "format": "tsv"},
+            "`train_target` goes with format 'text'",
+        ),
+        ({"train": ""}, "`train` must name a file, .* but is empty"),
+        ({"max_length": 0}, "`max_length` must be a whole number of at least 1, but is 0"),
+        ({"source_column": 0}, "`source_column` must be a whole number of at least 1"),
+    ],
+)
+def test_pairs_config_rejects_settings_that_do_not_fit(settings, message):
+    with pytest.raises(UserError, match=message):
+        PairsConfig(**settings)
+
+
+def test_pairs_are_sized_and_know_their_places():
+    pairs = Pairs(["a", "b"], ["c", "d"], [1, 7], "a.tsv")
+    assert (len(pairs), pairs.where(1)) == (2, "a.tsv, line 7")

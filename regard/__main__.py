@@ -1,0 +1,10 @@
+"""`python -m regard ...`, which is what torchrun needs: torchrun --nproc-per-node 2 -m regard train ..."""
+
+import sys
+
+from regard.cli.main import main
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    sys.exit(main())

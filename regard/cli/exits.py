@@ -1,0 +1,11 @@
+"""Exit codes of the command line."""
+
+__all__ = ["BROKEN_PIPE", "DONE", "INTERRUPTED", "UNUSABLE"]
+
+DONE = 0
+UNUSABLE = 2
+"""An option, an input or a file is not usable; one line on stderr says why."""
+INTERRUPTED = 130
+"""By Ctrl-C or SIGTERM."""
+BROKEN_PIPE = 141
+"""Nobody reads the output any more."""

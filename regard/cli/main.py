@@ -1,0 +1,89 @@
+"""`regard VERB ...`: finds the verb, and turns what went wrong into one line and an exit code.
+
+A verb's module reads the options; what does the work, and loads torch, is imported when they are read.
+"""
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+from regard import __version__
+from regard.cli.exits import BROKEN_PIPE, DONE, INTERRUPTED, UNUSABLE
+from regard.cli.help import two_columns
+from regard.errors import UserError
+from regard.recipes.kinds import nearest
+
+__all__ = ["VERBS", "main"]
+
+VERBS = {
+    "train": "train a recipe's model, or go on with a run that was stopped",
+    "evaluate": "score a trained model on test data",
+    "predict": "what a trained model says to a text, a file, or lines on standard input",
+    "look": "draw where a trained model looked",
+    "recipes": "list what can be trained",
+}
+"""Each verb's purpose; its module is regard.cli.VERB."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line (without the program's name; sys.argv if not given) and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = _dispatch(words)
+            sys.stdout.flush()
+            return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout at exit once more, which would complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (ValueError, OSError) as error:
+        if os.environ.get("REGARD_TRACEBACK"):
+            raise
+        print(f"regard: {_in_words(error)}", file=sys.stderr)
+        return UNUSABLE
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return DONE
+    verb, *rest = words
+    if verb == "--version":
+        print(f"regard {__version__}")
+        return DONE
+    if verb not in VERBS:
+        kind = "option" if verb.startswith("-") else "command"
+        hint = nearest(verb, VERBS) or f"; there are {', '.join(VERBS)}"
+        raise UserError(f"unknown {kind} {verb!r}{hint}")
+    return importlib.import_module(f"regard.cli.{verb}").run(rest)
+
+
+def _overview() -> str:
+    return "\n".join(
+        [
+            "usage: regard VERB ...",
+            "",
+            "Train models that attend, use them, see where they looked.",
+            "",
+            two_columns(list(VERBS.items())),
+            "",
+            "`regard VERB --help` explains a verb, `regard train RECIPE --help` every setting of a recipe.",
+        ]
+    )
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    if issubclass(category, UserWarning):
+        print(f"regard: warning: {message}", file=sys.stderr)

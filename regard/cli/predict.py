@@ -1,0 +1,146 @@
+"""`regard predict RUN [TEXT|FILE|-]`: what a trained model says, line by line.
+
+    a name of a file that exists   its lines
+    - or nothing                   lines on standard input, answered as they come
+    anything else                  the text itself
+
+One line out for each line in, in their order; with several outputs a line, tab-separated: number of the
+input, rank, score, text. An empty line has an empty answer.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from regard.cli.exits import DONE
+from regard.cli.help import page
+from regard.cli.options import given_first, parse, wants_help
+from regard.cli.use import UseOptions, one_run, opened
+from regard.decode.config import DecodeConfig
+from regard.errors import UserError
+from regard.recipes.settings import groups
+
+__all__ = ["Options", "Settings", "run"]
+
+USAGE = "regard predict RUN [TEXT|FILE|-] [options]"
+ABOUT = (
+    "What a trained model says to a text, to each line of a file, or to each line of standard input (with - "
+    "or nothing). One line out for each line in; with --decode.n-best N, N lines: number of the input, rank, "
+    "score, text, separated by tabs. Texts longer than the run's max_length are refused."
+)
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(UseOptions):
+    """Options of the command."""
+
+    json: bool = False
+    """Print JSON objects, one a line, each with input, rank, score and text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How outputs are searched for."""
+
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    """How outputs are searched for; the defaults are the run's own."""
+
+
+def run(argv: list[str]) -> int:
+    """Read the options; answer."""
+    folder, record = one_run(argv, USAGE)
+    settings = Settings(decode=record.config.decode) if record else Settings()
+    if wants_help(argv):
+        print(page(USAGE, ABOUT, [*groups(Options()), *groups(settings)]))
+        return DONE
+    argv = _with_beam(argv, settings.decode.beam)
+    parsed = parse(argv, Options(), settings, most_positionals=2, what="a run folder and a text or file")
+    given = parsed.positionals[1] if len(parsed.positionals) > 1 else "-"
+    blocks = _blocks(given)
+    trained = opened(folder, parsed.own)
+    decode = parsed.config.decode
+    show = _as_json if parsed.own.json else _as_rows if decode.n_best > 1 else _as_text
+    first = 1
+    for lines in blocks:
+        for number, predictions in enumerate(trained.search(lines, decode, first=first), start=first):
+            show(number, predictions)
+        first += len(lines)
+        sys.stdout.flush()
+    return DONE
+
+
+def _with_beam(argv: list[str], beam: int) -> list[str]:
+    """N best outputs need a beam of N: widen it unless it is given."""
+    wanted = given_first(argv, "decode.n_best")
+    if wanted is None or not wanted.isdecimal() or given_first(argv, "decode.beam"):
+        return argv
+    return [argv[0], "--decode.beam", str(max(beam, int(wanted))), *argv[1:]]
+
+
+def _blocks(given: str) -> Iterator[list[str]]:
+    """The texts, as many at a time as there are now."""
+    if given == "-":
+        return _lines_as_they_come()
+    if _is_file(given):
+        return iter([_decoded(Path(given).read_bytes(), given, 1)])
+    if not given.strip():
+        raise UserError("the text is empty: there is nothing to predict")
+    return iter([[given]])
+
+
+def _is_file(given: str) -> bool:
+    try:
+        return Path(given).is_file()
+    except (OSError, ValueError):  # no possible name: too long, or with a null character
+        return False
+
+
+def _lines_as_they_come() -> Iterator[list[str]]:
+    """Whole lines of standard input, those that are there at once: a person's come one by one."""
+    rest, number = b"", 1
+    while block := sys.stdin.buffer.read1(_BLOCK):
+        whole, newline, after = (rest + block).rpartition(b"\n")
+        rest = after
+        if newline:
+            lines = _decoded(whole + newline, "standard input", number)
+            number += len(lines)
+            yield lines
+    if rest:
+        yield _decoded(rest, "standard input", number)
+
+
+def _decoded(content: bytes, origin: str, first: int) -> list[str]:
+    """The lines of some bytes. Raises UserError, naming the line, for what is not UTF-8."""
+    lines = content.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    texts = []
+    for number, line in enumerate(lines, start=first):
+        try:
+            texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r"))
+        except UnicodeDecodeError as error:
+            raise UserError(f"{origin}, line {number}: not UTF-8 ({error.reason})") from error
+    return texts
+
+
+def _as_text(_number: int, predictions: Sequence[Any]) -> None:
+    print(_one_line(predictions[0].text))
+
+
+def _as_rows(number: int, predictions: Sequence[Any]) -> None:
+    for rank, (text, score) in enumerate(predictions, start=1):
+        print(number, rank, f"{score:.4f}", _one_line(text), sep="\t")
+
+
+def _as_json(number: int, predictions: Sequence[Any]) -> None:
+    for rank, (text, score) in enumerate(predictions, start=1):
+        row = {"input": number, "rank": rank, "score": score, "text": text}
+        print(json.dumps(row, ensure_ascii=False))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines()) if "\n" in text or "\r" in text else text

@@ -1,0 +1,35 @@
+"""Scores and outputs as people read them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["score_table", "table"]
+
+_NAMES = {
+    "exact": "exact match, %",
+    "bleu": "BLEU",
+    "nll": "nll, nats a token",
+    "perplexity": "perplexity a token",
+}
+_WIDE = 48
+
+
+def score_table(scores: Mapping[str, Any]) -> str:
+    """One test's scores, how they were made, and a few outputs."""
+    search = "greedy search" if scores["beam"] == 1 else f"beam {scores['beam']}"
+    title = f"{scores['data']}: {scores['examples']:,} examples, {search}"
+    rows = [[label, f"{scores[name]:.4g}"] for name, label in _NAMES.items() if name in scores]
+    rows.append(["signature", scores["signature"]])
+    samples = []
+    for one in scores["samples"]:
+        right = "" if one["output"] == one["reference"] else f"(reference: {one['reference']})"
+        samples.append([one["source"].strip(), one["output"], right])
+    return f"{title}\n{table(rows)}\n\nsome outputs\n{table(samples)}"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns lined up, two spaces apart; a very wide cell sticks out and widens nothing."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max((len(cell) for cell in column if len(cell) <= _WIDE), default=0) for column in columns]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(f"  {line.rstrip()}" for line in lines)

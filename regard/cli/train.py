@@ -1,0 +1,114 @@
+"""`regard train RECIPE`: train, or go on with a run that was stopped."""
+
+import importlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from regard.cli.exits import INTERRUPTED
+from regard.cli.help import page, two_columns
+from regard.cli.options import given_first, parse, wants_help, with_variants
+from regard.cli.report import score_table
+from regard.errors import UserError
+from regard.recipes.folder import Run
+from regard.recipes.registry import RECIPES, Entry, entry
+from regard.recipes.settings import changed, groups, plain
+
+__all__ = ["Options", "run"]
+
+USAGE = "regard train RECIPE [options]"
+ABOUT = (
+    "Train a recipe's model. The run's folder gets its settings, weights, logs and report. Stopped by Ctrl-C "
+    "or a crash, the same command goes on where it was; a folder with another run is never overwritten. "
+    "On several processes: torchrun --nproc-per-node N -m regard train ..."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command."""
+
+    run: Path | None = None
+    """Folder of the run; runs/RECIPE if not given."""
+    seed: int = 1
+    """Decides the first weights, the order of the data, dropout: the same seed gives the same run."""
+    threads: int | None = None
+    """Processor threads to compute with; torch's choice if not given."""
+    config: Path | None = None
+    """YAML file with settings of the recipe, nested by their names; options given beside it go before it."""
+    print_config: bool = False
+    """Print all settings, as such a file, and stop."""
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"--seed must be at least 0, but is {self.seed}")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"--threads must be at least 1, but is {self.threads}")
+
+
+def run(argv: list[str]) -> int:
+    """Read the options; train; say what came out."""
+    if not argv or argv[0].startswith("-"):
+        if wants_help(argv):
+            print(_help_without_recipe())
+            return 0
+        raise UserError(f"which recipe? {USAGE}; the recipes are {', '.join(RECIPES)}")
+    recipe, *rest = argv
+    chosen = entry(recipe)
+    config = chosen.config()
+    file = given_first(rest, "config")
+    if file is not None:
+        config = _with_file(config, Path(file))
+    if wants_help(rest):
+        print(_help(chosen, with_variants(config, rest)))
+        return 0
+    parsed = parse(rest, Options(), config, most_positionals=0, what=f"only options after `{recipe}`")
+    if parsed.own.print_config:
+        print(yaml.safe_dump(plain(parsed.config), sort_keys=False, allow_unicode=True), end="")
+        return 0
+    folder = parsed.own.run or Path("runs") / recipe
+    return _train(folder, Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config), parsed.own.threads)
+
+
+def _train(folder: Path, run: Run, threads: int | None) -> int:
+    work = importlib.import_module("regard.recipes.text_to_text")
+    ended = work.train(folder, run, threads=threads, tell=lambda text: print(text, file=sys.stderr))
+    if ended.is_interrupted:
+        return INTERRUPTED
+    if not ended.report:
+        return 0
+    if ended.was_finished:
+        print(f"{folder} holds this run, finished. To train it longer, raise its limit (it stopped by")
+        print(
+            f"{ended.report['training']['stopped']}), for example --train.steps N; or choose another --run."
+        )
+    test = ended.report["test"]
+    print(score_table(test) if test else "No test data was named (--data.test), so there is no test score.")
+    print(f"\nthe run is in {folder}: try  regard predict {folder} TEXT")
+    return 0
+
+
+def _with_file(config: Any, path: Path) -> Any:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: no YAML file: {' '.join(str(error).split())}") from error
+    if content is None:
+        return config
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: must hold settings by name, but holds {type(content).__name__}")
+    return changed(config, content, called=lambda name: f"{path}: {name}")
+
+
+def _help_without_recipe() -> str:
+    recipes = two_columns([(name, one.summary) for name, one in RECIPES.items()])
+    ending = "`regard train RECIPE --help` explains the settings of each."
+    return f"{page(USAGE, ABOUT, groups(Options()))}\n\nRecipes.\n{recipes}\n\n{ending}"
+
+
+def _help(chosen: Entry, config: Any) -> str:
+    usage = USAGE.replace("RECIPE", chosen.name)
+    return page(usage, ABOUT, [*groups(Options()), *groups(config)])

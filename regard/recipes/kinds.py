@@ -1,0 +1,147 @@
+"""What a setting's value may be, read from its annotation, and how text or JSON becomes such a value.
+
+The kinds are int, float, bool, str, Path, unions of these, Literal[...], each also as `| None`, as
+`tuple[kind, ...]` (any number of values) or as `tuple[kind, kind]` (exactly two). Nothing else can be set
+from outside, and nothing is imported by name.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+__all__ = ["Kind", "kind_of", "nearest"]
+
+_TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """The values that one setting takes."""
+
+    bases: tuple[type, ...]
+    """Of int, float, bool, str and Path; the first that the given value fits is taken."""
+    choices: tuple[int | str, ...] = ()
+    """The only values allowed; any of the bases if empty."""
+    optional: bool = False
+    """Whether None (said as `none`) is allowed."""
+    count: int | None = 1
+    """How many values: 1, exactly n (a tuple), or None for any number (a tuple)."""
+
+    @property
+    def label(self) -> str:
+        """How the help names a value: INT, {post,pre}, TEXT ..."""
+        if self.choices:
+            one = "{" + ",".join(str(choice) for choice in self.choices) + "}"
+        else:
+            one = "|".join(_BASES[base][0] for base in self.bases)
+        return f"{one} ..." if self.count is None else " ".join([one] * self.count)
+
+    def value(self, given: object) -> Any:
+        """The value that `given` says: text as typed, or what JSON and YAML hold.
+
+        Raises ValueError, `must be ..., but is ...`, for anything else.
+        """
+        if self.optional and (given is None or str(given).lower() in ("none", "null")):
+            return None
+        if self.count == 1:
+            return self._one(given)
+        items = list(given) if isinstance(given, list | tuple) else [given]
+        if self.count is not None and len(items) != self.count:
+            raise ValueError(f"must be {self.count} values, but is {_shown(given)}")
+        return tuple(self._one(item) for item in items)
+
+    def _one(self, given: object) -> Any:
+        if self.choices:
+            for choice in self.choices:
+                if str(choice) == str(given):
+                    return choice
+            known = [str(choice) for choice in self.choices]
+            raise ValueError(f"must be {_either(known)}, but is {_shown(given)}{nearest(str(given), known)}")
+        for base in self.bases:
+            value = _BASES[base][2](given)
+            if value is not None:
+                return value
+        wanted = _either([_BASES[base][1] for base in self.bases])
+        raise ValueError(f"must be {wanted}, but is {_shown(given)}")
+
+
+def kind_of(annotation: Any) -> Kind:
+    """The kind that a field's annotation stands for. Raises TypeError for one that no setting may have."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        kinds = [kind_of(part) for part in inner if part is not type(None)]
+        if len(kinds) == 1:
+            return dataclasses.replace(kinds[0], optional=True)
+        if all(kind == Kind(bases=kind.bases) for kind in kinds):
+            bases = tuple(base for kind in kinds for base in kind.bases)
+            return Kind(bases=bases, optional=type(None) in inner)
+    elif origin is Literal:
+        return Kind(bases=(type(inner[0]),), choices=inner)
+    elif origin is tuple:
+        count = None if inner[-1] is Ellipsis else len(inner)
+        return dataclasses.replace(kind_of(inner[0]), count=count)
+    elif annotation in _BASES:
+        return Kind(bases=(annotation,))
+    raise TypeError(f"a setting cannot be annotated {annotation}")
+
+
+def nearest(given: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """`; did you mean A or B?` with the known names most like the given one, or nothing."""
+    close = difflib.get_close_matches(given, list(known), n=2, cutoff=0.6)
+    likeness = [difflib.SequenceMatcher(None, given, name).ratio() for name in close]
+    found = [name for name, like in zip(close, likeness, strict=True) if like > likeness[0] - 0.05]
+    return f"; did you mean {' or '.join(prefix + name for name in found)}?" if found else ""
+
+
+def _either(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _shown(given: object) -> str:
+    text = repr(given)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _whole(given: object) -> int | None:
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    try:
+        return int(given) if isinstance(given, str) else None
+    except ValueError:
+        return None
+
+
+def _number(given: object) -> float | None:
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        return None
+    try:
+        value = float(given)
+    except ValueError:
+        return None
+    return None if math.isnan(value) else value
+
+
+def _truth(given: object) -> bool | None:
+    return given if isinstance(given, bool) else _TRUTHS.get(str(given).lower())
+
+
+def _text(given: object) -> str | None:
+    return given if isinstance(given, str) else None
+
+
+def _path(given: object) -> Path | None:
+    return Path(given) if isinstance(given, str | Path) and str(given) else None
+
+
+_BASES: dict[type, tuple[str, str, Callable[[object], Any]]] = {
+    int: ("INT", "a whole number", _whole),
+    float: ("NUMBER", "a number", _number),
+    bool: ("BOOL", "true or false", _truth),
+    str: ("TEXT", "text", _text),
+    Path: ("PATH", "a path", _path),
+}
+"""Of each base type: its label in the help, its name in a message, and what reads it (None if it cannot)."""

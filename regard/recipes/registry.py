@@ -1,0 +1,48 @@
+"""The recipes there are, by name. Nothing that does the work is imported here."""
+
+from dataclasses import dataclass
+
+from regard.errors import UserError
+from regard.recipes.config import Dates, Translate
+from regard.recipes.kinds import nearest
+
+__all__ = ["RECIPES", "Entry", "entry"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A recipe: its configuration, and the module that makes its data."""
+
+    name: str
+    summary: str
+    """One line, for lists."""
+    config: type[Dates] | type[Translate]
+    module: str
+    """Where its `material(config)` is; imported when the recipe runs."""
+
+
+RECIPES = {
+    one.name: one
+    for one in (
+        Entry(
+            name="dates",
+            summary="dates as people write them, in many languages, to ISO dates; the data is embedded",
+            config=Dates,
+            module="regard.recipes.dates",
+        ),
+        Entry(
+            name="translate",
+            summary="texts to texts, from your own pairs: TSV, parallel files, JSONL, Hugging Face data sets",
+            config=Translate,
+            module="regard.recipes.translate",
+        ),
+    )
+}
+
+
+def entry(name: str) -> Entry:
+    """The recipe of this name. Raises UserError with the nearest names, and all."""
+    if name not in RECIPES:
+        hint = nearest(name, RECIPES) or f"; the recipes are {', '.join(RECIPES)}"
+        raise UserError(f"unknown recipe {name!r}{hint}")
+    return RECIPES[name]

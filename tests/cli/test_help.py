@@ -1,0 +1,56 @@
+"""Help pages: every setting with its meaning, quickly."""
+
+import re
+
+import pytest
+
+from regard.cli.main import VERBS, main
+from regard.recipes.registry import RECIPES
+from regard.recipes.settings import changed, groups
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert main([*argv, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    page = help_of(capsys)
+    assert [verb for verb in VERBS if f"  {verb} " not in page] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_a_page(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    assert help_of(capsys, verb).startswith(f"usage: regard {verb}")
+
+
+@pytest.mark.parametrize("core", ["transformer", "recurrent"])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_page_of_a_recipe_explains_every_setting(
+    capsys: pytest.CaptureFixture[str], recipe: str, core: str
+) -> None:
+    page = help_of(capsys, "train", recipe, "--model.core", core)
+    config = changed(RECIPES[recipe].config(), {"model": {"core": core}}, called=str)
+    settings = [setting for group in groups(config) for setting in group.settings]
+    shown = re.findall(r"^  --([\w.-]+)", page, re.MULTILINE)
+    assert sorted(name.replace("-", "_") for name in shown) == sorted(
+        [*(setting.path for setting in settings), "run", "seed", "threads", "config", "print_config"]
+    )
+    assert [setting.path for setting in settings if not setting.doc] == []
+    assert f"Shown here: {core};" in page
+
+
+def test_page_is_as_wide_as_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    assert max(map(len, help_of(capsys, "train", "dates").splitlines())) <= 72
+
+
+def test_page_shows_the_values_of_a_file(
+    capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("config") / "small.yaml"
+    path.write_text("model: {core: {name: recurrent, hidden: 38}}\n", encoding="utf-8")
+    page = help_of(capsys, "train", "translate", "--config", str(path))
+    assert re.search(r"--model.core.hidden INT .*?\[38\]", page, re.DOTALL)

@@ -1,0 +1,134 @@
+"""Whose a run folder is, and what a damaged one says."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.errors import UserError
+from regard.recipes.config import Dates, Translate
+from regard.recipes.folder import FORMAT_VERSION, Run, claim, read_run
+from regard.recipes.settings import changed
+
+
+def a_run(**changes: Any) -> Run:
+    config = changed(Dates(), changes, called=str)
+    return Run(recipe="dates", seed=3, config=config)
+
+
+def test_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    run = a_run(model={"core": {"name": "recurrent", "cell": "lstm"}}, data={"locales": ["nl", "pl"]})
+    assert claim(tmp_path / "a" / "b", run) is False
+    assert read_run(tmp_path / "a" / "b") == run
+
+
+def test_claim_knows_its_run_again(tmp_path: Path) -> None:
+    run = a_run()
+    claim(tmp_path, run)
+    (tmp_path / "anything.txt").touch()
+    assert claim(tmp_path, dataclasses.replace(run, created="later")) is True
+    assert read_run(tmp_path).created == run.created
+
+
+FREE = [{"train": {"steps": 9000, "log_every": 7}}, {"decode": {"beam": 4}}]
+DECISIVE = [
+    ({"train": {"lr": 0.5}}, "train.lr is 0.002 there and 0.5 here"),
+    ({"model": {"core": {"width": 32}}}, "model.core.width is 128 there and 32 here"),
+    ({"model": {"core": "recurrent"}}, "model.core.name is 'transformer' there and 'recurrent' here"),
+    ({"data": {"first_year": 1950}}, "data.first_year is 1900 there and 1950 here"),
+]
+
+
+@pytest.mark.parametrize("changes", FREE)
+def test_claim_takes_settings_that_do_not_decide_the_weights(tmp_path: Path, changes: dict[str, Any]) -> None:
+    claim(tmp_path, a_run())
+    assert claim(tmp_path, a_run(**changes)) is True
+    assert read_run(tmp_path).config == a_run(**changes).config
+
+
+@pytest.mark.parametrize(("changes", "message"), DECISIVE)
+def test_claim_refuses_another_run_naming_the_difference(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    claim(tmp_path, a_run())
+    before = (tmp_path / "run.json").read_bytes()
+    with pytest.raises(UserError, match=message):
+        claim(tmp_path, a_run(**changes))
+    assert (tmp_path / "run.json").read_bytes() == before
+
+
+def test_claim_refuses_another_seed_and_recipe(tmp_path: Path) -> None:
+    claim(tmp_path, a_run())
+    with pytest.raises(UserError, match="seed is 3 there and 4 here"):
+        claim(tmp_path, dataclasses.replace(a_run(), seed=4))
+    with pytest.raises(UserError, match="holds a run of recipe dates, not translate"):
+        claim(tmp_path, Run(recipe="translate", seed=3, config=Translate()))
+
+
+def test_claim_refuses_files_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("long", encoding="utf-8")
+    with pytest.raises(UserError, match=r"files of something else \(thesis.tex\)"):
+        claim(tmp_path, a_run())
+    with pytest.raises(UserError, match="is a file, not a folder"):
+        claim(tmp_path / "thesis.tex", a_run())
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_claim_takes_a_folder_where_it_was_killed_while_writing(tmp_path: Path) -> None:
+    (tmp_path / ".run.json.new").write_text("{", encoding="utf-8")
+    assert claim(tmp_path, a_run()) is False
+
+
+def damaged(content: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
+    place = content
+    for name in path[:-1]:
+        place = place[name]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return content
+
+
+DAMAGE = [
+    (("recipe",), "poems", "recipe 'poems' is none of dates, translate"),
+    (("recipe",), None, "damaged: recipe must be str, but is None"),
+    (("seed",), "one", "damaged: seed must be int"),
+    (("seed",), True, "damaged: seed must be int, but is True"),
+    (("config",), [], "damaged: config must be dict"),
+    (("config", "model", "core", "layers"), None, "config.model.core.layers is missing"),
+    (("config", "model", "core", "layers"), "x", "config.model.core.layers must be a whole number"),
+    (("config", "model", "core", "layers"), 0, "config.model.core: layers must be at least 1"),
+    (("config", "model", "core", "name"), "os.system", "config.model.core must be transformer or recurrent"),
+    (("config", "extra"), 1, "config.extra is not a setting"),
+    (("format_version",), FORMAT_VERSION + 1, f"format_version {FORMAT_VERSION + 1} .*from a newer regard"),
+    (("format_version",), 0, "format_version must be 1, but is 0"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), DAMAGE)
+def test_read_run_refuses_a_damaged_file_naming_it(
+    tmp_path: Path, path: tuple[str, ...], value: Any, message: str
+) -> None:
+    claim(tmp_path, a_run())
+    file = tmp_path / "run.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(damaged(content, *path, value=value)), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"run\.json: .*{message}"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
+def test_read_run_refuses_what_is_no_json_object(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"run\.json: damaged"):
+        read_run(tmp_path)
+
+
+def test_read_run_says_when_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is no run folder: it holds no run\.json"):
+        read_run(tmp_path)
+    with pytest.raises(UserError, match="does not exist"):
+        read_run(tmp_path / "nowhere")

@@ -1,0 +1,150 @@
+"""Configurations as trees of settings: read, changed, written and read again."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.recipes.settings import changed, differences, groups, plain, variants_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """A round one."""
+
+    name: ClassVar[str] = "round"
+
+    radius: int = 3
+    """How far it reaches,
+    in steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Square:
+    """A square one."""
+
+    name: ClassVar[str] = "square"
+
+    side: float = 2.0
+    """How long a side is."""
+    radius: int = 0
+    """Of its corners."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """A tile."""
+
+    shape: Round | Square = field(default_factory=lambda: Round(radius=7))
+    """What it looks like."""
+    label: str | None = None
+    """What is written on it."""
+
+    def __post_init__(self) -> None:
+        if self.label == "bad":
+            raise ValueError("label must not be bad")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """A floor."""
+
+    tile: Tile = field(default_factory=Tile)
+    """What it is made of."""
+    rooms: tuple[str, ...] = ("hall",)
+    """Where it lies."""
+
+
+def called(path: str) -> str:
+    return f"<{path}>"
+
+
+def change(changes: dict[str, Any], *, complete: bool = False) -> Floor:
+    return changed(Floor(), changes, called=called, complete=complete)
+
+
+def test_groups_hold_every_setting_with_its_words() -> None:
+    first, tile, shape = groups(Floor())
+    assert [(group.path, group.doc) for group in (first, tile, shape)] == [
+        ("", "A floor."),
+        ("tile", "What it is made of."),
+        ("tile.shape", "A round one."),
+    ]
+    assert [setting.path for setting in tile.settings] == ["tile.shape", "tile.label"]
+    assert tile.settings[0].value == "round"
+    assert tile.settings[0].kind.choices == ("round", "square")
+    (radius,) = shape.settings
+    assert (radius.value, radius.doc) == (7, "How far it reaches, in steps.")
+
+
+def test_changed_keeps_what_is_not_named() -> None:
+    floor = change({"tile": {"shape": {"radius": "4"}}})
+    assert floor == Floor(tile=Tile(shape=Round(radius=4)))
+
+
+@pytest.mark.parametrize("choice", ["square", {"name": "square"}])
+def test_changed_starts_another_variant_at_its_own_defaults(choice: Any) -> None:
+    assert change({"tile": {"shape": choice}}).tile.shape == Square()
+
+
+def test_changed_keeps_the_present_variant_when_it_is_named() -> None:
+    assert change({"tile": {"shape": {"name": "round"}}}).tile.shape == Round(radius=7)
+
+
+BAD = [
+    ({"tiles": {}}, "<tiles> is not a setting; did you mean tile?"),
+    ({"tile": {"shape": {"name": "round", "side": 1}}}, "<tile.shape.side> is not a setting"),
+    ({"tile": {"shape": "squar"}}, "<tile.shape> must be round or square, .*did you mean square?"),
+    ({"tile": {"shape": 3}}, "<tile.shape> must be one of round, square, but is 3"),
+    ({"tile": {"shape": {"name": {"__class__": "os.system"}}}}, "<tile.shape> must be round or square"),
+    ({"tile": {"shape": {"radius": "wide"}}}, "<tile.shape.radius> must be a whole number, but is 'wide'"),
+    ({"tile": "x"}, "<tile> must hold settings by name, but is 'x'"),
+    ({"tile": {"label": "bad"}}, "<tile>: label must not be bad"),
+    ({"rooms": [1]}, "<rooms> must be text, but is 1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD)
+def test_changed_refuses_naming_the_setting(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        change(changes)
+
+
+def test_changed_refuses_a_missing_setting_when_complete() -> None:
+    everything = plain(Floor())
+    del everything["tile"]["shape"]["radius"]
+    with pytest.raises(UserError, match=r"<tile\.shape\.radius> is missing"):
+        change(everything, complete=True)
+
+
+shapes = st.builds(Round, radius=st.integers()) | st.builds(
+    Square, side=st.floats(allow_nan=False), radius=st.integers()
+)
+tiles = st.builds(Tile, shape=shapes, label=st.none() | st.text().filter(lambda text: text != "bad"))
+
+
+@given(st.builds(Floor, tile=tiles, rooms=st.lists(st.text()).map(tuple)))
+def test_plain_and_back_is_the_same(floor: Floor) -> None:
+    label = floor.tile.label
+    if label is not None and label.lower() in ("none", "null"):
+        return  # the one text that an optional setting cannot hold
+    assert change(plain(floor), complete=True) == floor
+
+
+def test_differences_names_each_by_its_path() -> None:
+    other = change({"tile": {"shape": "square", "label": "kitchen"}})
+    assert differences(plain(Floor()), plain(other)) == {
+        "tile.shape.name": ("round", "square"),
+        "tile.shape.radius": (7, 0),
+        "tile.shape.side": (None, 2.0),
+        "tile.label": (None, "kitchen"),
+    }
+
+
+def test_variants_of_is_empty_for_other_annotations() -> None:
+    assert variants_of(int | None) == {}
+    assert variants_of(Tile) == {}
+    assert variants_of(Round | Square) == {"round": Round, "square": Square}

@@ -12,7 +12,14 @@ from hypothesis import settings
 
 import tests.shapes  # noqa: F401  # jaxtyping finds the checker only in a module that is loaded already
 
-__all__ = ["device", "pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "seeds", "unchecked"]
+__all__ = [
+    "device",
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "seeds",
+    "unchecked",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

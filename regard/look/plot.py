@@ -1,0 +1,224 @@
+"""Pictures of alignments: target x source, the darker the more was read.
+
+    one head           one panel, tokens on the axes
+    several heads      small multiples: their mean first, then each head
+    several layers     the mean over all of them first, then one layer's heads
+
+White is zero and the darkest blue is one in every picture, so that pictures can be compared. The lightness of
+the colour falls in equal steps and its hue stays, which print and colour-blind eyes keep.
+"""
+
+import io
+import textwrap
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from regard.errors import UserError
+from regard.look.alignment import Alignment
+from regard.look.labels import families_for, readable, spelled
+from regard.look.layout import SLANT, TITLE_FONT, Layout, lay_out
+
+__all__ = ["SUFFIXES", "plot_alignment", "weight_colours"]
+
+SUFFIXES = (".png", ".svg", ".pdf")
+"""Formats of pictures, chosen by the ending of the file's name."""
+
+_COLOURS = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #032751"
+"""White to dark blue: CIELAB lightness 100, 89.5, ... 16 in equal steps, OKLCH hue 255."""
+_INK, _PALE, _GRID = "#1f2933", "#66727f", "#e6ebf0"
+_DPI = 200
+_MAX_CELLS = 1500
+"""Cells a side that an image can show; of more, neighbours are drawn as one with the largest weight."""
+_MANY_CELLS = 20_000
+"""Above it cells are drawn as an image without a grid, instead of a shape each."""
+
+
+class _Panel(NamedTuple):
+    title: str
+    weights: Float[Tensor, "target source"]
+
+
+def plot_alignment(
+    alignments: Alignment | Sequence[Alignment],
+    path: str | Path,
+    *,
+    layer: int | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Draw where a model looked: the target's tokens down, the source's across, the weight as darkness.
+
+    alignments: one, or one a layer, as `regard.look.alignment.align` gives them.
+    path:       the file to write, .png, .svg or .pdf; it is returned. SVG and PDF keep the labels as text.
+    layer:      which of several layers to show head by head, counted from 1; the last if not given.
+    Raises:     UserError for another suffix, a file that exists already (unless overwrite), a folder or a
+                layer that is not there; ValueError for alignments of different tokens.
+    """
+    path = Path(path)
+    _check_path(path, overwrite)
+    layers = [alignments] if isinstance(alignments, Alignment) else list(alignments)
+    _check_layers(layers, layer)
+    shown = layers[-1 if layer is None else layer - 1]
+    source, target = ([readable(token) for token in tokens] for tokens in (shown.source, shown.target))
+    title = readable(shown.title, max_length=400, spaces=" ") if shown.title else ""
+    families = families_for([*source, *target, title])
+    if path.suffix.lower() != ".svg":
+        source, target = ([spelled(label, families) for label in labels] for labels in (source, target))
+        title = spelled(title, families)
+    with _drawing(families):
+        figure = _draw(_panels(layers, shown), source=source, target=target, title=title)
+        picture = _saved(figure, path.suffix.lower())
+    with path.open("wb" if overwrite else "xb") as file:
+        file.write(picture)
+    return path
+
+
+def weight_colours() -> LinearSegmentedColormap:
+    """White for 0 to dark blue for 1, in equal steps of lightness."""
+    return LinearSegmentedColormap.from_list("weight", _COLOURS.split())
+
+
+def _check_path(path: Path, overwrite: bool) -> None:
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"a picture's name must end in one of {', '.join(SUFFIXES)}, but is {path.name!r}")
+    if not path.parent.is_dir():
+        raise UserError(f"{path} cannot be written: there is no folder {path.parent}")
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists already: choose another name, or ask to overwrite it")
+
+
+def _check_layers(layers: Sequence[Alignment], layer: int | None) -> None:
+    if not layers:
+        raise ValueError("alignments must hold at least one, but are empty")
+    if layer is not None and not 1 <= layer <= len(layers):
+        raise UserError(f"layer must be between 1 and {len(layers)}, but is {layer}")
+    tokens = [(list(alignment.source), list(alignment.target)) for alignment in layers]
+    if any(other != tokens[0] for other in tokens):
+        raise ValueError("alignments in one picture must have the same source and target, but differ")
+
+
+def _panels(layers: Sequence[Alignment], shown: Alignment) -> list[_Panel]:
+    panels = []
+    if len(layers) > 1:
+        mean = torch.stack([alignment.mean() for alignment in layers]).mean(0)
+        panels.append(_Panel(f"mean of {len(layers)} layers", mean))
+    if len(shown.head_names) == 1:
+        return [*panels, _Panel(shown.layer, shown.weights[0])]
+    layer = f"{shown.layer}, " if shown.layer else ""
+    panels.append(_Panel(f"{layer}mean of {len(shown.head_names)} heads", shown.mean()))
+    heads = zip(shown.head_names, shown.weights, strict=True)
+    return [*panels, *(_Panel(f"{layer}{name}", weights) for name, weights in heads)]
+
+
+@contextmanager
+def _drawing(families: Sequence[str]) -> Iterator[None]:
+    """Settings of matplotlib for our pictures alone, whatever the user's own are."""
+    ours = {
+        "font.family": [*families, "sans-serif"],
+        "pdf.fonttype": 42,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "regard",
+    }
+    with style.context(["default", ours]), warnings.catch_warnings():
+        # Only SVG has such characters left: room for them is guessed here, and whoever shows it draws them.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
+        warnings.filterwarnings("ignore", "Matplotlib currently does not support .* natively", UserWarning)
+        yield
+
+
+def _draw(panels: Sequence[_Panel], *, source: Sequence[str], target: Sequence[str], title: str) -> Figure:
+    layout = lay_out([panel.title for panel in panels], source=source, target=target)
+    figure = Figure(figsize=layout.size)
+    for number, panel in enumerate(panels):
+        axes = figure.add_axes(layout.box(number))
+        axes.set_title(panel.title, fontsize=TITLE_FONT, color=_INK, loc="left", pad=5, parse_math=False)
+        cells = _draw_cells(axes, panel.weights, as_image=len(panels) * panel.weights.numel() > _MANY_CELLS)
+        _label_source(axes, source, layout)
+        _label_target(axes, target if number % layout.columns == 0 else (), layout)
+        if number == 0:
+            axes.set_ylabel("target", fontsize=8, color=_PALE)
+            _draw_scale(figure, cells, layout)
+            if title:
+                _draw_title(axes, title, layout, above_panel_title=bool(panel.title))
+        if number + layout.columns >= len(panels):
+            axes.set_xlabel("source", fontsize=8, color=_PALE)
+    return figure
+
+
+def _draw_cells(axes: Axes, weights: Tensor, *, as_image: bool) -> ScalarMappable:
+    num_targets, num_sources = weights.shape
+    colours = {"cmap": weight_colours(), "vmin": 0, "vmax": 1}
+    if as_image:
+        size = min(num_targets, _MAX_CELLS), min(num_sources, _MAX_CELLS)
+        cells = nn.functional.adaptive_max_pool2d(weights[None], size)[0]
+        extent = (0, num_sources, num_targets, 0)
+        drawn = axes.imshow(cells.numpy(), extent=extent, aspect="auto", interpolation="nearest", **colours)
+    else:
+        drawn = axes.pcolormesh(weights.numpy(), edgecolors=_GRID, linewidth=0.4, **colours)
+    axes.set(xlim=(0, num_sources), ylim=(num_targets, 0))
+    axes.tick_params(length=0, pad=3, colors=_INK)
+    axes.spines[:].set(color=_PALE, linewidth=0.6)
+    return drawn
+
+
+def _label_source(axes: Axes, labels: Sequence[str], layout: Layout) -> None:
+    every = layout.source_every
+    places = [place + 0.5 for place in range(0, len(labels), every)]
+    axes.set_xticks(places, labels[::every], fontsize=layout.source_font, parse_math=False)
+    long = [label for label in axes.get_xticklabels() if len(label.get_text()) > 1]
+    # Among single characters, which stand upright, the few long labels must not lean over their neighbours.
+    angle = SLANT if 2 * len(long) > len(places) else 90
+    for label in long:
+        label.set(rotation=angle, ha="right", va="center", rotation_mode="anchor")
+
+
+def _label_target(axes: Axes, labels: Sequence[str], layout: Layout) -> None:
+    every = layout.target_every
+    places = [place + 0.5 for place in range(0, len(labels), every)]
+    axes.set_yticks(places, labels[::every], fontsize=layout.target_font, parse_math=False)
+
+
+def _draw_scale(figure: Figure, cells: ScalarMappable, layout: Layout) -> None:
+    width, height = layout.size
+    scale_height = min(layout.height, 2.0)
+    left = (layout.columns - 1) * layout.column_step + layout.width + 0.15
+    box = left / width, 1 - scale_height / height, 0.11 / width, scale_height / height
+    bar = figure.colorbar(cells, cax=figure.add_axes(box), ticks=[0, 0.5, 1])
+    bar.outline.set(color=_PALE, linewidth=0.6)
+    bar.ax.tick_params(labelsize=7.5, length=2, width=0.6, color=_PALE, labelcolor=_INK)
+    bar.set_label("weight", fontsize=8, color=_PALE)
+
+
+def _draw_title(axes: Axes, title: str, layout: Layout, *, above_panel_title: bool) -> None:
+    lines = textwrap.wrap(title, max(40, int(layout.size[0] * 72 / 6.2)))
+    axes.annotate(
+        "\n".join(lines),
+        (0, 1),
+        xytext=(0, 25 if above_panel_title else 8),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=11,
+        color=_INK,
+        parse_math=False,
+    )
+
+
+def _saved(figure: Figure, suffix: str) -> bytes:
+    # No date in the file: the same weights make the same bytes.
+    metadata = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
+    picture = io.BytesIO()
+    figure.savefig(
+        picture, format=suffix[1:], dpi=_DPI, bbox_inches="tight", pad_inches=0.12, metadata=metadata
+    )
+    return picture.getvalue()

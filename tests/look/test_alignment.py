@@ -1,0 +1,193 @@
+"""Alignments: each target token has the weights of the step that predicts it."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import nn
+
+from regard.attention.masks import Padded
+from regard.attention.memory import Memory
+from regard.attention.scores import Additive
+from regard.layers.read import Read
+from regard.look.alignment import Alignment, align
+from regard.look.record import record
+from regard.models.config import TransformerConfig
+from regard.models.cores.core import Core
+from regard.models.cores.transformer import TransformerCore
+from regard.models.model import Model
+from regard.models.reads.tokens import TokenReader, embedding_table
+from regard.models.writes.tokens import TokenWriter
+from tests.helpers import close
+
+SOURCE, TARGET = [5, 4, 9, 6, 3], [7, 10, 8, 3]
+LABELS = {"source_labels": [*list("abcd"), "</s>"], "target_labels": ["x", "y", "z", "</s>"], "title": "toy"}
+CONFIG = TransformerConfig(layers=1, decoder_layers=3, width=6, heads=2, feedforward=5)
+
+
+@dataclass(frozen=True)
+class ToyState:
+    memory: Memory
+    hidden: torch.Tensor
+    context: torch.Tensor
+
+    def select(self, index: torch.Tensor) -> "ToyState":
+        return ToyState(self.memory.select(index), self.hidden[index], self.context[index])
+
+    def reorder(self, index: torch.Tensor) -> "ToyState":
+        return replace(self, hidden=self.hidden[index], context=self.context[index])
+
+
+class ToyRecurrent(Core):
+    """s_j = tanh(x_j + s_{j-1} + c_{j-1}), c_j = read(s_j); c_0 is read at the start."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.width = width
+        self.read = Read(Additive(width, width, 5))
+
+    def start(self, source: Padded) -> ToyState:
+        memory = Memory(source.items, source.items, source.mask).map_keys_with(self.read.score)
+        hidden = source.items.mean(1)
+        return ToyState(memory, hidden, self.read(hidden.unsqueeze(1), memory).squeeze(1))
+
+    def forward(self, targets: torch.Tensor, state: ToyState) -> torch.Tensor:
+        hidden = []
+        for target in targets.unbind(1):
+            out, state = self.step(target, state)
+            hidden.append(out)
+        return torch.stack(hidden, 1)
+
+    def step(self, target: torch.Tensor, state: ToyState) -> tuple[torch.Tensor, ToyState]:
+        hidden = torch.tanh(target + state.hidden + state.context)
+        context = self.read(hidden.unsqueeze(1), state.memory).squeeze(1)
+        return hidden + context, replace(state, hidden=hidden, context=context)
+
+
+class ToyBlind(ToyRecurrent):
+    """The same without attention."""
+
+    def __init__(self, width: int):
+        super().__init__(width)
+        self.read = nn.Identity()
+
+    def start(self, source: Padded) -> ToyState:
+        return ToyState(Memory(source.items, source.items), source.items.mean(1), source.items.mean(1))
+
+
+def model_of(core: Core) -> Model:
+    table = embedding_table(11, core.width)
+    return Model(TokenReader(table, dropout=0.4), core, TokenWriter(TokenReader(table, dropout=0.4), table))
+
+
+def source_of(*rows: list[int]) -> Padded:
+    lengths = torch.tensor([len(row) for row in rows])
+    items = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    return Padded(items, lengths)
+
+
+def test_transformer_gives_an_alignment_a_layer_with_the_weights_of_all_at_once():
+    model, source = model_of(TransformerCore(CONFIG, dropout=0.4)), source_of(SOURCE)
+    layers = align(model, source, target=TARGET, bos=2, **LABELS)
+    with record(model.eval(), only=lambda name: "cross" in name) as maps:
+        model(source, source_of([2, *TARGET]))
+    assert [one.layer for one in layers] == ["layer 1", "layer 2", "layer 3"]
+    for one, name in zip(layers, maps.names, strict=True):
+        assert one.weights.shape == (2, 4, 5)
+        close(one.weights, maps[name][0][0])
+
+
+def test_recurrent_gives_the_reads_of_the_steps_without_the_first_context():
+    core = ToyRecurrent(6)
+    model, source = model_of(core), source_of(SOURCE)
+    (one,) = align(model, source, target=TARGET, bos=2, **LABELS)
+    assert one.layer == ""
+    assert one.weights.shape == (1, 4, 5)
+    model.eval()
+    with record(model) as maps, torch.no_grad():
+        state = model.start(source)
+        for token in [2, *TARGET[:-1]]:
+            _, state = model.step(torch.tensor([token]), state)
+    assert len(maps["core.read"]) == 5
+    close(one.weights[0], maps.steps("core.read")[0, 1:])
+
+
+def test_first_row_does_not_depend_on_what_follows():
+    model = model_of(TransformerCore(CONFIG))
+    whole = align(model, source_of(SOURCE), target=TARGET, bos=2, **LABELS)
+    labels = LABELS | {"target_labels": ["x"]}
+    first = align(model, source_of(SOURCE), target=TARGET[:1], bos=2, **labels)
+    close(first[-1].weights[:, 0], whole[-1].weights[:, 0])
+
+
+def test_padding_of_the_source_is_left_out():
+    model = model_of(TransformerCore(CONFIG))
+    padded = Padded(torch.tensor([[*SOURCE, 0, 0, 0]]), torch.tensor([5]))
+    tight, loose = (align(model, it, target=TARGET, bos=2, **LABELS)[1] for it in (source_of(SOURCE), padded))
+    close(loose.weights, tight.weights)
+
+
+def test_rows_sum_to_one_and_labels_are_kept():
+    one = align(model_of(ToyRecurrent(6)), source_of(SOURCE), target=TARGET, bos=2, **LABELS)[0]
+    close(one.weights.sum(-1), torch.ones(1, 4))
+    assert (list(one.source), list(one.target), one.title) == tuple(LABELS.values())
+
+
+def test_model_is_left_as_it_was():
+    model = model_of(TransformerCore(CONFIG, dropout=0.4))
+    model.reads.eval()
+    before = [part.training for part in model.modules()]
+    random = torch.get_rng_state()
+    align(model, source_of(SOURCE), target=TARGET, bos=2, **LABELS)
+    assert [part.training for part in model.modules()] == before
+    assert torch.equal(torch.get_rng_state(), random)
+    assert not any(part._forward_hooks for part in model.modules())
+
+
+def test_model_without_attention_is_refused():
+    with pytest.raises(ValueError, match=r"no attention to its source"):
+        align(model_of(ToyBlind(6)), source_of(SOURCE), target=TARGET, bos=2, **LABELS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": []}, r"target must have a token"),
+        ({"target": [7, 8]}, r"target_labels must be 2, one an item of target, but are 4"),
+        ({"source_labels": ["a"]}, r"source_labels must be 5, one an item of source, but are 1"),
+    ],
+    ids=["empty", "target", "source"],
+)
+def test_sizes_that_do_not_match_are_refused(changes, message):
+    arguments = {"target": TARGET, "bos": 2, **LABELS, **changes}
+    with pytest.raises(ValueError, match=message):
+        align(model_of(ToyRecurrent(6)), source_of(SOURCE), **arguments)
+
+
+def test_several_rows_are_refused():
+    with pytest.raises(ValueError, match=r"source must be one row, but has 2"):
+        align(model_of(ToyRecurrent(6)), source_of(SOURCE, [4, 3]), target=TARGET, bos=2, **LABELS)
+
+
+def test_alignment_names_its_heads_and_averages_them():
+    weights = torch.rand(3, 2, 5)
+    one = Alignment(source=list("abcde"), target=["x", "y"], weights=weights)
+    assert list(one.head_names) == ["head 1", "head 2", "head 3"]
+    close(one.mean(), weights.sum(0) / 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [((1, 5, 2), r"= \(1, 2, 5\), but are \(1, 5, 2\)"), ((0, 2, 5), r"needs heads, target and source")],
+    ids=["swapped", "no head"],
+)
+def test_alignment_of_other_sizes_is_refused(shape, message):
+    with pytest.raises(ValueError, match=message):
+        Alignment(source=list("abcde"), target=["x", "y"], weights=torch.rand(shape))
+
+
+def test_alignment_that_is_no_number_is_refused():
+    weights = torch.rand(1, 2, 3)
+    weights[0, 1, 1] = float("nan")
+    with pytest.raises(ValueError, match=r"weights must be finite"):
+        Alignment(source=list("abc"), target=["x", "y"], weights=weights)

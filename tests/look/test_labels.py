@@ -1,0 +1,73 @@
+"""Labels: every token can be drawn, in any script."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.look.labels import families_for, readable, spelled, width_em
+
+SANS = ["DejaVu Sans"]
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        ("word", "word"),
+        (" ", "\u2423"),
+        ("a b", "a\u2423b"),
+        ("\u00a0", "\u2423"),
+        ("\n", "\u21b5"),
+        ("\x00", "<0000>"),
+        ("\u202e", "<202E>"),
+        ("\ud800", "<D800>"),
+        ("", "\u2205"),
+        ("\u0301", "\u25cc\u0301"),
+        ("e\u0301t", "e\u0301t"),
+        ("\u0645\u06cc\u200c\u0634", "\u0645\u06cc\u200c\u0634"),
+        ("\u200d", "<200D>"),
+        ("x" * 30, "x" * 23 + "\u2026"),
+    ],
+)
+def test_readable_shows(token, shown):
+    assert readable(token) == shown
+
+
+def test_readable_keeps_spaces_of_a_sentence_when_asked():
+    assert readable("3 maart\t2019", max_length=40, spaces=" ") == "3 maart\u21e52019"
+
+
+@given(st.text(st.characters(), max_size=40))
+def test_readable_is_visible_for_every_text(token):
+    shown = readable(token)
+    assert shown
+    assert not any(unicodedata.category(c) in ("Cc", "Cs") or c.isspace() for c in shown)
+    assert not unicodedata.combining(shown[0])
+    shown.encode()  # no half of a surrogate pair
+
+
+@given(st.text(st.characters(), max_size=20))
+def test_spelled_needs_no_character_that_the_font_lacks(token):
+    text = spelled(readable(token), SANS)
+    assert spelled(text, SANS) == text
+
+
+def test_spelled_gives_code_points_of_what_the_font_lacks():
+    assert spelled("3 \u4e09\u6708", SANS) == "3 <4E09 6708>"
+    assert spelled("\u4e09" * 9, SANS) == f"<{' '.join(['4E09'] * 4)}\u2026>"
+    assert spelled("\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS).isascii() is False
+    assert "<" not in spelled("\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS)
+
+
+def test_first_family_draws_common_scripts_alone():
+    latin, cyrillic, arabic = "m\u00e4rz", "\u041c\u0430\u0440\u0442", "\u0645\u0627\u0631\u0633"
+    assert families_for([latin, cyrillic, arabic, "\u2192"]) == SANS
+
+
+def test_families_start_with_the_one_that_is_always_there():
+    assert families_for(["\u4e09\u6708", "\U0010ffff"])[0] == "DejaVu Sans"
+
+
+def test_width_counts_wide_characters_more():
+    assert width_em("\u4e09\u6708") > width_em("ab") > width_em("a") > 0

@@ -1,0 +1,251 @@
+"""Recording: the right weights, and no trace of it in outputs, gradients, random numbers or the model."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard.attention.attend import weigh
+from regard.attention.masks import causal, dense, padding
+from regard.attention.memory import Memory
+from regard.attention.scores import Additive, Dot, General
+from regard.layers.multihead import MultiHead
+from regard.layers.read import Read
+from regard.look.record import record
+from tests.helpers import close
+
+KERNELS = ["reference", "sdpa", "auto"]
+
+
+class TwoReads(nn.Module):
+    """Items read themselves with three heads, then a memory of their own with one."""
+
+    def __init__(self, *, kernel: str = "auto"):
+        super().__init__()
+        self.own = MultiHead(7, num_heads=3, kernel=kernel)
+        self.drop = nn.Dropout(0.3)
+        self.other = Read(General(7, 5), kernel=kernel)
+
+    def forward(self, items: torch.Tensor, memory: Memory) -> torch.Tensor:
+        items = self.own(items, self.own.memory(items, padding([11, 4])), mask=causal())
+        return self.other(self.drop(items), memory)
+
+
+class Failing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.read = Read(Dot())
+
+    def forward(self, items: torch.Tensor) -> torch.Tensor:
+        self.read(items, Memory(items, items))
+        raise ArithmeticError("after the read")
+
+
+def inputs() -> tuple[torch.Tensor, Memory]:
+    return torch.randn(2, 11, 7), Memory(torch.randn(2, 13, 5), torch.randn(2, 13, 3), padding([13, 6]))
+
+
+def hooks_of(model: nn.Module) -> int:
+    return sum(len(part._forward_hooks) + len(part._forward_hooks_with_kwargs) for part in model.modules())
+
+
+def trained_once(model: nn.Module, items: torch.Tensor, memory: Memory) -> list[torch.Tensor]:
+    """Output, then gradients, then the state of the random numbers, of a training pass from a fixed seed."""
+    torch.manual_seed(3)
+    model.zero_grad()
+    out = model(items, memory)
+    out.square().sum().backward()
+    return [out.detach(), *(p.grad.clone() for p in model.parameters()), torch.get_rng_state()]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("mixed", [False, True], ids=["float32", "autocast"])
+def test_recording_changes_no_output_no_gradient_and_no_random_number(kernel, mixed):
+    model, (items, memory) = TwoReads(kernel=kernel), inputs()
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        without = trained_once(model, items, memory)
+        with record(model):
+            during = trained_once(model, items, memory)
+        after = trained_once(model, items, memory)
+    assert all(torch.equal(a, b) for a, b in zip(without, during, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(without, after, strict=True))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_weights_are_those_of_the_read(kernel):
+    model, (items, memory) = TwoReads(kernel=kernel).eval(), inputs()
+    with record(model) as maps:
+        out = model(items, memory)
+    assert maps.names == ("own.read", "other")
+    (own,), (other,) = maps["own.read"], maps["other"]
+    assert own.shape == (2, 3, 11, 11)
+    assert other.shape == (2, 11, 13)
+    assert own.triu(1).count_nonzero() == 0
+    assert own[1, ..., 4:].count_nonzero() == 0
+    assert other[1, :, 6:].count_nonzero() == 0
+    close(other @ memory.values, out)
+
+
+def test_weights_equal_weigh_with_the_same_arguments():
+    read, bias = Read(Additive(7, 5, 3)), torch.randn(2, 11, 13)
+    query, memory = inputs()
+    mask = dense(torch.rand(2, 11, 13) > 0.5)
+    with record(read) as maps:
+        read(query, memory=memory, bias=bias, mask=mask)
+    assert torch.equal(maps[""][0], weigh(query, memory, score=read.score, bias=bias, mask=mask).detach())
+
+
+def test_weights_are_kept_in_float32_on_the_cpu_without_gradient(device):
+    read = Read(General(7, 5)).to(device, torch.bfloat16)
+    query, memory = inputs()
+    query, keys, values = (x.to(device, torch.bfloat16) for x in (query, memory.keys, memory.values))
+    with record(read) as maps:
+        read(query, Memory(keys, values))
+    (weights,) = maps[""]
+    assert weights.dtype == torch.float32
+    assert weights.device.type == "cpu"
+    assert not weights.requires_grad
+    close(weights.sum(-1).to(torch.bfloat16), torch.ones(2, 11))
+
+
+def test_calls_are_kept_in_their_order():
+    read = Read(Dot())
+    with record(read) as maps:
+        for num_keys in (2, 5, 3):
+            read(torch.randn(1, 1, 7), Memory(torch.randn(1, num_keys, 7), torch.randn(1, num_keys, 7)))
+    assert [call.shape[-1] for call in maps[""]] == [2, 5, 3]
+
+
+def test_steps_stack_the_calls_of_a_growing_memory():
+    read, memory = Read(Dot()), Memory(torch.randn(2, 3, 1, 7), torch.randn(2, 3, 1, 7))
+    with record(read) as maps:
+        for _ in range(4):
+            read(torch.randn(2, 3, 1, 7), memory)
+            memory = memory.extend(torch.randn(2, 3, 1, 7), torch.randn(2, 3, 1, 7))
+    steps = maps.steps("")
+    assert steps.shape == (2, 3, 4, 4)
+    assert steps.triu(1).count_nonzero() == 0
+    assert torch.equal(steps[..., 2, :3], maps[""][2].squeeze(-2))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([(2, 1), (2, 3)], "call 1 of '' has 3"),
+        ([(2, 1), (3, 1)], r"'' has \(2,\) at first and \(3,\) in call 1"),
+    ],
+    ids=["queries", "rows"],
+)
+def test_steps_refuse_calls_that_are_no_steps(shapes, message):
+    read = Read(Dot())
+    with record(read) as maps:
+        for rows, queries in shapes:
+            read(torch.randn(rows, queries, 7), Memory(torch.randn(rows, 5, 7), torch.randn(rows, 5, 7)))
+    with pytest.raises(ValueError, match=message):
+        maps.steps("")
+
+
+def test_nothing_is_left_on_the_model():
+    model = TwoReads()
+    with record(model):
+        assert hooks_of(model) > 0
+    assert hooks_of(model) == 0
+
+
+def test_nothing_is_left_on_the_model_when_it_fails():
+    model = Failing()
+    with pytest.raises(ArithmeticError, match="after the read"), record(model) as maps:
+        model(torch.randn(2, 3, 7))
+    assert hooks_of(model) == 0
+    assert len(maps["read"]) == 1
+
+
+def test_recordings_may_be_nested():
+    model, (items, memory) = TwoReads().eval(), inputs()
+    with record(model) as outer:
+        with record(model, only=["other"]) as inner:
+            model(items, memory)
+        model(items, memory)
+    assert [len(outer["other"]), len(inner["other"])] == [2, 1]
+    assert torch.equal(outer["other"][0], inner["other"][0])
+
+
+@pytest.mark.parametrize(
+    "only",
+    ["other", ["other"], {"other"}, lambda name: "own" not in name],
+    ids=["text", "list", "set", "function"],
+)
+def test_only_chooses_the_reads(only):
+    model, (items, memory) = TwoReads(), inputs()
+    with record(model, only=only) as maps:
+        model(items, memory)
+    assert maps.names == tuple(maps) == ("other",)
+
+
+@pytest.mark.parametrize(
+    ("only", "message"),
+    [
+        ("othre", r"'othre' is none; nearest are other"),
+        (["other", "own"], r"'own' is none; nearest are own\.read"),
+        ([], r"at least one"),
+        (lambda name: False, r"refuses all of own\.read, other"),
+    ],
+    ids=["misspelt", "half", "empty", "function"],
+)
+def test_only_is_refused_when_it_names_no_read(only, message):
+    with pytest.raises(ValueError, match=message), record(TwoReads(), only=only):
+        pass
+
+
+def test_rows_keep_a_part_of_the_batch():
+    model, (items, memory) = TwoReads().eval(), inputs()
+    with record(model) as everything, record(model, rows=[1]) as part:
+        model(items, memory)
+    for name in everything:
+        assert torch.equal(part[name][0], everything[name][0][[1]])
+
+
+@pytest.mark.parametrize("rows", [[0, 2], [-1]], ids=["behind", "negative"])
+def test_rows_outside_the_batch_are_refused(rows):
+    model, (items, memory) = TwoReads(), inputs()
+    with pytest.raises(ValueError, match=r"rows must lie in the batch of 2"), record(model, rows=rows):
+        model(items, memory)
+    assert hooks_of(model) == 0
+
+
+def test_model_without_reads_is_refused():
+    with pytest.raises(ValueError, match=r"Linear has no Read"), record(nn.Linear(2, 3)):
+        pass
+
+
+def test_recording_in_which_nothing_ran_says_so():
+    with record(TwoReads()) as maps:
+        pass
+    with pytest.raises(ValueError, match=r"nothing was recorded: none of own\.read, other ran"):
+        maps.names  # noqa: B018  # reading the attribute is the test
+
+
+def test_read_that_did_not_run_says_so():
+    model, (items, memory) = TwoReads(), inputs()
+    with record(model) as maps:
+        model.other(items, memory)
+    with pytest.raises(ValueError, match=r"read 'own.read' did not run inside the recording; other did"):
+        maps["own.read"]
+
+
+def test_unknown_read_is_refused_with_the_nearest():
+    with record(TwoReads()) as maps:
+        pass
+    with pytest.raises(KeyError, match=r"no read 'own.raed' is recorded; nearest are own\.read"):
+        maps["own.raed"]
+
+
+def test_compiled_model_is_refused():
+    whole = torch.compile(TwoReads(), backend="eager")
+    part = TwoReads()
+    part.own.compile(backend="eager")
+    for model, name in ((whole, "the model"), (part, "own")):
+        with (
+            pytest.raises(ValueError, match=rf"compiled module cannot be recorded, but {name} is"),
+            record(model),
+        ):
+            pass

@@ -1,0 +1,247 @@
+"""How each language writes a date: CLDR patterns turned into templates and tables of names, once per locale.
+
+    pattern "EEEE, d 'de' MMMM 'de' y"  ->  template "%s, %s de %s de %s" + one table of names for each %s
+
+so that writing a date is four look-ups. The patterns are those of the CLDR (as Babel has it) for the locale,
+with the year in full, and a few that people use everywhere. A pattern is in CLDR letters, which Babel's
+`format_date` reads, except that `do` stands for a day with its ordinal: 1st, 1er.
+
+Two rules keep a numeric date readable by one who is not told the language. After the year comes the month.
+Before the year, the day comes first, and 03/04/2019 is always 3 April: a locale that puts the month first
+(English, Filipino) does so only where it shows, in 04/13/2019, and in 03/03/2019 where it makes no odds; on
+other days it uses its pattern with the month's name.
+
+Source:  Unicode Technical Standard 35, part 4 (dates); the data is Babel's.
+"""
+
+import difflib
+import re
+from datetime import date
+from functools import cache
+from typing import NamedTuple
+
+from babel import Locale, UnknownLocaleError
+from babel.dates import format_date, parse_pattern
+from babel.localedata import locale_identifiers
+
+from regard.errors import UserError
+
+__all__ = ["Day", "Locution", "Spelling", "locution", "month_names"]
+
+# Weights, within a locale. A pattern that comes twice keeps its first weight.
+_CLDR = {"full": 4, "long": 4, "medium": 4, "short": 2}
+_SKELETONS = {"yMMMMd": 2, "yMMMd": 2, "yMMMEd": 2, "yMMMMEEEEd": 2, "yMd": 2, "yMEd": 1}
+_WRITTEN = {
+    "d MMMM y": 3,
+    "d MMM y": 3,
+    "dd MMMM y": 1,
+    "dd-MMM-y": 1,
+    "MMMM d, y": 2,
+    "MMM d y": 2,
+    "y MMMM d": 2,
+    "EEEE d MMMM y": 2,
+    "EEE d MMM y": 2,
+    "EEEE, MMMM d, y": 1,
+}
+_NUMERIC = dict.fromkeys(("d/M/y", "dd/MM/y", "d.M.y", "dd.MM.y", "d-M-y", "dd-MM-y"), 1)
+_YEAR_FIRST = dict.fromkeys(("y-MM-dd", "y/MM/dd", "y.MM.dd", "yMMdd"), 1)
+_IBERIAN = ("do 'de' MMMM 'de' y", "EEEE, do 'de' MMMM 'de' y")
+_OWN = {
+    "en": ("MMMM do, y", "MMM do y", "do MMMM y", "do 'of' MMMM y", "EEEE, do MMMM y"),
+    "fr": ("do MMMM y", "EEEE do MMMM y"),
+    "es": _IBERIAN,
+    "pt": _IBERIAN,
+    "ca": ("d MMMM 'de' y", "d MMMM y"),
+    "it": ("do MMMM y", "EEEE do MMMM y"),
+    "nl": ("do MMMM y",),
+    "sv": ("'den' do MMMM y",),
+    "el": ("do MMMM y", "EEEE do MMMM y"),
+    "ru": ("do MMMM y",),
+    "uk": ("do MMMM y",),
+    "vi": ("'ng\u00e0y' d MMMM 'n\u0103m' y", "EEEE, 'ng\u00e0y' d MMMM 'n\u0103m' y"),
+    "fil": ("do 'ng' MMMM y",),
+}
+_OWN_WEIGHT = 2
+
+# Babel has no ordinals. `d` is the day; on other days than these it stands alone. English: see _ordinal.
+_EACH_DAY = range(1, 32)
+_ORDINALS = {
+    "fr": ("der", (1,)),
+    "es": ("d\u00ba", (1,)),
+    "pt": ("d\u00ba", (1,)),
+    "it": ("d\u00ba", (1,)),
+    "nl": ("de", _EACH_DAY),
+    "sv": ("d:e", frozenset(_EACH_DAY) - {1, 2, 21, 22, 31}),
+    "el": ("d\u03b7", (1,)),
+    "ru": ("d-\u0433\u043e", _EACH_DAY),
+    "uk": ("d-\u0433\u043e", _EACH_DAY),
+    "fil": ("ika-d", _EACH_DAY),
+}
+
+_Tables = dict[str, tuple[str, ...]]
+_ZEROS = {"arab": 0x660, "arabext": 0x6F0, "deva": 0x966, "beng": 0x9E6, "mymr": 0x1040, "tibt": 0xF20}
+_PARTS = {"y": 0, "M": 1, "d": 2, "E": 3}
+_YEARS = tuple(map(str, range(10_000)))
+_MONDAY = 3  # 3 January 2000
+_IN_A_DATE = str.maketrans("Lc", "ME")
+
+
+class Day(NamedTuple):
+    """A day of the Gregorian calendar: month and day from 1, weekday from 0 (Monday)."""
+
+    year: int
+    month: int
+    day: int
+    weekday: int
+
+    @property
+    def iso(self) -> str:
+        """The date as ISO 8601 writes it, such as `2019-03-04`."""
+        return f"{self.year:04d}-{self.month:02d}-{self.day:02d}"
+
+
+class Spelling(NamedTuple):
+    """One pattern of one locale, ready to write any day."""
+
+    pattern: str
+    weight: int
+    template: str
+    fields: tuple[tuple[int, tuple[str, ...]], ...]
+    is_month_first: bool
+
+    def write(self, day: Day) -> str:
+        """The day in this pattern, in the CLDR's case and ASCII digits."""
+        return self.template % tuple([table[day[part]] for part, table in self.fields])
+
+    def suits(self, day: Day) -> bool:
+        """Whether a reader who takes 03/04/2019 for 3 April reads this day right."""
+        return not self.is_month_first or day.day > 12 or day.day == day.month
+
+
+class Locution(NamedTuple):
+    """The ways in which one locale writes a date."""
+
+    locale: str
+    language: str
+    spellings: tuple[Spelling, ...]
+    plain: Spelling
+    digits: dict[int, str] | None
+    """ASCII digit to the locale's own, for `str.translate`; None where the locale writes 0-9."""
+
+    def choose(self, spelling: Spelling, day: Day) -> Spelling:
+        """The spelling, or the CLDR's long one (month by name) where it would be misread."""
+        return spelling if spelling.suits(day) else self.plain
+
+
+@cache
+def locution(name: str) -> Locution:
+    """All spellings of a locale. Read once, then kept.
+
+    Raises:  UserError if Babel has no such locale (the nearest names are in the message).
+    """
+    locale = _parse_locale(name)
+    tables: _Tables = {}
+    compiled = [_compile(locale, pattern, weight, tables) for pattern, weight in _patterns(locale).items()]
+    spellings = [spelling for spelling in compiled if spelling is not None]
+    plain = _compile(locale, locale.date_formats["long"].pattern, 0, tables)
+    if plain is None or plain.is_month_first:
+        raise UserError(
+            f"`locales` has {name!r}, whose long date format is in numbers, or in no order we read."
+        )
+    zero = _ZEROS.get(locale.default_numbering_system)
+    digits = {ord("0") + i: chr(zero + i) for i in range(10)} if zero else None
+    return Locution(name, locale.language, tuple(spellings), plain, digits)
+
+
+@cache
+def month_names(name: str) -> tuple[frozenset[str], ...]:
+    """For each month from January, the names that the locale's spellings use: long and short, no numbers."""
+    months = [set() for _ in range(12)]
+    for spelling in locution(name).spellings:
+        for part, table in spelling.fields:
+            if part == 1 and not table[1].isdigit():
+                for names, text in zip(months, table[1:], strict=True):
+                    names.add(text)
+    return tuple(map(frozenset, months))
+
+
+def _parse_locale(name: str) -> Locale:
+    try:
+        return Locale.parse(name)
+    except (UnknownLocaleError, ValueError) as error:
+        near = difflib.get_close_matches(name, locale_identifiers(), n=3) or ["en", "de", "pt_BR"]
+        known = f"near it: {', '.join(near)}"
+        raise UserError(f"`locales` must be CLDR locales, but has {name!r} ({known}).") from error
+
+
+def _patterns(locale: Locale) -> dict[str, int]:
+    """Each pattern of a locale and its weight."""
+    given = [(locale.date_formats[name].pattern, weight) for name, weight in _CLDR.items()]
+    skeletons = locale.datetime_skeletons
+    given += [(skeletons[name].pattern, weight) for name, weight in _SKELETONS.items() if name in skeletons]
+    patterns: dict[str, int] = {}
+    for pattern, weight in given:
+        patterns.setdefault(_adapt(pattern), weight)
+    # A month that is a number and a word (Japanese, Vietnamese) or brings its "of" (Catalan) stays in place.
+    movable = not re.search(r"[\d ]", "".join(locale.months["format"]["abbreviated"].values()))
+    own = dict.fromkeys(_OWN.get(locale.language, ()), _OWN_WEIGHT)
+    for more in (_WRITTEN if movable else {}, own, _NUMERIC, _YEAR_FIRST):
+        for pattern, weight in more.items():
+            patterns.setdefault(pattern, weight)
+    return patterns
+
+
+def _adapt(pattern: str) -> str:
+    """The pattern with the year in full, and names as in a date instead of the stand-alone ones.
+
+    Babel (2.18 and before) can hand out another language's stand-alone names: its issue 1234. Ask for none.
+    """
+    pieces = re.split("('[^']*')", pattern)  # odd ones are quoted text
+    pieces[::2] = [re.sub("(?<!y)yy(?!y)", "y", piece).translate(_IN_A_DATE) for piece in pieces[::2]]
+    return "".join(pieces)
+
+
+def _compile(locale: Locale, pattern: str, weight: int, tables: _Tables) -> Spelling | None:
+    """The pattern as a template and its tables.
+
+    None if it has a field that is not a date's, or is numeric in an order that no reader would guess.
+    """
+    source = str(parse_pattern(pattern).format)
+    if pattern in _OWN.get(locale.language, ()):
+        source = source.replace("%(d)so", "%(do)s")
+    source = re.sub(r"%\((G+)\)s", lambda era: format_date(date(2000, 1, 1), era[1], locale), source)
+    names = re.findall(r"%\((\w+)\)s", source)
+    if any(name[0] not in _PARTS for name in names):
+        return None
+    for name in names:
+        if name not in tables:
+            tables[name] = _table(locale, name)
+    order = "".join(name[0] for name in names if name[0] in "yMd")
+    is_numeric = "M" in names or "MM" in names
+    if is_numeric and order in ("ydM", "dyM", "Myd"):
+        return None
+    fields = tuple((_PARTS[name[0]], tables[name]) for name in names)
+    template = re.sub(r"%\(\w+\)s", "%s", source)
+    return Spelling(pattern, weight, template, fields, is_month_first=is_numeric and order == "Mdy")
+
+
+def _table(locale: Locale, field: str) -> tuple[str, ...]:
+    """What a field writes, by the number of its year, month, day or weekday."""
+    if field == "do":
+        return ("", *(_ordinal(locale.language, day) for day in range(1, 32)))
+    part = _PARTS[field[0]]
+    if part == 0:
+        return _YEARS
+    if part == 1:
+        return ("", *(format_date(date(2000, month, 1), field, locale) for month in range(1, 13)))
+    if part == 2:
+        return ("", *(format_date(date(2000, 1, day), field, locale) for day in range(1, 32)))
+    return tuple(format_date(date(2000, 1, _MONDAY + weekday), field, locale) for weekday in range(7))
+
+
+def _ordinal(language: str, day: int) -> str:
+    if language == "en":
+        ending = "th" if 11 <= day <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
+        return f"{day}{ending}"
+    form, days = _ORDINALS[language]
+    return form.replace("d", str(day)) if day in days else str(day)

@@ -1,0 +1,428 @@
+import re
+import subprocess
+import sys
+import unicodedata
+from datetime import date
+
+import pytest
+from babel import Locale
+from babel.dates import format_date
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.dates import Dates, Written, ceiling, normalise, split_of
+from regard.data.dates_config import LOCALES, DatesConfig
+from regard.data.dates_spelling import Day, locution, month_names
+from regard.errors import UserError
+
+STRAY = DatesConfig(stray_case=1.0, stray_space=1.0, native_digits=0.0)
+PLAIN = DatesConfig(stray_case=0.0, stray_space=0.0, native_digits=0.0)
+
+
+def day_of(iso):
+    read = date.fromisoformat(iso)
+    return Day(read.year, read.month, read.day, read.weekday())
+
+
+def by_pattern(example):
+    """The spelling that an example names."""
+    return next(one for one in locution(example.locale).spellings if one.pattern == example.pattern)
+
+
+def read_back(spelling, text):
+    """The (year, month, day) of a text, found by matching it against the spelling's own tables."""
+    groups = [
+        "([0-9]{4})"
+        if part == 0
+        else f"({'|'.join(sorted(map(re.escape, filter(None, table)), key=len)[::-1])})"
+        for part, table in spelling.fields
+    ]
+    pieces = map(re.escape, spelling.template.split("%s"))
+    found = re.fullmatch("".join(map("".join, zip(pieces, [*groups, ""], strict=True))), text)
+    assert found is not None
+    values = [0, 0, 0, 0]
+    for (part, table), value in zip(spelling.fields, found.groups(), strict=True):
+        assert table.count(value) == 1
+        values[part] = table.index(value)
+    return tuple(values[:3])
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    split=st.sampled_from(["train", "val", "test"]),
+    epoch=st.integers(0, 10**4),
+    index=st.integers(0, 10**9),
+)
+@settings(max_examples=60, deadline=None)
+def test_example_is_a_pure_function_of_its_numbers(seed, split, epoch, index):
+    shared, fresh = Dates(seed=seed), Dates(seed=seed)
+    shared.example("train", epoch=3, index=17)
+    shared.example("test", index=5)
+    example = shared.example(split, epoch=epoch, index=index)
+    assert example == fresh.example(split, epoch=epoch, index=index)
+    assert split_of(example.iso) == split
+    assert example.iso == day_of(example.iso).iso
+
+
+def test_examples_are_the_same_in_another_process():
+    script = (
+        "from regard.data.dates import Dates; print(ascii(Dates(seed=7).example('train', epoch=2, index=11)))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == ascii(Dates(seed=7).example("train", epoch=2, index=11))
+
+
+def test_training_examples_differ_by_seed_and_epoch():
+    def texts(seed, epoch):
+        return [Dates(seed=seed).example("train", epoch=epoch, index=index).text for index in range(50)]
+
+    assert len({tuple(texts(seed, epoch)) for seed, epoch in [(0, 0), (0, 1), (1, 0), (1, 1)]}) == 4
+
+
+def test_held_out_examples_are_fixed_and_sized_by_the_config():
+    config = DatesConfig(val_size=31, test_size=53)
+    for split, size in [("val", 31), ("test", 53)]:
+        examples = Dates(config, seed=1).examples(split, epoch=0)
+        assert len(examples) == size
+        assert examples == Dates(config, seed=2).examples(split, epoch=9)
+    assert len(Dates(DatesConfig(epoch_size=71)).examples("train", epoch=4)) == 71
+
+
+def test_splits_hold_different_dates_in_the_documented_shares():
+    days = [date.fromordinal(number).isoformat() for number in range(700_000, 710_000)]
+    counts = {
+        split: sum(split_of(iso) == split for iso in days) / len(days) for split in ("train", "val", "test")
+    }
+    assert counts == pytest.approx({"train": 0.90, "val": 0.05, "test": 0.05}, abs=0.01)
+    config = DatesConfig(epoch_size=2000)
+    dates = {split: {one.iso for one in Dates(config).examples(split)} for split in ("train", "val", "test")}
+    assert not dates["train"] & dates["test"]
+    assert not dates["train"] & dates["val"]
+    assert not dates["val"] & dates["test"]
+
+
+def test_split_of_a_date_never_changes():
+    # Moving a date to another split would leak test dates into the training of an older run.
+    splits = {day: split_of(f"2019-03-{day:02d}") for day in range(1, 32)}
+    assert [day for day, split in splits.items() if split == "val"] == [2, 16]
+    assert [day for day, split in splits.items() if split == "test"] == [14, 23, 25]
+
+
+def test_dates_cover_the_years_and_only_them():
+    config = DatesConfig(first_year=2019, last_year=2021, epoch_size=2000)
+    examples = Dates(config).examples("train")
+    assert {one.iso[:4] for one in examples} == {"2019", "2020", "2021"}
+    assert {one.iso[5:7] for one in examples} == {f"{month:02d}" for month in range(1, 13)}
+
+
+def test_example_holds_the_year_in_full():
+    for example in Dates(PLAIN).examples("test"):
+        assert example.iso[:4] in example.text
+
+
+def test_every_locale_comes_about_equally_often():
+    examples = Dates(DatesConfig(epoch_size=6000)).examples("train")
+    counts = {
+        name: sum(one.locale == name for one in examples) * len(LOCALES) / len(examples) for name in LOCALES
+    }
+    assert 0.6 < min(counts.values()) < max(counts.values()) < 1.4
+
+
+def test_native_digits_replace_ascii_ones_where_the_locale_has_its_own():
+    config = DatesConfig(locales=("ar_EG", "bn", "de"), native_digits=1.0)
+    examples = Dates(config).examples("val")
+    assert not any(char in "0123456789" for one in examples if one.locale != "de" for char in one.text)
+    assert all(any(char in "0123456789" for char in one.text) for one in examples if one.locale == "de")
+    one = next(one for one in examples if one.locale == "bn")
+    assert str(int(one.iso[:4])) in "".join(
+        str(unicodedata.decimal(char)) if char.isdecimal() else char for char in one.text
+    )
+
+
+def test_example_rejects_what_is_no_split_or_number():
+    with pytest.raises(ValueError, match="`split` must be one of train, val, test, but is 'dev'"):
+        Dates().example("dev", index=0)
+    with pytest.raises(ValueError, match="`split` must be"):
+        Dates().examples("valid")
+    with pytest.raises(ValueError, match="`index` and `epoch` must be at least 0, but are -1 and 0"):
+        Dates().example("test", index=-1)
+
+
+def test_stray_case_and_space_leave_the_normalised_text_alone():
+    plain, stray = Dates(PLAIN, seed=5), Dates(STRAY, seed=5)
+    for index in range(2000):
+        one, other = (data.example("train", epoch=1, index=index) for data in (plain, stray))
+        assert normalise(other.text) == normalise(one.text)
+        assert other._replace(text="") == one._replace(text="")
+        # A tokeniser may lower letter by letter, where a final sigma stays a sigma.
+        forms = [
+            "".join(map(str.lower, unicodedata.normalize("NFKC", text))).split()
+            for text in (one.text, other.text)
+        ]
+        assert forms[0] == forms[1]
+        assert other.text != one.text
+
+
+def test_stray_case_and_space_come_in_every_kind():
+    named = [one.text for one in Dates(STRAY).examples("val") if one.locale in ("en", "fr", "de", "ru")]
+    worded = [text for text in named if sum(map(str.isalpha, text)) > 3]
+    assert any(text.isupper() for text in worded)
+    assert any(text.islower() for text in worded)
+    assert any(text.istitle() for text in worded)
+    assert any(text.startswith(" ") for text in named)
+    assert any(text.endswith(" ") for text in named)
+    assert any("  " in text.strip() for text in named)
+
+
+def test_default_examples_are_stray_in_the_shares_of_the_config():
+    examples = Dates().examples("test")
+    spaced = sum(one.text != " ".join(one.text.split(" ")).strip(" ") or "  " in one.text for one in examples)
+    assert spaced / len(examples) == pytest.approx(DatesConfig().stray_space, abs=0.03)
+    plain = Dates(DatesConfig(stray_space=0.0, stray_case=0.0)).examples("test")
+    assert (
+        0.1 < sum(a.text.strip() != b.text for a, b in zip(examples, plain, strict=True)) / len(plain) < 0.5
+    )
+
+
+def test_turkish_months_with_a_dotless_i_are_never_put_in_capitals():
+    config = DatesConfig(locales=("tr",), stray_case=1.0, stray_space=0.0)
+    texts = [one.text for one in Dates(config).examples("test")]
+    november = [text for text in texts if "kas\u0131m" in text.lower()]
+    assert november
+    assert not any("KASIM" in text for text in texts)
+    assert any("MART" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  3\u202fMarch  2019 ", "3 march 2019"),
+        ("1\u00ba de Enero\u00a0de 2019", "1o de enero de 2019"),
+        ("\uff12\uff10\uff11\uff19-03-01", "2019-03-01"),
+        ("2 \u0130yul 2019", "2 i\u0307yul 2019"),
+    ],
+)
+def test_normalise_folds_case_width_and_spaces(text, expected):
+    assert normalise(text) == expected
+    assert normalise(expected) == expected
+
+
+@pytest.mark.parametrize("name", LOCALES)
+def test_spellings_equal_babel(name):
+    ways = locution(name)
+    days = [date(2019, month, 1 + (5 * month) % 28) for month in range(1, 13)] + [
+        date(2024, 2, 29),
+        date(1903, 8, 31),
+    ]
+    for spelling in ways.spellings:
+        if "do" in spelling.pattern:
+            continue
+        for day in days:
+            expected = format_date(day, spelling.pattern, locale=name)
+            assert spelling.write(Day(day.year, day.month, day.day, day.weekday())) == expected
+
+
+@pytest.mark.parametrize("name", LOCALES)
+def test_spellings_hold_the_formats_of_the_locale(name):
+    day = date(2019, 11, 25)
+    written = {one.write(Day(2019, 11, 25, 0)) for one in locution(name).spellings}
+    for style in ("full", "long", "medium", "short"):
+        pattern = Locale.parse(name).date_formats[style].pattern
+        if "c" in pattern:  # a stand-alone weekday, which Babel can take from another language
+            continue
+        text = format_date(day, style, locale=name)
+        assert text in written or ("2019" not in text and text.replace("19", "2019") in written)
+
+
+def test_stand_alone_weekday_becomes_the_weekday_of_a_date():
+    assert "EEEE d. MMMM y" in {one.pattern for one in locution("fi").spellings}
+
+
+def test_spellings_do_not_depend_on_what_babel_was_asked_before():
+    # Babel shares stand-alone names between languages once they were asked for.
+    script = """
+from babel.dates import format_date
+from datetime import date
+for name in ("he", "az"):
+    format_date(date(2019, 4, 3), "LLLL LLL cccc ccc", locale=name)
+from regard.data.dates_config import LOCALES
+from regard.data.dates_spelling import Day, locution
+print(ascii([one.write(Day(2019, 4, 3, 2)) for name in LOCALES for one in locution(name).spellings]))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    texts = [one.write(Day(2019, 4, 3, 2)) for name in LOCALES for one in locution(name).spellings]
+    assert run.stdout.strip() == ascii(texts)
+
+
+@pytest.mark.parametrize("name", LOCALES)
+def test_every_spelling_reads_back_to_its_date(name):
+    for number, spelling in enumerate(locution(name).spellings):
+        day = Day(2031 + number, 1 + number % 12, 13 + number % 15, number % 7)
+        assert read_back(spelling, spelling.write(day)) == day[:3]
+
+
+def test_examples_read_back_to_their_date():
+    for example in Dates(PLAIN).examples("test")[:150]:
+        year, month, day = map(int, example.iso.split("-"))
+        assert by_pattern(example).write(day_of(example.iso)) == example.text
+        assert read_back(by_pattern(example), example.text) == (year, month, day)
+
+
+@pytest.mark.parametrize(
+    ("name", "day", "expected"),
+    [
+        ("en", Day(2019, 3, 1, 4), "March 1st, 2019"),
+        ("en", Day(2019, 3, 12, 1), "12th of March 2019"),
+        ("en", Day(2019, 3, 22, 4), "Friday, 22nd March 2019"),
+        ("en", Day(2019, 3, 23, 5), "Mar 23rd 2019"),
+        ("fr", Day(2019, 3, 1, 4), "vendredi 1er mars 2019"),
+        ("fr", Day(2019, 3, 2, 5), "2 mars 2019"),
+        ("es", Day(2019, 1, 1, 1), "1\u00ba de enero de 2019"),
+        ("pt", Day(2019, 1, 1, 1), "1\u00ba de janeiro de 2019"),
+        ("de", Day(2019, 3, 3, 6), "Sonntag, 3. M\u00e4rz 2019"),
+        ("nl", Day(2019, 3, 3, 6), "3e maart 2019"),
+        ("sv", Day(2019, 3, 3, 6), "den 3:e mars 2019"),
+        ("sv", Day(2019, 3, 21, 3), "den 21 mars 2019"),
+        ("ru", Day(2019, 3, 3, 6), "3-\u0433\u043e \u043c\u0430\u0440\u0442\u0430 2019"),
+        ("fil", Day(2019, 3, 3, 6), "ika-3 ng Marso 2019"),
+        ("vi", Day(2019, 3, 3, 6), "ng\u00e0y 3 th\u00e1ng 3 n\u0103m 2019"),
+        ("eu", Day(2019, 3, 3, 6), "2019(e)ko martxoaren 3(a), igandea"),
+        ("zh", Day(2019, 3, 3, 6), "2019\u5e743\u67083\u65e5\u661f\u671f\u65e5"),
+    ],
+)
+def test_locale_writes_the_date_as_people_do(name, day, expected):
+    assert expected in {spelling.write(day) for spelling in locution(name).spellings}
+
+
+def test_month_comes_first_only_where_it_shows():
+    ways = locution("en")
+    american = next(one for one in ways.spellings if one.pattern == "M/d/y")
+    for day, expected in [
+        (Day(2019, 4, 13, 5), "4/13/2019"),
+        (Day(2019, 4, 4, 3), "4/4/2019"),
+        (Day(2019, 4, 3, 2), "April 3, 2019"),
+    ]:
+        assert ways.choose(american, day).write(day) == expected
+    firsts = {name for name in LOCALES if any(one.is_month_first for one in locution(name).spellings)}
+    assert firsts == {"en", "fil"}
+
+
+def test_report_counts_at_least_forty_languages():
+    report = Dates().report()
+    assert report.num_languages >= 40
+    assert report.num_locales == len(LOCALES)
+    assert report.num_patterns >= 100
+    assert report.num_month_names >= 700
+    one = Dates(DatesConfig(locales=("en", "en_GB"))).report()
+    assert (one.num_languages, one.num_locales) == (1, 2)
+    assert one.num_month_names == 24  # "may" is long and short; British "sept" is one more
+
+
+def test_month_names_are_long_and_short():
+    assert month_names("pl")[10] == {"listopada", "lis"}
+    assert month_names("de")[2] == {"M\u00e4rz"}
+
+
+def test_locale_unknown_to_babel_is_named_with_its_neighbours():
+    with pytest.raises(UserError, match=r"has 'pt-BR' \(near it: pt_BR"):
+        Dates(DatesConfig(locales=("en", "pt-BR"))).example("test", index=0)
+    with pytest.raises(UserError, match="has 'xx'"):
+        Dates(DatesConfig(locales=("xx",))).report()
+
+
+def test_ceiling_is_the_mass_of_the_likeliest_readings():
+    written = [
+        Written("3 listopada 2019", "2019-10-03", "hr", 0.2),
+        Written("3 listopada 2019", "2019-11-03", "pl", 0.3),
+        Written("3 march 2019", "2019-03-03", "en", 0.4),
+        Written("3.3.2019", "2019-03-03", "de", 0.1),
+    ]
+    best = ceiling(written)
+    assert best.accuracy == pytest.approx(0.8)
+    (found,) = best.ambiguities
+    assert (found.text, found.loss) == ("3 listopada 2019", pytest.approx(0.2))
+    assert list(found.readings.items()) == [("2019-11-03", ("pl",)), ("2019-10-03", ("hr",))]
+
+
+def test_ceiling_is_one_when_two_locales_agree():
+    best = ceiling([Written("3 mars 2019", "2019-03-03", name, 0.5) for name in ("fr", "sv")])
+    assert best == (1.0, ())
+
+
+def test_ceiling_scales_its_probabilities_and_refuses_none():
+    readings = [Written("a", "2019-01-01", "x", 3.0), Written("a", "2019-02-01", "y", 1.0)]
+    assert ceiling(readings).accuracy == pytest.approx(0.75)
+    with pytest.raises(ValueError, match="positive total probability"):
+        ceiling([])
+
+
+def test_ceiling_counts_three_readings_once():
+    readings = [
+        Written("a", f"2019-0{month}-01", "x", weight) for month, weight in [(1, 0.5), (2, 0.3), (3, 0.2)]
+    ]
+    assert ceiling(readings).accuracy == pytest.approx(0.5)
+
+
+def test_written_probabilities_sum_to_one_and_match_what_is_drawn():
+    config = DatesConfig(locales=("en", "hr", "fa"), first_year=2019, last_year=2019, epoch_size=8000)
+    data = Dates(config)
+    written = list(data.written(2019))
+    assert sum(one.probability for one in written) == pytest.approx(1)
+    texts = {(one.text, one.iso) for one in written}
+    drawn = data.examples("train")
+    assert all((normalise(one.text), one.iso) in texts for one in drawn)
+    march = sum(one.probability for one in written if "march" in one.text)
+    assert march == pytest.approx(sum("march" in normalise(one.text) for one in drawn) / len(drawn), abs=0.01)
+
+
+def test_ceiling_of_croatian_and_polish_lists_their_october_and_november():
+    best = Dates(DatesConfig(locales=("hr", "pl", "sv"))).ceiling(years=(2019,))
+    readings = {found.text: found.readings for found in best.ambiguities}
+    assert readings["3 listopada 2019"] == {"2019-10-03": ("hr",), "2019-11-03": ("pl",)}
+    assert readings["3 lip 2019"] == {"2019-06-03": ("hr",), "2019-07-03": ("pl",)}
+    assert all(len(dates) == 2 for dates in readings.values())
+    assert best.accuracy == pytest.approx(1 - sum(found.loss for found in best.ambiguities))
+    assert Dates(DatesConfig(locales=("hr", "sv"))).ceiling(years=(2019, 2020)).accuracy == 1
+
+
+def test_ceiling_of_all_locales_leaves_room_for_the_goal():
+    # In a process of its own, as half a million texts take long with every call checked.
+    script = """
+from regard.data.dates import Dates
+best = Dates().ceiling(years=(2023,))
+print(best.accuracy, best.ambiguities[0].loss, best.ambiguities[-1].loss)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    accuracy, most, least = map(float, run.stdout.split())
+    assert 0.998 < accuracy < 1
+    assert most >= least > 0
+
+
+def test_dates_reject_years_too_few_for_three_splits(monkeypatch):
+    monkeypatch.setattr("regard.data.dates.split_of", lambda iso: "train")
+    with pytest.raises(ValueError, match="1812 to 1813 gives `val` none"):
+        Dates(DatesConfig(first_year=1812, last_year=1813)).example("train", index=0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"locales": ()}, "`locales` must be one or more different names"),
+        ({"locales": ("en", "en")}, "`locales` must be one or more different names"),
+        ({"first_year": 999}, "but are 999 and 2099"),
+        ({"first_year": 2050, "last_year": 2049}, "but are 2050 and 2049"),
+        ({"last_year": 10_000}, "but are 1900 and 10000"),
+        ({"test_size": 0}, "`test_size` must be at least 1, but is 0"),
+        ({"stray_case": 1.5}, "`stray_case` must be between 0 and 1, but is 1.5"),
+        ({"native_digits": float("nan")}, "`native_digits` must be between 0 and 1, but is nan"),
+    ],
+)
+def test_config_rejects_a_field_out_of_range(fields, message):
+    with pytest.raises(ValueError, match=message):
+        DatesConfig(**fields)
+
+
+def test_config_imports_neither_torch_nor_babel():
+    script = "import sys, regard.data.dates_config; print({'torch', 'babel'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"

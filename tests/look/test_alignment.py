@@ -1,83 +1,27 @@
 """Alignments: each target token has the weights of the step that predicts it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from regard.attention.masks import Padded
-from regard.attention.memory import Memory
-from regard.attention.scores import Additive
-from regard.layers.read import Read
 from regard.look.alignment import Alignment, align
 from regard.look.record import record
-from regard.models.config import TransformerConfig
-from regard.models.cores.core import Core
-from regard.models.cores.transformer import TransformerCore
+from regard.models.build import build
+from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
 from regard.models.model import Model
-from regard.models.reads.tokens import TokenReader, embedding_table
-from regard.models.writes.tokens import TokenWriter
 from tests.helpers import close
 
 SOURCE, TARGET = [5, 4, 9, 6, 3], [7, 10, 8, 3]
 LABELS = {"source_labels": [*list("abcd"), "</s>"], "target_labels": ["x", "y", "z", "</s>"], "title": "toy"}
-CONFIG = TransformerConfig(layers=1, decoder_layers=3, width=6, heads=2, feedforward=5)
+TRANSFORMER = TransformerConfig(layers=1, decoder_layers=3, width=6, heads=2, feedforward=5)
+RECURRENT = RecurrentConfig(layers=2, width=6, hidden=8, attention_hidden=5)
 
 
-@dataclass(frozen=True)
-class ToyState:
-    memory: Memory
-    hidden: torch.Tensor
-    context: torch.Tensor
-
-    def select(self, index: torch.Tensor) -> "ToyState":
-        return ToyState(self.memory.select(index), self.hidden[index], self.context[index])
-
-    def reorder(self, index: torch.Tensor) -> "ToyState":
-        return replace(self, hidden=self.hidden[index], context=self.context[index])
-
-
-class ToyRecurrent(Core):
-    """s_j = tanh(x_j + s_{j-1} + c_{j-1}), c_j = read(s_j); c_0 is read at the start."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.width = width
-        self.read = Read(Additive(width, width, 5))
-
-    def start(self, source: Padded) -> ToyState:
-        memory = Memory(source.items, source.items, source.mask).map_keys_with(self.read.score)
-        hidden = source.items.mean(1)
-        return ToyState(memory, hidden, self.read(hidden.unsqueeze(1), memory).squeeze(1))
-
-    def forward(self, targets: torch.Tensor, state: ToyState) -> torch.Tensor:
-        hidden = []
-        for target in targets.unbind(1):
-            out, state = self.step(target, state)
-            hidden.append(out)
-        return torch.stack(hidden, 1)
-
-    def step(self, target: torch.Tensor, state: ToyState) -> tuple[torch.Tensor, ToyState]:
-        hidden = torch.tanh(target + state.hidden + state.context)
-        context = self.read(hidden.unsqueeze(1), state.memory).squeeze(1)
-        return hidden + context, replace(state, hidden=hidden, context=context)
-
-
-class ToyBlind(ToyRecurrent):
-    """The same without attention."""
-
-    def __init__(self, width: int):
-        super().__init__(width)
-        self.read = nn.Identity()
-
-    def start(self, source: Padded) -> ToyState:
-        return ToyState(Memory(source.items, source.items), source.items.mean(1), source.items.mean(1))
-
-
-def model_of(core: Core) -> Model:
-    table = embedding_table(11, core.width)
-    return Model(TokenReader(table, dropout=0.4), core, TokenWriter(TokenReader(table, dropout=0.4), table))
+def model_of(core: TransformerConfig | RecurrentConfig) -> Model:
+    return build(ModelConfig(core=core, dropout=0.4), source_vocab=11, target_vocab=11)
 
 
 def source_of(*rows: list[int]) -> Padded:
@@ -87,7 +31,7 @@ def source_of(*rows: list[int]) -> Padded:
 
 
 def test_transformer_gives_an_alignment_a_layer_with_the_weights_of_all_at_once():
-    model, source = model_of(TransformerCore(CONFIG, dropout=0.4)), source_of(SOURCE)
+    model, source = model_of(TRANSFORMER), source_of(SOURCE)
     layers = align(model, source, target=TARGET, bos=2, **LABELS)
     with record(model.eval(), only=lambda name: "cross" in name) as maps:
         model(source, source_of([2, *TARGET]))
@@ -97,9 +41,9 @@ def test_transformer_gives_an_alignment_a_layer_with_the_weights_of_all_at_once(
         close(one.weights, maps[name][0][0])
 
 
-def test_recurrent_gives_the_reads_of_the_steps_without_the_first_context():
-    core = ToyRecurrent(6)
-    model, source = model_of(core), source_of(SOURCE)
+@pytest.mark.parametrize("attention", ["additive", "general", "dot", "scaled-dot"])
+def test_recurrent_gives_the_reads_of_the_steps_without_the_first_context(attention):
+    model, source = model_of(replace(RECURRENT, attention=attention)), source_of(SOURCE)
     (one,) = align(model, source, target=TARGET, bos=2, **LABELS)
     assert one.layer == ""
     assert one.weights.shape == (1, 4, 5)
@@ -113,7 +57,7 @@ def test_recurrent_gives_the_reads_of_the_steps_without_the_first_context():
 
 
 def test_first_row_does_not_depend_on_what_follows():
-    model = model_of(TransformerCore(CONFIG))
+    model = model_of(TRANSFORMER)
     whole = align(model, source_of(SOURCE), target=TARGET, bos=2, **LABELS)
     labels = LABELS | {"target_labels": ["x"]}
     first = align(model, source_of(SOURCE), target=TARGET[:1], bos=2, **labels)
@@ -121,20 +65,20 @@ def test_first_row_does_not_depend_on_what_follows():
 
 
 def test_padding_of_the_source_is_left_out():
-    model = model_of(TransformerCore(CONFIG))
+    model = model_of(TRANSFORMER)
     padded = Padded(torch.tensor([[*SOURCE, 0, 0, 0]]), torch.tensor([5]))
     tight, loose = (align(model, it, target=TARGET, bos=2, **LABELS)[1] for it in (source_of(SOURCE), padded))
     close(loose.weights, tight.weights)
 
 
 def test_rows_sum_to_one_and_labels_are_kept():
-    one = align(model_of(ToyRecurrent(6)), source_of(SOURCE), target=TARGET, bos=2, **LABELS)[0]
+    one = align(model_of(RECURRENT), source_of(SOURCE), target=TARGET, bos=2, **LABELS)[0]
     close(one.weights.sum(-1), torch.ones(1, 4))
     assert (list(one.source), list(one.target), one.title) == tuple(LABELS.values())
 
 
 def test_model_is_left_as_it_was():
-    model = model_of(TransformerCore(CONFIG, dropout=0.4))
+    model = model_of(TRANSFORMER)
     model.reads.eval()
     before = [part.training for part in model.modules()]
     random = torch.get_rng_state()
@@ -146,7 +90,13 @@ def test_model_is_left_as_it_was():
 
 def test_model_without_attention_is_refused():
     with pytest.raises(ValueError, match=r"no attention to its source"):
-        align(model_of(ToyBlind(6)), source_of(SOURCE), target=TARGET, bos=2, **LABELS)
+        align(
+            model_of(RecurrentConfig(width=6, hidden=8, attention="none")),
+            source_of(SOURCE),
+            target=TARGET,
+            bos=2,
+            **LABELS,
+        )
 
 
 @pytest.mark.parametrize(
@@ -161,12 +111,12 @@ def test_model_without_attention_is_refused():
 def test_sizes_that_do_not_match_are_refused(changes, message):
     arguments = {"target": TARGET, "bos": 2, **LABELS, **changes}
     with pytest.raises(ValueError, match=message):
-        align(model_of(ToyRecurrent(6)), source_of(SOURCE), **arguments)
+        align(model_of(RECURRENT), source_of(SOURCE), **arguments)
 
 
 def test_several_rows_are_refused():
     with pytest.raises(ValueError, match=r"source must be one row, but has 2"):
-        align(model_of(ToyRecurrent(6)), source_of(SOURCE, [4, 3]), target=TARGET, bos=2, **LABELS)
+        align(model_of(RECURRENT), source_of(SOURCE, [4, 3]), target=TARGET, bos=2, **LABELS)
 
 
 def test_alignment_names_its_heads_and_averages_them():

@@ -11,7 +11,19 @@ from regard.decode.beam import beam, best
 from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import score
-from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, TreeStepper, padded, produced, same, texts
+from tests.decode.toys import (
+    BOS,
+    EOS,
+    IDS,
+    PAD,
+    HashStepper,
+    Prefixes,
+    TreeStepper,
+    padded,
+    produced,
+    same,
+    texts,
+)
 
 SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
 
@@ -108,6 +120,30 @@ def test_beam_ends_as_soon_as_nothing_can_beat_the_pool() -> None:
     assert len(stepper.fed) == 1
     beam(stepper, padded([[4]]), beam=2, max_length=4, length_penalty=1.0, **IDS)
     assert len(stepper.fed) > 2
+
+
+def test_beam_ends_each_sentence_by_its_own_maximal_length() -> None:
+    stepper = TreeStepper({(): {EOS: 0.6, 4: 0.3, 5: 0.1}, (4,): {4: 1.0}, (4, 4): {4: 1.0}}, vocab=6)
+    beam(stepper, padded([[4], [5], [6]]), beam=2, max_length=[2, 4, 2], **IDS)
+    assert [len(tokens) for tokens in stepper.fed] == [3, 2, 2, 2]
+
+
+def test_beam_ends_when_no_hypothesis_is_left() -> None:
+    stepper = TreeStepper({(): {4: 0.7, 5: 0.3}, (4,): {PAD: 1.0}}, vocab=6)
+    found = beam(stepper, padded([[4]]), beam=3, max_length=5, n_best=3, **IDS)
+    assert texts(found) == [[[5]]]
+    assert len(stepper.fed) == 2
+
+
+def test_beam_moves_the_source_only_when_sentences_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    selects = []
+    whole = Prefixes.select
+    monkeypatch.setattr(Prefixes, "select", lambda self, index: selects.append(index) or whole(self, index))
+    stepper = HashStepper(11)
+    beam(stepper, padded(SENTENCES), beam=3, max_length=[7, 3, 12, 1, 12, 5], **IDS)
+    changes = sum(before != after for before, after in itertools.pairwise(stepper.rows))
+    assert len(selects) == changes
+    assert len(stepper.rows) > changes + 2
 
 
 def test_beam_goes_on_when_a_longer_output_may_score_better() -> None:
@@ -274,6 +310,10 @@ def test_beam_of_an_empty_batch_is_empty() -> None:
 
 def test_beam_records_no_gradients() -> None:
     class Trained(HashStepper):
+        def start(self, source):
+            assert not torch.is_grad_enabled()
+            return super().start(source)
+
         def step(self, tokens, state):
             assert not torch.is_grad_enabled()
             return super().step(tokens, state)
@@ -313,10 +353,7 @@ def test_beam_refuses_nan(width: int) -> None:
         beam(Broken(7), padded([[4], [5], [6]]), beam=width, max_length=5, **IDS)
 
 
-def test_beam_passes_over_dead_ends_and_refuses_when_there_is_nothing_else() -> None:
-    tree = {(): {4: 0.7, 5: 0.3}, (4,): {PAD: 1.0}}
-    found = beam(TreeStepper(tree, vocab=6), padded([[4]]), beam=3, max_length=5, n_best=3, **IDS)
-    assert texts(found) == [[[5]]]
+def test_beam_refuses_when_nothing_may_follow() -> None:
     tree = {(): {4: 1.0}, (4,): {PAD: 1.0}}
     with pytest.raises(ValueError, match="probability above 0, got none in sentence 0"):
         beam(TreeStepper(tree, vocab=6), padded([[4]]), beam=3, max_length=5, **IDS)

@@ -112,6 +112,10 @@ def test_greedy_of_an_empty_batch_is_empty() -> None:
 
 def test_greedy_records_no_gradients_and_leaves_the_mode_as_it_was() -> None:
     class Trained(HashStepper):
+        def start(self, source):
+            assert not torch.is_grad_enabled()
+            return super().start(source)
+
         def step(self, tokens, state):
             assert not torch.is_grad_enabled()
             return super().step(tokens, state)

@@ -31,14 +31,14 @@ def by_pattern(example):
 
 def read_back(spelling, text):
     """The (year, month, day) of a text, found by matching it against the spelling's own tables."""
-    groups = [
-        "([0-9]{4})"
-        if part == 0
-        else f"({'|'.join(sorted(map(re.escape, filter(None, table)), key=len)[::-1])})"
-        for part, table in spelling.fields
-    ]
+    groups = []
+    for part, table in spelling.fields:
+        values = [re.escape(value) for value in reversed(table) if value]  # 12 before 1
+        groups.append("([0-9]{4})" if part == 0 else f"({'|'.join(values)})")
     pieces = map(re.escape, spelling.template.split("%s"))
-    found = re.fullmatch("".join(map("".join, zip(pieces, [*groups, ""], strict=True))), text)
+    found = re.fullmatch(
+        "".join(piece + group for piece, group in zip(pieces, [*groups, ""], strict=True)), text
+    )
     assert found is not None
     values = [0, 0, 0, 0]
     for (part, table), value in zip(spelling.fields, found.groups(), strict=True):

@@ -75,6 +75,10 @@ class Model(nn.Module):
         """Target tokens of a batch, without computing anything."""
         return self.writes.count(batch.target)
 
+    def blocks(self) -> list[nn.Module]:
+        """Parts that may be sharded each on its own."""
+        return self.core.blocks()
+
     def start(self, source: Padded) -> State:
         """Read the source; the state before the first target."""
         return self.core.start(self.reads(source))

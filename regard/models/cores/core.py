@@ -36,6 +36,10 @@ class Core(nn.Module, ABC):
 
     width: int
 
+    def blocks(self) -> list[nn.Module]:
+        """Parts whose weights are used only inside their own forward: what FSDP may gather one at a time."""
+        return []
+
     @abstractmethod
     def start(self, source: Padded) -> State:
         """Take in source items (batch, source, width); the state before the first target."""

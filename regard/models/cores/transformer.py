@@ -61,6 +61,10 @@ class TransformerCore(Core):
         self.decoder_norm = nn.LayerNorm(config.width) if pre else nn.Identity()
         self.apply(_initialise)
 
+    def blocks(self) -> list[nn.Module]:
+        """Encoder blocks and the decoder's feed-forward networks (its attention is also used by `start`)."""
+        return [*self.encoder, *(block.feedforward for block in self.decoder)]
+
     def start(self, source: Padded) -> TransformerState:
         """Encode the source items (batch, source, model); project each decoder block's keys and values of them."""
         items, mask = self.positions(source.items), source.mask
@@ -93,17 +97,17 @@ class TransformerCore(Core):
         return self.decoder_norm(item).squeeze(1), state
 
 
+class _NoPositions(nn.Module):
+    def forward(self, items: Tensor, start: int = 0) -> Tensor:
+        return items
+
+
 def _positions(config: TransformerConfig) -> nn.Module:
     if config.positions == "sinusoidal":
         return Sinusoidal(config.width)
     if config.positions == "learned":
         return Learned(config.max_positions, config.width)
     return _NoPositions()
-
-
-class _NoPositions(nn.Module):
-    def forward(self, items: Tensor, start: int = 0) -> Tensor:
-        return items
 
 
 def _attention(config: TransformerConfig) -> MultiHead:

@@ -1,50 +1,18 @@
-import re
 import subprocess
 import sys
 import unicodedata
 from datetime import date
 
 import pytest
-from babel import Locale
-from babel.dates import format_date
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.dates import Dates, Written, ceiling, normalise, split_of
 from regard.data.dates_config import LOCALES, DatesConfig
-from regard.data.dates_spelling import Day, locution, month_names
 from regard.errors import UserError
 
 STRAY = DatesConfig(stray_case=1.0, stray_space=1.0, native_digits=0.0)
 PLAIN = DatesConfig(stray_case=0.0, stray_space=0.0, native_digits=0.0)
-
-
-def day_of(iso):
-    read = date.fromisoformat(iso)
-    return Day(read.year, read.month, read.day, read.weekday())
-
-
-def by_pattern(example):
-    """The spelling that an example names."""
-    return next(one for one in locution(example.locale).spellings if one.pattern == example.pattern)
-
-
-def read_back(spelling, text):
-    """The (year, month, day) of a text, found by matching it against the spelling's own tables."""
-    groups = []
-    for part, table in spelling.fields:
-        values = [re.escape(value) for value in reversed(table) if value]  # 12 before 1
-        groups.append("([0-9]{4})" if part == 0 else f"({'|'.join(values)})")
-    pieces = map(re.escape, spelling.template.split("%s"))
-    found = re.fullmatch(
-        "".join(piece + group for piece, group in zip(pieces, [*groups, ""], strict=True)), text
-    )
-    assert found is not None
-    values = [0, 0, 0, 0]
-    for (part, table), value in zip(spelling.fields, found.groups(), strict=True):
-        assert table.count(value) == 1
-        values[part] = table.index(value)
-    return tuple(values[:3])
 
 
 @given(
@@ -61,7 +29,7 @@ def test_example_is_a_pure_function_of_its_numbers(seed, split, epoch, index):
     example = shared.example(split, epoch=epoch, index=index)
     assert example == fresh.example(split, epoch=epoch, index=index)
     assert split_of(example.iso) == split
-    assert example.iso == day_of(example.iso).iso
+    assert date.fromisoformat(example.iso).isoformat() == example.iso
 
 
 def test_examples_are_the_same_in_another_process():
@@ -207,106 +175,6 @@ def test_normalise_folds_case_width_and_spaces(text, expected):
     assert normalise(expected) == expected
 
 
-@pytest.mark.parametrize("name", LOCALES)
-def test_spellings_equal_babel(name):
-    ways = locution(name)
-    days = [date(2019, month, 1 + (5 * month) % 28) for month in range(1, 13)] + [
-        date(2024, 2, 29),
-        date(1903, 8, 31),
-    ]
-    for spelling in ways.spellings:
-        if "do" in spelling.pattern:
-            continue
-        for day in days:
-            expected = format_date(day, spelling.pattern, locale=name)
-            assert spelling.write(Day(day.year, day.month, day.day, day.weekday())) == expected
-
-
-@pytest.mark.parametrize("name", LOCALES)
-def test_spellings_hold_the_formats_of_the_locale(name):
-    day = date(2019, 11, 25)
-    written = {one.write(Day(2019, 11, 25, 0)) for one in locution(name).spellings}
-    for style in ("full", "long", "medium", "short"):
-        pattern = Locale.parse(name).date_formats[style].pattern
-        if "c" in pattern:  # a stand-alone weekday, which Babel can take from another language
-            continue
-        text = format_date(day, style, locale=name)
-        assert text in written or ("2019" not in text and text.replace("19", "2019") in written)
-
-
-def test_stand_alone_weekday_becomes_the_weekday_of_a_date():
-    assert "EEEE d. MMMM y" in {one.pattern for one in locution("fi").spellings}
-
-
-def test_spellings_do_not_depend_on_what_babel_was_asked_before():
-    # Babel shares stand-alone names between languages once they were asked for.
-    script = """
-from babel.dates import format_date
-from datetime import date
-for name in ("he", "az"):
-    format_date(date(2019, 4, 3), "LLLL LLL cccc ccc", locale=name)
-from regard.data.dates_config import LOCALES
-from regard.data.dates_spelling import Day, locution
-print(ascii([one.write(Day(2019, 4, 3, 2)) for name in LOCALES for one in locution(name).spellings]))
-"""
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    texts = [one.write(Day(2019, 4, 3, 2)) for name in LOCALES for one in locution(name).spellings]
-    assert run.stdout.strip() == ascii(texts)
-
-
-@pytest.mark.parametrize("name", LOCALES)
-def test_every_spelling_reads_back_to_its_date(name):
-    for number, spelling in enumerate(locution(name).spellings):
-        day = Day(2031 + number, 1 + number % 12, 13 + number % 15, number % 7)
-        assert read_back(spelling, spelling.write(day)) == day[:3]
-
-
-def test_examples_read_back_to_their_date():
-    for example in Dates(PLAIN).examples("test")[:150]:
-        year, month, day = map(int, example.iso.split("-"))
-        assert by_pattern(example).write(day_of(example.iso)) == example.text
-        assert read_back(by_pattern(example), example.text) == (year, month, day)
-
-
-@pytest.mark.parametrize(
-    ("name", "day", "expected"),
-    [
-        ("en", Day(2019, 3, 1, 4), "March 1st, 2019"),
-        ("en", Day(2019, 3, 12, 1), "12th of March 2019"),
-        ("en", Day(2019, 3, 22, 4), "Friday, 22nd March 2019"),
-        ("en", Day(2019, 3, 23, 5), "Mar 23rd 2019"),
-        ("fr", Day(2019, 3, 1, 4), "vendredi 1er mars 2019"),
-        ("fr", Day(2019, 3, 2, 5), "2 mars 2019"),
-        ("es", Day(2019, 1, 1, 1), "1\u00ba de enero de 2019"),
-        ("pt", Day(2019, 1, 1, 1), "1\u00ba de janeiro de 2019"),
-        ("de", Day(2019, 3, 3, 6), "Sonntag, 3. M\u00e4rz 2019"),
-        ("nl", Day(2019, 3, 3, 6), "3e maart 2019"),
-        ("sv", Day(2019, 3, 3, 6), "den 3:e mars 2019"),
-        ("sv", Day(2019, 3, 21, 3), "den 21 mars 2019"),
-        ("ru", Day(2019, 3, 3, 6), "3-\u0433\u043e \u043c\u0430\u0440\u0442\u0430 2019"),
-        ("fil", Day(2019, 3, 3, 6), "ika-3 ng Marso 2019"),
-        ("vi", Day(2019, 3, 3, 6), "ng\u00e0y 3 th\u00e1ng 3 n\u0103m 2019"),
-        ("eu", Day(2019, 3, 3, 6), "2019(e)ko martxoaren 3(a), igandea"),
-        ("zh", Day(2019, 3, 3, 6), "2019\u5e743\u67083\u65e5\u661f\u671f\u65e5"),
-    ],
-)
-def test_locale_writes_the_date_as_people_do(name, day, expected):
-    assert expected in {spelling.write(day) for spelling in locution(name).spellings}
-
-
-def test_month_comes_first_only_where_it_shows():
-    ways = locution("en")
-    american = next(one for one in ways.spellings if one.pattern == "M/d/y")
-    for day, expected in [
-        (Day(2019, 4, 13, 5), "4/13/2019"),
-        (Day(2019, 4, 4, 3), "4/4/2019"),
-        (Day(2019, 4, 3, 2), "April 3, 2019"),
-    ]:
-        assert ways.choose(american, day).write(day) == expected
-    firsts = {name for name in LOCALES if any(one.is_month_first for one in locution(name).spellings)}
-    assert firsts == {"en", "fil"}
-
-
 def test_report_counts_at_least_forty_languages():
     report = Dates().report()
     assert report.num_languages >= 40
@@ -316,11 +184,6 @@ def test_report_counts_at_least_forty_languages():
     one = Dates(DatesConfig(locales=("en", "en_GB"))).report()
     assert (one.num_languages, one.num_locales) == (1, 2)
     assert one.num_month_names == 24  # "may" is long and short; British "sept" is one more
-
-
-def test_month_names_are_long_and_short():
-    assert month_names("pl")[10] == {"listopada", "lis"}
-    assert month_names("de")[2] == {"M\u00e4rz"}
 
 
 def test_locale_unknown_to_babel_is_named_with_its_neighbours():

@@ -1,0 +1,34 @@
+"""The learning rate of each step.
+
+    warm-up        step <= warmup:   lr * step / warmup
+    after it       inverse_sqrt:     lr * sqrt(warmup / step)
+                   cosine:           lr * (1 + cos(pi q)) / 2
+                   linear:           lr * (1 - q)
+                   constant:         lr
+
+`step` counts from 1; q is the part of the run between the warm-up's end and the run's end that lies behind.
+Source: vaswani2017, section 5.3, where lr = width^-0.5 * warmup^-0.5 (inverse_sqrt); loshchilov2017 (cosine).
+"""
+
+import math
+
+from regard.train.config import TrainConfig
+
+__all__ = ["learning_rate"]
+
+
+def learning_rate(config: TrainConfig, *, step: int, done: float, warm_at: float) -> float:
+    """The rate of step number `step` (from 1) when the share `done` of the run lies behind.
+
+    `warm_at` is what `done` was when the warm-up ended: there the fall begins.
+    """
+    if step <= config.warmup:
+        return config.lr * (step / config.warmup)
+    if config.schedule == "inverse_sqrt":
+        return config.lr * math.sqrt(max(config.warmup, 1) / step)
+    behind = min(max((done - warm_at) / (1 - warm_at), 0.0), 1.0) if warm_at < 1 else 1.0
+    if config.schedule == "cosine":
+        return config.lr * (1 + math.cos(math.pi * behind)) / 2
+    if config.schedule == "linear":
+        return config.lr * (1 - behind)
+    return config.lr

@@ -1,0 +1,286 @@
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from regard.train.checkpoint import CheckpointError
+from regard.train.loop import Diverged
+from regard.train.weights import load_weights
+from tests.train.toy import ToyBatch, ToyBatches, ToyLoss, ToyModel, settings, train, validate
+
+
+def log_of(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [line for line in map(json.loads, lines) if line["kind"] == kind]
+
+
+def steps_in(folder: Path) -> list[int]:
+    return sorted(int(path.name.split("-")[1].split(".")[0]) for path in folder.iterdir())
+
+
+def scored(values: list[float]) -> Any:
+    """A validation that measures these values, one after the other; and the last for ever."""
+    left = list(values)
+    return lambda model: {"nll": left.pop(0) if len(left) > 1 else left[0]}
+
+
+def test_training_lowers_the_loss_and_leaves_the_best_weights(tmp_path: Path) -> None:
+    model = ToyModel(dropout=0.1)
+    before = validate(model.eval())["nll"]
+    result = train(tmp_path, settings(steps=60, validate_every=20), model=model)
+    assert result.stopped == "steps"
+    assert result.progress.step == 60
+    assert result.metrics["nll"] < 0.6 * before
+    assert result.metrics == validate(model)
+    again = ToyModel(seed=8).eval()
+    load_weights(result.weights, again)
+    assert validate(again) == result.metrics
+
+
+def test_same_seed_gives_same_weights_and_another_seed_others(tmp_path: Path) -> None:
+    first, again, other = (
+        load_file(train(tmp_path / name, settings(), seed=seed).weights)
+        for name, seed in (("a", 5), ("b", 5), ("c", 6))
+    )
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_epochs_end_the_run_after_whole_passes(tmp_path: Path) -> None:
+    # Nine batches an epoch, two a step: the fifth step of each has one only.
+    seen: list[int] = []
+    batches = ToyBatches(before_batch=seen.append)
+    config = settings(steps=None, epochs=2, accumulate=2, validate_every=0)
+    result = train(tmp_path, config, batches=batches)
+    assert (result.stopped, result.progress.step, result.progress.epoch) == ("epochs", 10, 2)
+    assert len(seen) == 18
+    assert [line["step"] for line in log_of(tmp_path, "validation")] == [5, 10]
+
+
+def test_minutes_end_the_run_and_count_over_resumed_parts(tmp_path: Path) -> None:
+    config = settings(steps=None, minutes=1 / 600, schedule="linear")
+    first = train(tmp_path, config)
+    assert first.stopped == "minutes"
+    assert first.progress.seconds >= 0.1
+    assert first.progress.step >= 1
+    again = train(tmp_path, config)
+    assert again.progress.step == first.progress.step
+    more = train(tmp_path, dataclasses.replace(config, minutes=1 / 300))
+    assert more.progress.step > first.progress.step
+    rates = [line["lr"] for line in log_of(tmp_path, "train")]
+    assert len(rates) < 4 or rates[-1] < max(rates)
+
+
+def test_patience_ends_the_run_after_validations_without_a_new_best(tmp_path: Path) -> None:
+    measure = scored([5.0, 4.0, 4.0, float("nan"), 4.5, 1.0])
+    result = train(tmp_path, settings(steps=None, patience=3, validate_every=2), validate=measure)
+    assert (result.stopped, result.progress.step, result.progress.best_step) == ("patience", 10, 4)
+    assert result.metrics == {"nll": 4.0}
+
+
+def test_larger_is_better_when_asked(tmp_path: Path) -> None:
+    measure = scored([1.0, 3.0, 2.0])
+    result = train(tmp_path, settings(steps=6, validate_every=2), validate=measure, maximise=True)
+    assert (result.progress.best_step, result.metrics) == (4, {"nll": 3.0})
+
+
+def test_weights_of_the_best_validation_are_kept(tmp_path: Path) -> None:
+    held: list[torch.Tensor] = []
+    measure = scored([3.0, 1.0, 2.0, 2.0])
+
+    def watch(model: nn.Module) -> dict[str, float]:
+        held.append(model.state_dict()["embed.weight"].clone())
+        return measure(model)
+
+    result = train(tmp_path, settings(steps=8, validate_every=2, keep=1), validate=watch)
+    assert result.chosen == "best"
+    assert torch.equal(load_file(result.weights)["embed.weight"], held[1])
+    assert steps_in(tmp_path / "checkpoints") == [8]
+    assert steps_in(tmp_path / "snapshots") == [4, 8]
+
+
+@pytest.mark.parametrize(("last", "chosen"), [(1.0, "average"), (2.0, "average"), (2.5, "best")])
+def test_average_of_the_last_weights_is_kept_unless_worse(tmp_path: Path, last: float, chosen: str) -> None:
+    held: list[torch.Tensor] = []
+    measure = scored([4.0, 3.0, 2.0, 5.0, last])
+
+    def watch(model: nn.Module) -> dict[str, float]:
+        held.append(model.state_dict()["layers.1.weight"].clone())
+        return measure(model)
+
+    model = ToyModel()
+    result = train(tmp_path, settings(steps=8, validate_every=2, average=3), model=model, validate=watch)
+    assert len(held) == 5
+    torch.testing.assert_close(held[4], (held[1] + held[2] + held[3]) / 3)
+    assert result.chosen == chosen
+    assert result.metrics == {"nll": last if chosen == "average" else 2.0}
+    expected = held[4] if chosen == "average" else held[2]
+    assert torch.equal(load_file(result.weights)["layers.1.weight"], expected)
+    assert torch.equal(model.layers[1].weight, expected)
+
+
+def test_moving_average_is_what_is_validated_and_kept(tmp_path: Path) -> None:
+    raw: list[torch.Tensor] = []
+
+    class Watched(ToyModel):
+        def loss(self, batch: ToyBatch) -> ToyLoss:
+            if self.training:
+                raw.append(self.layers[0].weight.detach().clone())
+            return super().loss(batch)
+
+    model = Watched()
+    result = train(tmp_path, settings(steps=3, validate_every=3, ema=0.3), model=model)
+    last = load_file(tmp_path / "checkpoints/step-00000003/model.safetensors")["layers.0.weight"]
+    average = raw[0]
+    # The decays are 2/11, 3/12 and 0.3 (below 4/13).
+    for weights, decay in zip([*raw[1:], last], [2 / 11, 3 / 12, 0.3], strict=True):
+        average = decay * average + (1 - decay) * weights
+    assert result.chosen == "ema"
+    torch.testing.assert_close(load_file(result.weights)["layers.0.weight"], average)
+    assert result.metrics == validate(model)
+
+
+def test_validation_leaves_training_as_it_was(tmp_path: Path) -> None:
+    for name, changes in (
+        ("often", {"validate_every": 1, "ema": 0.9}),
+        ("never", {"validate_every": 99, "ema": 0.9}),
+    ):
+        train(tmp_path / name, settings(**changes))
+    often, never = (
+        load_file(tmp_path / name / "checkpoints/step-00000010/model.safetensors")
+        for name in ("often", "never")
+    )
+    assert all(torch.equal(often[name], never[name]) for name in often)
+
+
+def test_unclipped_gradient_takes_a_longer_step(tmp_path: Path) -> None:
+    for name, clip in (("free", 0.0), ("short", 0.01)):
+        train(tmp_path / name, settings(steps=2, clip=clip, log_every=1, eps=1.0))
+    free, short = (log_of(tmp_path / name, "train") for name in ("free", "short"))
+    assert free[0]["norm"] == short[0]["norm"] > 1
+    start = ToyModel().embed.weight
+    moved = [
+        (load_file(tmp_path / name / "model.safetensors")["embed.weight"] - start).norm()
+        for name in ("free", "short")
+    ]
+    assert moved[0] > 10 * moved[1]
+
+
+class Failing(ToyModel):
+    """Gives a loss that is no number when it sees row 12."""
+
+    def loss(self, batch: ToyBatch) -> ToyLoss:
+        loss = super().loss(batch)
+        return loss._replace(total=loss.total * math.nan) if self.training and 12 in batch.indices else loss
+
+
+def test_loss_that_is_no_number_stops_the_run_before_it_does_harm(tmp_path: Path) -> None:
+    plan = ToyBatches().plan(0)
+    at = next(number for number, rows in enumerate(plan) if 12 in rows)
+    rows = ", ".join(map(str, sorted(plan[at])))
+    config = settings(steps=50, checkpoint_every=1, accumulate=2)
+    with pytest.raises(
+        Diverged, match=rf"step {at // 2 + 1} of epoch 1: the loss is nan\. The rows .* are {rows} \("
+    ):
+        train(tmp_path, config, model=Failing())
+    assert steps_in(tmp_path / "checkpoints")[-1] == at // 2
+    for path in tmp_path.rglob("*.safetensors"):
+        assert all(value.isfinite().all() for value in load_file(path).values())
+    assert log_of(tmp_path, "diverged")[0]["indices"] == sorted(plan[at])
+
+
+def test_gradient_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
+    class Steep(ToyModel):
+        def loss(self, batch: ToyBatch) -> ToyLoss:
+            loss = super().loss(batch)
+            return loss._replace(total=loss.total + (self.embed.weight.sum() * 0).sqrt())
+
+    with pytest.raises(Diverged, match=r"the gradient's norm is nan.*There is no checkpoint yet"):
+        train(tmp_path, settings(), model=Steep())
+
+
+def test_resumed_run_with_other_settings_is_refused_with_their_names(tmp_path: Path) -> None:
+    task = {"data": {"path": "a.tsv", "sizes": [3, 4]}, "model": {"layers": 2}}
+    train(tmp_path, settings(steps=4), fingerprint=task)
+    other = {"data": {"path": "b.tsv", "sizes": (3, 4)}, "extra": 1}
+    with pytest.raises(CheckpointError, match="other settings") as caught:
+        train(tmp_path, settings(steps=4, lr=0.5), seed=6, fingerprint=other)
+    message = str(caught.value)
+    for part in (
+        "data.path was 'a.tsv', is 'b.tsv'",
+        "model.layers was 2, is 'absent'",
+        "extra was 'absent', is 1",
+        "seed was 5, is 6",
+        "train.lr was 0.02, is 0.5",
+    ):
+        assert part in message
+    assert "sizes" not in message
+    assert train(tmp_path, settings(steps=5, patience=2, keep=7), fingerprint=task).progress.step == 5
+
+
+def test_log_is_one_run_long_after_a_resume(tmp_path: Path) -> None:
+    config = settings(steps=12, validate_every=6, log_every=3, tensorboard=True)
+
+    class Tired(Exception):  # noqa: N818
+        pass
+
+    def give_up(number: int) -> None:
+        if number == 11:
+            raise Tired
+
+    with pytest.raises(Tired):
+        train(tmp_path, config, batches=ToyBatches(before_batch=give_up))
+    assert [line["step"] for line in log_of(tmp_path, "train")] == [3, 6, 9]
+    with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"kind": "tr')
+    train(tmp_path, config)
+    train(tmp_path / "whole", config)
+    timed = {"seconds", "tokens_per_s"}
+    for kind, count in (("train", 4), ("validation", 2), ("end", 1)):
+        lines = [
+            [{k: v for k, v in line.items() if k not in timed} for line in log_of(f, kind)]
+            for f in (tmp_path, tmp_path / "whole")
+        ]
+        assert lines[0] == lines[1]
+        assert len(lines[0]) == count
+    assert list((tmp_path / "tb").glob("events.out.tfevents.*"))
+
+
+def test_finished_run_started_again_ends_the_same_without_training(tmp_path: Path) -> None:
+    config = settings(average=2)
+    first = train(tmp_path, config)
+    batches = ToyBatches()
+    again = train(tmp_path, config, batches=batches)
+    assert batches.number == 0
+    assert (again.chosen, again.metrics) == (first.chosen, first.metrics)
+    assert again.progress.step == first.progress.step
+
+
+def test_measurements_without_the_deciding_one_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"validate must measure bleu, but measured nll, share\."):
+        train(tmp_path, settings(steps=1), metric="bleu")
+
+
+def test_data_without_batches_are_refused(tmp_path: Path) -> None:
+    class Empty(ToyBatches):
+        def plan(self, epoch: int) -> list[tuple[int, ...]]:
+            return []
+
+    with pytest.raises(ValueError, match=r"no batch in epoch 1"):
+        train(tmp_path, settings(), batches=Empty())
+
+
+def test_model_without_a_loss_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"loss\(batch\) and count\(batch\), but is Linear"):
+        train(tmp_path, settings(), model=nn.Linear(2, 3))
+
+
+def test_unusable_device_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"device nonsense cannot be used here"):
+        train(tmp_path, settings(device="nonsense"))

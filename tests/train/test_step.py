@@ -1,0 +1,87 @@
+import pytest
+import torch
+from torch import nn
+
+from regard.errors import UserError
+from regard.train.distribution import Replica, World
+from regard.train.step import Sums, add_gradients, seed_of
+from tests.helpers import close
+from tests.train.toy import ToyBatch, ToyBatches, ToyModel
+
+PLAN = [(4, 9, 2), (7,), (1, 3), (11, 5, 8, 0)]
+
+
+def gradients(plan: list[tuple[int, ...]], *, dropout: float = 0.0, step: int = 6) -> tuple[nn.Module, Sums]:
+    model = ToyModel(dropout=dropout).double()
+    replica = Replica(model, World(), shard="ddp")
+    sums = add_gradients(replica, ToyBatches(), plan, epoch=2, step=step, seed=1, precision="float32")
+    return model, sums
+
+
+def test_batches_of_a_step_add_up_as_one_batch() -> None:
+    parts, sums = gradients(PLAN)
+    whole, sum_of_all = gradients([tuple(row for rows in PLAN for row in rows)])
+    assert sums.count == sum_of_all.count == sum(2 + row % 5 for rows in PLAN for row in rows)
+    for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
+        close(ours.grad, theirs.grad)
+    assert sum(sums.totals) == pytest.approx(sum(sum_of_all.totals))
+    assert sums.nll == pytest.approx(sum_of_all.nll)
+
+
+def test_gradient_is_that_of_the_mean_over_tokens() -> None:
+    model, sums = gradients([(4, 9, 2)])
+    expected = ToyModel().double()
+    batch = ToyBatches().collate(2, (4, 9, 2))
+    (expected.loss(batch).total / expected.count(batch)).backward()
+    close(model.embed.weight.grad, expected.embed.weight.grad)
+    assert sums.totals == pytest.approx([expected.loss(batch).total.item()])
+
+
+def test_chance_depends_on_the_step_and_on_nothing_that_was_drawn_before() -> None:
+    first, _ = gradients(PLAN, dropout=0.5, step=6)
+    torch.rand(17)
+    again, _ = gradients(PLAN, dropout=0.5, step=6)
+    other, _ = gradients(PLAN, dropout=0.5, step=7)
+    assert torch.equal(first.embed.weight.grad, again.embed.weight.grad)
+    assert not torch.equal(first.embed.weight.grad, other.embed.weight.grad)
+
+
+def test_chance_differs_between_the_batches_of_a_step() -> None:
+    _, sums = gradients([(4, 9, 2), (4, 9, 2)], dropout=0.5)
+    assert sums.totals[0] != sums.totals[1]
+
+
+def test_bfloat16_comes_near_float32() -> None:
+    grads = []
+    for precision in ("float32", "bfloat16"):
+        model = ToyModel()
+        replica = Replica(model, World(), shard="ddp")
+        add_gradients(replica, ToyBatches(), PLAN, epoch=0, step=1, seed=1, precision=precision)
+        grads.append(model.layers[0].weight.grad)
+    assert grads[1].dtype == torch.float32
+    assert not torch.equal(grads[0], grads[1])
+    torch.testing.assert_close(grads[0], grads[1], rtol=0.1, atol=5e-3)
+
+
+def test_step_without_target_tokens_is_refused_with_its_rows() -> None:
+    class Empty(ToyModel):
+        def count(self, batch: ToyBatch) -> int:
+            return 0
+
+    with pytest.raises(UserError, match=r"no target token: its rows are \[4, 9, 2\] in epoch 3"):
+        add_gradients(
+            Replica(Empty(), World(), shard="ddp"),
+            ToyBatches(),
+            PLAN,
+            epoch=2,
+            step=1,
+            seed=1,
+            precision="float32",
+        )
+
+
+def test_seeds_differ_with_each_number_and_their_order() -> None:
+    seeds = [seed_of(1, 2, 3), seed_of(1, 3, 2), seed_of(12, 3), seed_of(1, 23), seed_of(2, 2, 3)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert seed_of(1, 2, 3) == seeds[0]

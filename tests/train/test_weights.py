@@ -1,0 +1,82 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import nn
+
+from regard.errors import UserError
+from regard.train.weights import load_weights, publish, save_weights, ties_of
+from tests.train.toy import ToyModel
+
+
+def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
+    path, model = tmp_path / "model.safetensors", ToyModel(seed=1)
+    save_weights(path, model)
+    with safe_open(path, framework="pt") as file:
+        names, notes = set(file.keys()), file.metadata()
+    assert "embed.weight" in names
+    assert "out.weight" not in names
+    assert notes["ties"] == '{"out.weight": "embed.weight"}'
+    other = ToyModel(seed=2)
+    load_weights(path, other)
+    assert other.out.weight is other.embed.weight
+    for name, value in model.state_dict().items():
+        assert torch.equal(other.state_dict()[name], value)
+
+
+def test_tensors_that_only_share_their_shape_are_not_tied() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    assert ties_of(model) == {}
+
+
+def test_weights_in_any_order_of_memory_survive(tmp_path: Path) -> None:
+    model = nn.Linear(3, 7)
+    model.weight = nn.Parameter(torch.randn(3, 7).T)
+    save_weights(tmp_path / "w.safetensors", model)
+    other = nn.Linear(3, 7)
+    load_weights(tmp_path / "w.safetensors", other)
+    assert torch.equal(other.weight, model.weight)
+
+
+def test_file_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    save_weights(tmp_path / "w.safetensors", nn.Linear(2, 3))
+    assert (tmp_path / "w.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing\.safetensors is missing"):
+        load_weights(tmp_path / "nothing.safetensors", nn.Linear(2, 3))
+
+
+def test_cut_off_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_weights(path, nn.Linear(2, 3))
+    os.truncate(path, path.stat().st_size - 5)
+    with pytest.raises(UserError, match=r"w\.safetensors is damaged or no safetensors file"):
+        load_weights(path, nn.Linear(2, 3))
+
+
+def test_weights_of_another_model_are_refused_with_what_differs(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_weights(path, nn.Linear(2, 3, bias=False))
+    with pytest.raises(
+        UserError, match=r"another model: bias is missing; weight is \(3, 2\) and not \(3, 5\)"
+    ):
+        load_weights(path, nn.Linear(5, 3))
+    with pytest.raises(UserError, match=r"another model: .*weight is not in the model"):
+        load_weights(path, nn.Sequential(nn.Linear(2, 3)))
+
+
+def test_published_file_replaces_another_and_stays_when_the_source_goes(tmp_path: Path) -> None:
+    first, second, shown = tmp_path / "1", tmp_path / "2", tmp_path / "shown"
+    first.write_text("one")
+    second.write_text("two")
+    for source in (first, second, second):
+        publish(source, shown)
+        assert shown.read_text() == source.read_text()
+    second.unlink()
+    assert shown.read_text() == "two"
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "shown"}

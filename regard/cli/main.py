@@ -30,6 +30,8 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (without the program's name; sys.argv if not given) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["--"]:  # as torchrun may hand it on
+        words = words[1:]
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

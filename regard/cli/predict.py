@@ -12,8 +12,9 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
@@ -102,7 +103,8 @@ def _is_file(given: str) -> bool:
 def _lines_as_they_come() -> Iterator[list[str]]:
     """Whole lines of standard input, those that are there at once: a person's come one by one."""
     rest, number = b"", 1
-    while block := sys.stdin.buffer.read1(_BLOCK):
+    stream = cast("BufferedReader", sys.stdin.buffer)
+    while block := stream.read1(_BLOCK):
         whole, newline, after = (rest + block).rpartition(b"\n")
         rest = after
         if newline:

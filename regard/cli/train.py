@@ -23,7 +23,7 @@ USAGE = "regard train RECIPE [options]"
 ABOUT = (
     "Train a recipe's model. The run's folder gets its settings, weights, logs and report. Stopped by Ctrl-C "
     "or a crash, the same command goes on where it was; a folder with another run is never overwritten. "
-    "On several processes: torchrun --nproc-per-node N -m regard train ..."
+    "On several processes: torchrun --nproc-per-node N -m regard -- train ..."
 )
 
 

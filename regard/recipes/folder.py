@@ -127,7 +127,7 @@ def _refuse_another(folder: Path, before: Run, now: Run) -> None:
 
 def decisive(run: Run) -> dict[str, Any]:
     """The settings that decide the weights, as JSON holds them."""
-    settings = {"seed": run.seed} | plain(run.config)
+    settings: dict[str, Any] = {"seed": run.seed} | plain(run.config)
     settings["train"] = run.config.train.decisive()
     settings["data"] = {
         name: value for name, value in settings["data"].items() if not name.startswith("test")

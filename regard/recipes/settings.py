@@ -114,7 +114,7 @@ def changed(
         else:
             raise UserError(f"{called(at)} must hold settings by name, but is {given!r}")
     try:
-        return dataclasses.replace(config, **new)
+        return dataclasses.replace(config, **new)  # pyrefly: ignore[bad-specialization]
     except ValueError as error:
         raise UserError(f"{called(path)}: {error}" if path else str(error)) from error
 

@@ -1,0 +1,50 @@
+"""The recipe `dates`: its texts are made, anew for every epoch, so nothing has to be read."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from regard.data import dates
+from regard.data.batches import Encoded
+from regard.data.tokenise import Tokeniser
+from regard.recipes.config import Dates
+from regard.recipes.material import Codec, Texts
+from regard.recipes.metrics import Exact
+
+__all__ = ["DatesMaterial", "material"]
+
+
+class DatesMaterial:
+    """Dates in many languages and their ISO form."""
+
+    def __init__(self, config: Dates, seed: int):
+        self.config = config
+        self.metric = Exact()
+        self._dates = dates.Dates(config.data, seed=seed)
+
+    def check(self) -> None:
+        """Write one date in each split, which finds unknown languages."""
+        for split in ("train", "val", "test"):
+            self._dates.example(split, index=0)
+
+    def codec(self) -> Codec:
+        """One tokeniser a side, from the first epoch's texts."""
+        texts = _texts(self._dates.examples("train"), "dates")
+        source = Tokeniser.train(texts.sources, self.config.source_tokeniser)
+        return Codec(source, Tokeniser.train(texts.targets, self.config.target_tokeniser))
+
+    def training(self, codec: Codec) -> Callable[[int], Encoded]:
+        """Fresh examples for each epoch."""
+        return lambda epoch: codec.encoded(_texts(self._dates.examples("train", epoch=epoch), "dates"))
+
+    def held_out(self, split: Literal["val", "test"], codec: Codec) -> Texts:
+        """Examples of dates that no other split holds."""
+        return _texts(self._dates.examples(split), f"dates, {split}")
+
+
+def material(config: Dates, *, seed: int, tell: Callable[[str], None]) -> DatesMaterial:
+    """What this recipe trains and tests on."""
+    return DatesMaterial(config, seed)
+
+
+def _texts(examples: Sequence[dates.DateExample], origin: str) -> Texts:
+    return Texts([one.text for one in examples], [one.iso for one in examples], origin)

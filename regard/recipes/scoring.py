@@ -1,0 +1,86 @@
+"""How good a text-to-text model is on some texts: its metric over decoded outputs, and its loss."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.data.batches import Encoded, TokenBatches
+from regard.data.tokenise import BOS, EOS, PAD
+from regard.decode.config import DecodeConfig
+from regard.decode.hypothesis import Hypothesis
+from regard.decode.search import search
+from regard.models.model import Model
+from regard.recipes.material import Codec, Texts
+from regard.recipes.metrics import Metric
+
+__all__ = ["device_of", "loss_per_token", "outputs", "scores"]
+
+_BATCH_TOKENS = 4096
+_SAMPLES = 5
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model's weights are."""
+    return next(model.parameters()).device
+
+
+def outputs(model: Model, sources: Sequence[Sequence[int]], decode: DecodeConfig) -> list[list[Hypothesis]]:
+    """The best hypotheses for each source, given as ids without EOS; the model must be in eval mode."""
+    with torch.no_grad():
+        return search(
+            model,
+            [[*ids, EOS] for ids in sources],
+            config=decode,
+            bos=BOS,
+            eos=EOS,
+            pad=PAD,
+            device=device_of(model),
+        )
+
+
+def loss_per_token(model: Model, pairs: Encoded) -> float:
+    """Mean of -log p over the target tokens, EOS included, in nats; the model must be in eval mode."""
+    longest = max(max(pair) for pair in pairs.lengths)
+    batches = TokenBatches(pairs, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for indices in batches.plan(0):
+            loss = model.loss(batches.collate(0, indices).to(device_of(model)))
+            total, count = total + float(loss.nll), count + loss.count
+    return total / count
+
+
+def scores(
+    model: Model,
+    texts: Texts,
+    *,
+    codec: Codec,
+    metric: Metric,
+    decode: DecodeConfig,
+    sample: int | None = None,
+) -> dict[str, Any]:
+    """What a report holds: the metric with its signature, nll and perplexity a target token, some outputs.
+
+    With `sample`, only so many texts are decoded, the first ones; the loss is that of all.
+    """
+    pairs = codec.encoded(texts)
+    sources = [pairs.sources[i].tolist() for i in range(min(sample or len(pairs), len(pairs)))]
+    said = [codec.target.decode(best.tokens) for best, *_ in outputs(model, sources, decode)]
+    nll = loss_per_token(model, pairs)
+    rows = list(zip(texts.sources, said, texts.targets, strict=False))
+    return {
+        "data": texts.origin,
+        "examples": len(said),
+        metric.name: metric.score(said, texts.targets[: len(said)]),
+        "signature": metric.signature(),
+        "nll": nll,
+        "perplexity": math.exp(min(nll, 100.0)),
+        "beam": decode.beam,
+        "length_penalty": decode.length_penalty,
+        "samples": [
+            dict(zip(("source", "output", "reference"), row, strict=True)) for row in rows[:_SAMPLES]
+        ],
+    }

@@ -1,0 +1,256 @@
+"""The command line as a whole: verbs, exit codes, messages."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import regard
+from regard.cli.main import main
+from regard.recipes.config import Dates
+from regard.recipes.settings import plain
+from regard.recipes.trained import load
+
+ROOT = Path(__file__).parents[2]
+TOY = "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 24"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny finished run that spells words backwards."""
+    folder = tmp_path_factory.mktemp("cli")
+    words = ["stop", "pots", "lever", "drawer", "live", "noon", "snap", "loops"]
+    rows = [f"{word}\t{word[::-1]}\n" for word in words]
+    for name in ("train", "val", "test"):
+        (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
+    data = " ".join(f"--data.{name} {folder / name}.tsv" for name in ("train", "val", "test"))
+    options = (
+        f"--run {folder / 'run'} {data} --data.max-length 9 --tokeniser.kind char --train.steps 3 "
+        f"--train.batch-tokens 80 --train.tensorboard false --decode.beam 2 {TOY}"
+    )
+    assert main(["train", "translate", *options.split()]) == 0
+    return folder / "run"
+
+
+def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"regard {regard.__version__}\n"
+
+
+def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes"]) == 0
+    out = capsys.readouterr().out
+    assert "dates" in out
+    assert "translate" in out
+
+
+BAD = {
+    "trian": "unknown command 'trian'; did you mean train?",
+    "--verbose": "unknown option '--verbose'; there are train, evaluate",
+    "train": "which recipe? .*the recipes are dates, translate",
+    "train dats": "unknown recipe 'dats'; did you mean dates?",
+    "train poems": "unknown recipe 'poems'; the recipes are dates, translate",
+    "train dates extra": "'extra' is one argument too many",
+    "train dates --model.core.layrs 2": "did you mean --model.core.layers?",
+    "train dates --model.core.norm psot": "--model.core.norm must be post or pre.*did you mean post?",
+    "train dates --seed -1": "--seed must be at least 0, but is -1",
+    "train dates --threads 0": "--threads must be at least 1, but is 0",
+    "train dates --config nowhere.yaml": "nowhere.yaml: No such file or directory",
+    "train dates --train.steps 0": "steps must be above 0",
+    "train dates --model.tie all": "model.tie must be target or none",
+    "train dates --source-tokeniser.joint": "source_tokeniser.joint must be false",
+    "predict": "which run?",
+    "predict nowhere text": "nowhere does not exist",
+    "evaluate tests": "tests is no run folder: it holds no run.json",
+    "evaluate {run} --data.test nowhere.tsv": "nowhere.tsv",
+    "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
+    "evaluate {run} --data.test a.tsv --data.test-target b c": "must name a file for each of test, 1",
+    "predict {run} a b": "'b' is one argument too many",
+    "predict {run} stop --decode.beam 0": "beam must be at least 1",
+    "predict {run} stop --device warp": "device warp",
+    "predict {run} too_long_for_it": "input 1 is too long: 15 tokens; the limit is max_length = 9",
+    "look {run}": "which text?",
+    "look {run} stop": "where to? --out",
+    "look {run} stop --out {run}/run.json": "run.json exists; it is replaced only with --force",
+    "look {run} stop --out {run}/a.jpg": "must end in .*.png, .svg, .pdf",
+    "look {run} stop --out {run}/a.png --layer 3": "layer must be between 1 and 1, but is 3",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_mistake_is_told_in_one_line(line: str, run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(line.format(run=run).split()) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("regard: ")
+    assert err.count("\n") == 1
+    assert re.search(BAD[line].replace("?", r"\?"), err), err
+
+
+def test_empty_text_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", str(run), " "]) == 2
+    assert "the text is empty" in capsys.readouterr().err
+
+
+def test_config_is_printed_and_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--model.core", "recurrent", "--model.core.cell=lstm", "--train.betas", "0.8", "0.9"]
+    assert main(["train", "dates", *options, "--print-config"]) == 0
+    printed = capsys.readouterr().out
+    content = yaml.safe_load(printed)
+    assert content["model"]["core"]["cell"] == "lstm"
+    assert content.keys() == plain(Dates()).keys()
+    file = tmp_path / "run.yaml"
+    file.write_text(printed, encoding="utf-8")
+    assert main(["train", "dates", "--config", str(file), "--print-config"]) == 0
+    assert capsys.readouterr().out == printed
+    assert main(["train", "dates", "--config", str(file), "--model.core.cell", "rnn", "--print-config"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["model"]["core"]["cell"] == "rnn"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("model: {core: {layrs: 3}}", "model.core.layrs is not a setting; did you mean layers?"),
+        ("model: [", "no YAML file"),
+        ("- 1", "must hold settings by name, but holds list"),
+        ("model: !!python/object/apply:os.system [ls]", "no YAML file"),
+    ],
+)
+def test_config_file_with_a_mistake_is_named(
+    tmp_path: Path, content: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(content, encoding="utf-8")
+    assert main(["train", "dates", "--config", str(file), "--print-config"]) == 2
+    err = capsys.readouterr().err
+    assert f"regard: {file}: " in err
+    assert message in err
+
+
+def test_evaluate_prints_a_table_or_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run)]) == 0
+    table = capsys.readouterr().out
+    assert "test.tsv: 8 examples, beam 2" in table
+    assert "tok:13a" in table
+    tests = [str(run.parent / name) for name in ("val.tsv", "test.tsv")]
+    assert main(["evaluate", str(run), "--json", "--decode.beam", "1", "--data.test", *tests]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["data"] for row in rows] == tests
+    assert {row["beam"] for row in rows} == {1}
+
+
+@pytest.mark.parametrize("way", ["text", "file", "dash", "nothing"])
+def test_predict_takes_its_input_from_anywhere(
+    way: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["stop"] if way == "text" else ["stop", "live", "pots"]
+    content = "\n".join(lines).encode()
+    if way == "file":
+        (tmp_path / "lines.txt").write_bytes(content)
+    else:
+        type_in(monkeypatch, content)
+    where = {"text": ["stop"], "file": [str(tmp_path / "lines.txt")], "dash": ["-"], "nothing": []}[way]
+    assert main(["predict", str(run), *where]) == 0
+    assert capsys.readouterr().out.splitlines() == load(run).predict(lines)
+
+
+def test_predict_answers_nothing_to_nothing(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    type_in(monkeypatch, b"")
+    assert main(["predict", str(run)]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.filterwarnings("default")
+def test_predict_keeps_lines_in_step_and_warns(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    type_in(monkeypatch, "stop\r\n\n\nl\u0436ve\n".encode())
+    assert main(["predict", str(run)]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 4
+    assert out.splitlines()[1:3] == ["", ""]
+    assert err.splitlines() == [
+        "regard: warning: input 2, 3 is empty, and so is its output",
+        "regard: warning: never seen in training, so read as unknown: '\u0436', in input 4",
+    ]
+
+
+def test_predict_names_the_line_that_is_not_utf8(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    type_in(monkeypatch, b"stop\nl\xefve\n")
+    assert main(["predict", str(run)]) == 2
+    assert "standard input, line 2: not UTF-8" in capsys.readouterr().err
+
+
+def test_n_best_outputs_are_rows_of_input_rank_score_text(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("stop\nlive\n", encoding="utf-8")
+    assert main(["predict", str(run), str(file), "--decode.n-best", "3"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[:2] for row in rows] == [[str(i), str(rank)] for i in (1, 2) for rank in (1, 2, 3)]
+    assert main(["predict", str(run), str(file), "--decode.n-best=3", "--json"]) == 0
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [f"{one['score']:.4f}" for one in objects] == [row[2] for row in rows]
+    assert [one["text"] for one in objects] == [row[3] for row in rows]
+
+
+def test_look_writes_a_picture_and_never_over_another(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.png", "a.svg"):
+        look = ["look", str(run), "stop", "--out", str(tmp_path / name)]
+        assert main(look) == 0
+        before = (tmp_path / name).read_bytes()
+        assert main(look) == 2
+        assert main([*look, "--force", "--layer", "1"]) == 0
+        assert (tmp_path / name).read_bytes() == before
+    assert "stop -> " in capsys.readouterr().out
+
+
+def command(*argv: str, **options: Any) -> subprocess.Popen[str]:
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    words = [sys.executable, "-m", "regard", *argv]
+    return subprocess.Popen(words, text=True, cwd=ROOT, **streams, **options)
+
+
+def test_predict_answers_each_line_before_the_next_and_bears_a_closed_pipe(run: Path) -> None:
+    with command("predict", str(run), "-") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for text in ("stop", "live"):
+            process.stdin.write(text + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline().strip() == load(run).predict([text])[0].strip()
+        process.stdout.close()
+        process.stdin.write("pots\n")
+        process.stdin.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+def test_help_is_quick_because_torch_stays_out() -> None:
+    # Seconds are not measured, a busy machine would fail: what takes them is not loaded.
+    heavy = ["torch", "numpy", "sacrebleu", "tokenizers", "babel", "rich", "matplotlib"]
+    code = (
+        "import sys; from regard.cli.main import main; code = main(['train', 'dates', '--help']); "
+        f"sys.exit(code or [name for name in {heavy} if name in sys.modules] or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: regard train dates")

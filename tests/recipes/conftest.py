@@ -1,0 +1,25 @@
+"""A run of each core, trained once for all tests of this folder."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+from regard.recipes.trained import Trained, load
+from tests.recipes.toy import SMALL, toy_arguments
+
+__all__ = ["finished", "trained"]
+
+
+@pytest.fixture(scope="session", params=SMALL)
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run."""
+    folder = tmp_path_factory.mktemp(request.param)
+    assert main(["train", *toy_arguments(folder, core=request.param)]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def trained(finished: Path) -> Trained:
+    """The model of a finished run."""
+    return load(finished)

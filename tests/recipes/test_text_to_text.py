@@ -1,0 +1,152 @@
+"""Whole runs at toy size: trained, stopped, gone on with, finished, made longer."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+from regard.recipes.metrics import Bleu, Exact
+from regard.recipes.trained import load
+from tests.recipes.toy import SMALL, toy_arguments
+
+ROOT = Path(__file__).parents[2]
+DATES = (
+    "dates --data.locales en nl --data.epoch-size 60 --data.val-size 11 --data.test-size 13 "
+    "--source-tokeniser.vocab-size 120 --train.steps 6 --train.validate-every 4 --train.batch-tokens 300 "
+    "--train.warmup 2 --train.tensorboard false"
+)
+
+
+def train(arguments: list[str], *more: str) -> int:
+    return main(["train", *arguments, *more])
+
+
+def test_finished_run_holds_what_was_promised(finished: Path) -> None:
+    report = json.loads((finished / "report.json").read_text(encoding="utf-8"))
+    assert report["training"]["steps"] == 20
+    assert report["training"]["stopped"] == "steps"
+    assert report["test"]["examples"] == 5
+    assert {"bleu", "nll", "perplexity"} <= set(report["validation"])
+    assert report["weights"] == sum(value.numel() for value in load(finished).model.parameters())
+    kinds = [json.loads(line)["kind"] for line in (finished / "log.jsonl").read_text().splitlines()]
+    assert kinds.count("validation") == 3
+
+
+def test_stopped_and_started_again_ends_with_the_same_weights(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = toy_arguments(tmp_path, core=load(finished).config.model.core.name)
+    score, calls = Bleu.score, []
+
+    def score_then_stop(self: Bleu, outputs: list[str], references: list[str]) -> float:
+        calls.append(len(outputs))
+        if len(calls) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return score(self, outputs, references)
+
+    monkeypatch.setattr(Bleu, "score", score_then_stop)
+    assert train(arguments) == 130
+    assert not (tmp_path / "run" / "report.json").exists()
+    assert train(arguments) == 0
+    assert "going on with the run" in capsys.readouterr().err
+    weights = [folder / "model.safetensors" for folder in (tmp_path / "run", finished)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_finished_run_says_so_and_goes_on_when_made_longer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = toy_arguments(tmp_path, core="transformer", steps=4)
+    assert train(arguments) == 0
+    files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert train(arguments) == 0
+    said = capsys.readouterr().out
+    assert "holds this run, finished" in said
+    assert "--train.steps" in said
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == files
+    assert train(arguments, "--train.steps", "6") == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    assert report["training"]["steps"] == 6
+
+
+def test_another_run_is_refused_and_the_first_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = toy_arguments(tmp_path, core="recurrent", steps=2)
+    assert train(arguments) == 0
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    assert train(arguments, "--model.core.hidden", "22", "--seed", "2") == 2
+    said = capsys.readouterr().err
+    assert "seed is 1 there and 2 here; model.core.hidden is 18 there and 22 here" in said
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("attention", ["none", "general"])
+def test_dates_run_from_training_to_report(
+    tmp_path: Path, attention: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core = f"{SMALL['recurrent']} --model.core.attention {attention}"
+    assert train([*DATES.split(), "--run", str(tmp_path / "run"), *core.split()]) == 0
+    assert "exact match, %" in capsys.readouterr().out
+    run = load(tmp_path / "run")
+    assert run.evaluate()["examples"] == 13
+    assert Exact().score(["a", "b", "c"], ["a", "x", "c"]) == pytest.approx(200 / 3)
+    if attention == "none":
+        with pytest.raises(ValueError, match="no attention to its source"):
+            run.look("3 maart 2019")
+
+
+def test_run_without_test_data_has_no_test_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = toy_arguments(tmp_path, core="transformer", steps=2)
+    at = arguments.index("--data.test")
+    del arguments[at : at + 2]
+    assert train(arguments) == 0
+    assert "No test data was named" in capsys.readouterr().out
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    assert "has no test data: name some (--data.test)" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(tmp_path / "test.tsv")]) == 0
+
+
+BAD = {
+    "--data.val missing.tsv": "missing.tsv",
+    "--data.test missing.tsv": "missing.tsv",
+    "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, longer than max_length = 3",
+    "--train.device warp": "device warp",
+    "--model.tie target --tokeniser.joint false --model.core.width 0": "width must be at least 1",
+    "--tokeniser.joint false": "model.tie=all needs one vocabulary",
+}
+
+
+@pytest.mark.parametrize("options", BAD)
+def test_unusable_data_is_told_before_training(
+    tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(toy_arguments(tmp_path, core="transformer"), *options.split()) == 2
+    said = capsys.readouterr().err
+    assert BAD[options] in said.splitlines()[-1]
+    assert said.splitlines()[-1].startswith("regard: ")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_two_processes_train_to_one_report(tmp_path: Path) -> None:
+    arguments = toy_arguments(tmp_path, core="recurrent", steps=3)
+    # Without the two dashes torchrun takes --run for a short form of its own --run-path.
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, "-m", "regard", "--", "train", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the run is in") == 1
+    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    assert report["training"]["steps"] == 3

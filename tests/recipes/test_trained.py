@@ -1,0 +1,144 @@
+"""A trained model in use, from Python, for both cores."""
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from regard.data.config import TokeniserConfig
+from regard.data.tokenise import Tokeniser
+from regard.errors import UserError
+from regard.recipes.trained import Prediction, Trained, load
+from tests.recipes.toy import SOURCES, write_pairs
+
+MIXED = [SOURCES[3], "bob", SOURCES[0], "ada sees", SOURCES[11], "hal hal hal hal hal hal"]
+
+
+def test_load_is_public(finished: Path) -> None:
+    assert regard.load(finished).predict(["bob"]) == load(str(finished)).predict(["bob"])
+
+
+def test_predict_answers_in_order_whatever_else_is_asked(trained: Trained) -> None:
+    alone = [trained.predict([text])[0] for text in MIXED]
+    assert trained.predict(MIXED) == alone
+    assert trained.predict([]) == []
+
+
+def test_predict_gives_n_best_with_falling_scores(trained: Trained) -> None:
+    (found,) = trained.predict(["ada bob sees cleo"], n_best=4, length_penalty=0.5)
+    assert [type(one) for one in found] == [Prediction] * 4
+    scores = [one.score for one in found]
+    assert scores == sorted(scores, reverse=True)
+    assert all(score < 0 for score in scores)
+
+
+def test_beam_of_run_is_used_unless_another_is_given(trained: Trained) -> None:
+    decode = trained.config.decode
+    assert decode.beam == 3
+    expected = [best.text for best, *_ in trained.search(MIXED, decode)]
+    assert trained.predict(MIXED) == expected
+    scores = [trained.predict(MIXED, beam=beam, n_best=1, length_penalty=0) for beam in (1, 8)]
+    greedy, wide = (sum(best.score for best, *_ in found) for found in scores)
+    assert wide >= greedy
+
+
+def test_predict_refuses_one_text_and_impossible_numbers(trained: Trained) -> None:
+    with pytest.raises(TypeError, match="texts must be a list of texts, but is one text: 'bob'"):
+        trained.predict("bob")
+    with pytest.raises(ValueError, match="n_best must be at least 1"):
+        trained.predict(["bob"], n_best=0)
+    with pytest.raises(ValueError, match=r"n_best must be at most beam \(2\)"):
+        trained.predict(["bob"], n_best=3, beam=2)
+
+
+def test_empty_text_has_an_empty_output_and_a_warning(trained: Trained) -> None:
+    with pytest.warns(UserWarning, match="input 1, 3 is empty"):
+        found = trained.predict([" ", "bob", ""])
+    assert found == ["", trained.predict(["bob"])[0], ""]
+
+
+def test_unseen_word_is_read_as_unknown_with_a_warning(trained: Trained) -> None:
+    with pytest.warns(UserWarning, match="never seen in training.*'zoe', in input 2"):
+        found = trained.predict(["bob", "zoe sees bob"])
+    assert isinstance(found[1], str)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("bob " * 13, "13 tokens"), ("x" * 100_000, "100,000 characters")]
+)
+def test_too_long_text_is_refused_with_the_limit(trained: Trained, text: str, size: str) -> None:
+    with pytest.raises(UserError, match=f"input 2 is too long: {size}; .*max_length = 12 tokens"):
+        trained.predict(["bob", text])
+
+
+def test_evaluate_scores_the_runs_own_test_data(trained: Trained) -> None:
+    scores = trained.evaluate()
+    assert scores["examples"] == 5
+    assert 0 <= scores["bleu"] <= 100
+    assert "tok:none" in scores["signature"]
+    assert math.isclose(scores["perplexity"], math.exp(scores["nll"]))
+    assert scores["samples"][0]["reference"] == "ADA SEES GUS HAL"
+    assert [one["output"] for one in scores["samples"]] == trained.predict(SOURCES[7:12])
+
+
+def test_evaluate_scores_other_pairs(trained: Trained, tmp_path: Path) -> None:
+    scores = trained.evaluate(write_pairs(tmp_path / "other.tsv", SOURCES[:3]))
+    assert scores["examples"] == 3
+    assert scores["data"].endswith("other.tsv")
+    long = write_pairs(tmp_path / "long.tsv", ["bob", "bob " * 12 + "bob"])
+    with pytest.raises(UserError, match=r"long\.tsv, line 2: 13 source and 13 target tokens"):
+        trained.evaluate(long)
+    said: list[str] = []
+    assert trained.evaluate(long, on_bad="skip", tell=said.append)["examples"] == 1
+    assert "skipped 1 bad line" in said[0]
+
+
+def test_evaluation_is_that_of_one_at_a_time(trained: Trained, tmp_path: Path) -> None:
+    total, count = 0.0, 0
+    for number, source in enumerate(SOURCES[7:12]):
+        one = trained.evaluate(write_pairs(tmp_path / f"{number}.tsv", [source]))
+        tokens = len(source.split()) + 1
+        total, count = total + one["nll"] * tokens, count + tokens
+    assert trained.evaluate()["nll"] == pytest.approx(total / count, rel=1e-5)
+
+
+def test_look_aligns_output_with_input(trained: Trained) -> None:
+    alignments = trained.look("  bob sees ada ")
+    assert alignments[0].source == ("bob", "sees", "ada", "</s>")
+    output = trained.predict(["bob sees ada"], beam=3)[0]
+    assert alignments[0].title == f"bob sees ada -> {output}"
+    for alignment in alignments:
+        torch.testing.assert_close(alignment.weights.sum(-1), torch.ones(alignment.weights.shape[:2]))
+    with pytest.raises(UserError, match="the text is empty"):
+        trained.look(" ")
+
+
+def damaged(finished: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(finished, folder / "copy", ignore=shutil.ignore_patterns("checkpoints")))
+
+
+@pytest.mark.parametrize("name", ["run.json", "tokeniser.json", "model.safetensors"])
+def test_load_names_a_missing_file(finished: Path, tmp_path: Path, name: str) -> None:
+    copy = damaged(finished, tmp_path)
+    (copy / name).unlink()
+    with pytest.raises(UserError, match=f"{name if name != 'tokeniser.json' else 'source_tokeniser.json'}"):
+        load(copy)
+
+
+@pytest.mark.parametrize("name", ["run.json", "tokeniser.json", "model.safetensors"])
+def test_load_names_a_file_that_is_cut_off(finished: Path, tmp_path: Path, name: str) -> None:
+    copy = damaged(finished, tmp_path)
+    content = (copy / name).read_bytes()
+    (copy / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(UserError, match=rf"{name}.* damaged"):
+        load(copy)
+
+
+def test_load_refuses_a_tokeniser_of_another_run(finished: Path, tmp_path: Path) -> None:
+    copy = damaged(finished, tmp_path)
+    Tokeniser.train(["bob"], TokeniserConfig(kind="char")).save(copy / "tokeniser.json")
+    with pytest.raises(UserError, match=r"model\.safetensors is of another model"):
+        load(copy)

@@ -1,0 +1,39 @@
+"""A toy run: twenty pairs whose target is the source's words in capitals, the other way round."""
+
+from pathlib import Path
+
+__all__ = ["SMALL", "SOURCES", "toy_arguments", "write_pairs"]
+
+_WORDS = ["ada", "bob", "cleo", "dan", "eve", "finn", "gus", "hal"]
+SOURCES = [f"{_WORDS[i % 8]} {_WORDS[(3 * i + 1) % 8]} sees {_WORDS[(5 * i) % 7]}" for i in range(20)]
+
+SMALL = {
+    "transformer": (
+        "--model.core transformer --model.core.width 16 --model.core.layers 1 --model.core.heads 2 "
+        "--model.core.feedforward 24"
+    ),
+    "recurrent": (
+        "--model.core recurrent --model.core.width 16 --model.core.hidden 18 --model.core.attention-hidden 11"
+    ),
+}
+"""Options of a small model of each core."""
+
+
+def write_pairs(path: Path, sources: list[str]) -> Path:
+    """A TSV of these sources and their targets."""
+    rows = [f"{source}\t{' '.join(reversed(source.upper().split()))}" for source in sources]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def toy_arguments(folder: Path, *, core: str, steps: int = 20) -> list[str]:
+    """The words after `regard train` for a run in `folder`/run, on pairs that are written beside it."""
+    train = write_pairs(folder / "train.tsv", SOURCES)
+    val = write_pairs(folder / "val.tsv", SOURCES[:7])
+    test = write_pairs(folder / "test.tsv", SOURCES[7:12])
+    return (
+        f"translate --run {folder / 'run'} --data.train {train} --data.val {val} --data.test {test} "
+        f"--data.max-length 12 --tokeniser.kind word --train.steps {steps} --train.validate-every 8 "
+        "--train.batch-tokens 60 --train.warmup 5 --train.average 2 --train.tensorboard false "
+        f"--bleu.tokenize none --decode.beam 3 {SMALL[core]}"
+    ).split()

@@ -38,9 +38,7 @@ class MovingAverage:
     def __init__(self, model: nn.Module, *, decay: float):
         self._model = model
         self._decay = decay
-        self.tensors = {
-            name: value.clone() for name, value in tensors_of(model).items() if value.is_floating_point()
-        }
+        self.tensors = {name: value.clone() for name, value in tensors_of(model).items() if value.is_floating_point()}
 
     def update(self, step: int) -> None:
         """Take in the weights after step number `step`, counted from 1."""

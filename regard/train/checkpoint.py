@@ -101,9 +101,7 @@ class Store:
             self._sums = sums
             return saved
         if damage:
-            raise CheckpointError(
-                f"{damage} No older checkpoint is complete; to begin anew, use another run folder."
-            )
+            raise CheckpointError(f"{damage} No older checkpoint is complete; to begin anew, use another run folder.")
         return None
 
     def snapshot(self, step: int) -> Path:
@@ -166,8 +164,7 @@ class Store:
             version = int(state["format"])
             if version > FORMAT:
                 raise CheckpointError(
-                    f"{path} was written by a newer regard: its format is {version}, "
-                    f"this one reads up to {FORMAT}."
+                    f"{path} was written by a newer regard: its format is {version}, this one reads up to {FORMAT}."
                 )
             progress = Progress.from_json(state["progress"])
             settings, log_bytes, sums = state["settings"], int(state["log_bytes"]), dict(state["files"])
@@ -183,9 +180,7 @@ class Store:
 
     def _all(self) -> list[Path]:
         """The checkpoints, oldest first."""
-        return sorted(
-            (path for path in self._in("checkpoints", "step-*") if _NAME.fullmatch(path.name)), key=_step_of
-        )
+        return sorted((path for path in self._in("checkpoints", "step-*") if _NAME.fullmatch(path.name)), key=_step_of)
 
     def _in(self, name: str, pattern: str) -> list[Path]:
         return sorted((self._folder / name).glob(pattern))

@@ -169,9 +169,7 @@ class Replica:
         for value in tensors_of(self.model).values():
             dist.broadcast(value, src=0)
         if not self.is_sharded:
-            self._objective = DistributedDataParallel(
-                self._objective, broadcast_buffers=False, init_sync=False
-            )
+            self._objective = DistributedDataParallel(self._objective, init_sync=False)
             return
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
         blocks = getattr(self.model, "blocks", None)

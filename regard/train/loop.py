@@ -1,8 +1,8 @@
 """The training loop: step, look, save, until a limit is reached.
 
 Killed at any moment and started again, a run ends with the same weights, bit for bit on a CPU, as if it had
-never stopped: the order of the data and all chance are pure functions of seed, epoch and step, and a checkpoint
-holds the rest. (Not where the clock decides: a limit in minutes, and a schedule that has no other end.)
+never stopped: the order of the data and all chance are pure functions of seed, epoch and step, and a
+checkpoint holds the rest. (Not where the clock decides: a limit in minutes, a schedule with no other end.)
 """
 
 import math
@@ -93,12 +93,8 @@ def fit(
     settings = {**(fingerprint or {}), "seed": seed, "train": config.decisive()}
     with joined(config.device) as world, caught() as interruption:
         replica = Replica(model, world, shard=config.shard, compiled=config.compile)
-        validation = Validation(
-            validate, metric=metric, maximise=maximise, replica=replica, interruption=interruption
-        )
-        run = _Run(
-            replica, validation, batches=batches, config=config, folder=folder, seed=seed, settings=settings
-        )
+        validation = Validation(validate, metric=metric, maximise=maximise, replica=replica, interruption=interruption)
+        run = _Run(replica, validation, batches=batches, config=config, folder=folder, seed=seed, settings=settings)
         with run.log:
             return run.until_stopped(interruption)
 
@@ -202,22 +198,16 @@ class _Run:
             clip_grads_with_norm_(weights, self.config.clip, norm)
         return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
-    def stop_diverged(
-        self, rows: Sequence[tuple[int, ...]], totals: Sequence[float], norm: float
-    ) -> NoReturn:
+    def stop_diverged(self, rows: Sequence[tuple[int, ...]], totals: Sequence[float], norm: float) -> NoReturn:
         """Refuse a step whose loss or gradient is no number; the checkpoints stay as they are."""
         bad = [group for group, total in zip(rows, totals, strict=True) if not math.isfinite(total)] or rows
         indices = sorted(index for group in bad for index in group)
         what = f"the loss is {sum(totals)}" if bad is not rows else f"the gradient's norm is {norm}"
         step, epoch = self.progress.step + 1, self.progress.epoch + 1
         self.log.record("diverged", self.progress, {"failed_step": step, "indices": indices, "what": what})
-        shown = ", ".join(map(str, indices[:10])) + (
-            f" ... ({len(indices)} in all)" if len(indices) > 10 else ""
-        )
+        shown = ", ".join(map(str, indices[:10])) + (f" ... ({len(indices)} in all)" if len(indices) > 10 else "")
         last = (
-            f"The last good checkpoint is of step {self.saved[0]}."
-            if self.saved[0]
-            else "There is no checkpoint yet."
+            f"The last good checkpoint is of step {self.saved[0]}." if self.saved[0] else "There is no checkpoint yet."
         )
         raise Diverged(
             f"training stopped at step {step} of epoch {epoch}: {what}. The rows of the batch are {shown} "
@@ -308,9 +298,7 @@ class _Run:
         if self.world.is_main and chosen == "average":
             write_tensors(self.weights, mean, ties=self.ties)
         elif self.world.is_main:
-            publish(
-                self.store.snapshot(progress.best_step) if progress.best_step else paths[-1], self.weights
-            )
+            publish(self.store.snapshot(progress.best_step) if progress.best_step else paths[-1], self.weights)
         self.log.record("end", progress, {"stopped": limit, "chosen": chosen, **metrics})
         self.log.note(f"Done after step {progress.step} ({limit}); kept: {chosen}  {_told(metrics)}")
         # Sharing makes the others wait until the file is there.
@@ -321,9 +309,7 @@ class _Run:
     def result(self, stopped: str, chosen: str, metrics: Mapping[str, float]) -> Result:
         """What fit returns."""
         progress = Progress.from_json(asdict(self.progress))
-        return Result(
-            stopped=stopped, chosen=chosen, metrics=dict(metrics), progress=progress, weights=self.weights
-        )
+        return Result(stopped=stopped, chosen=chosen, metrics=dict(metrics), progress=progress, weights=self.weights)
 
     def best_kind(self) -> str:
         """What the best validated weights are."""

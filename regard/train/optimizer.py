@@ -44,9 +44,7 @@ def moments(optimizer: optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def load_moments(
-    optimizer: optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str
-) -> None:
+def load_moments(optimizer: optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str) -> None:
     """Give an optimiser back what `moments` took out, in whatever shards the model is now."""
     names = {id(parameter): name for name, parameter in _trained(model).items()}
     known: dict[str, dict[str, Tensor]] = {name: {} for name in names.values()}
@@ -60,8 +58,7 @@ def load_moments(
     for number, parameter in enumerate(parameters):
         remembered = known[names[id(parameter)]]
         state[number] = {
-            kind: value if kind == "step" else placed(value, like=parameter)
-            for kind, value in remembered.items()
+            kind: value if kind == "step" else placed(value, like=parameter) for kind, value in remembered.items()
         }
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})

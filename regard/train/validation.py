@@ -46,9 +46,7 @@ class Validation:
         metrics, is_asked = world.share((metrics, self._interruption.is_asked))
         self._interruption.is_asked |= is_asked
         if metrics is not None and self.metric not in metrics:
-            raise ValueError(
-                f"validate must measure {self.metric}, but measured {', '.join(metrics) or 'nothing'}."
-            )
+            raise ValueError(f"validate must measure {self.metric}, but measured {', '.join(metrics) or 'nothing'}.")
         return metrics
 
     def of_mean(self, paths: Sequence[Path]) -> tuple[dict[str, Tensor], dict[str, float] | None]:

@@ -37,9 +37,7 @@ __all__ = [
 def save_weights(path: Path, model: nn.Module) -> None:
     """Write a model's weights and buffers to `path` (.safetensors); a file that is there is replaced at
     once."""
-    write_tensors(
-        path, {name: value.detach().cpu() for name, value in tensors_of(model).items()}, ties=ties_of(model)
-    )
+    write_tensors(path, {name: value.detach().cpu() for name, value in tensors_of(model).items()}, ties=ties_of(model))
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
@@ -92,9 +90,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str) -> Non
             value.copy_(placed(tensors[name], like=value))
 
 
-def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str] | None = None
-) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str] | None = None) -> None:
     """Write CPU tensors to a file that appears under its name only when it is complete and on the disk."""
     unfinished = path.with_name(f".{path.name}.new")
     contiguous = {name: value.contiguous() for name, value in tensors.items()}

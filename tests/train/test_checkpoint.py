@@ -91,9 +91,7 @@ def test_damaged_checkpoint_is_passed_over_with_a_warning(
 def test_run_with_damaged_checkpoints_only_is_refused_with_the_file(run: Path) -> None:
     shutil.rmtree(at(run, 4))
     os.truncate(at(run, 8) / "model.safetensors", 90)
-    with pytest.raises(
-        CheckpointError, match=r"step-00000008/model\.safetensors is damaged.*use another run folder"
-    ):
+    with pytest.raises(CheckpointError, match=r"step-00000008/model\.safetensors is damaged.*use another run folder"):
         train(run, LATER)
 
 

@@ -153,8 +153,7 @@ def test_validation_leaves_training_as_it_was(tmp_path: Path) -> None:
     ):
         train(tmp_path / name, settings(**changes))
     often, never = (
-        load_file(tmp_path / name / "checkpoints/step-00000010/model.safetensors")
-        for name in ("often", "never")
+        load_file(tmp_path / name / "checkpoints/step-00000010/model.safetensors") for name in ("often", "never")
     )
     assert all(torch.equal(often[name], never[name]) for name in often)
 
@@ -166,8 +165,7 @@ def test_unclipped_gradient_takes_a_longer_step(tmp_path: Path) -> None:
     assert free[0]["norm"] == short[0]["norm"] > 1
     start = ToyModel().embed.weight
     moved = [
-        (load_file(tmp_path / name / "model.safetensors")["embed.weight"] - start).norm()
-        for name in ("free", "short")
+        (load_file(tmp_path / name / "model.safetensors")["embed.weight"] - start).norm() for name in ("free", "short")
     ]
     assert moved[0] > 10 * moved[1]
 
@@ -185,9 +183,7 @@ def test_loss_that_is_no_number_stops_the_run_before_it_does_harm(tmp_path: Path
     at = next(number for number, rows in enumerate(plan) if 12 in rows)
     rows = ", ".join(map(str, sorted(plan[at])))
     config = settings(steps=50, checkpoint_every=1, accumulate=2)
-    with pytest.raises(
-        Diverged, match=rf"step {at // 2 + 1} of epoch 1: the loss is nan\. The rows .* are {rows} \("
-    ):
+    with pytest.raises(Diverged, match=rf"step {at // 2 + 1} of epoch 1: the loss is nan\. The rows .* are {rows} \("):
         train(tmp_path, config, model=Failing())
     assert steps_in(tmp_path / "checkpoints")[-1] == at // 2
     for path in tmp_path.rglob("*.safetensors"):

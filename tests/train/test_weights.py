@@ -62,9 +62,7 @@ def test_cut_off_file_is_named(tmp_path: Path) -> None:
 def test_weights_of_another_model_are_refused_with_what_differs(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     save_weights(path, nn.Linear(2, 3, bias=False))
-    with pytest.raises(
-        UserError, match=r"another model: bias is missing; weight is \(3, 2\) and not \(3, 5\)"
-    ):
+    with pytest.raises(UserError, match=r"another model: bias is missing; weight is \(3, 2\) and not \(3, 5\)"):
         load_weights(path, nn.Linear(5, 3))
     with pytest.raises(UserError, match=r"another model: .*weight is not in the model"):
         load_weights(path, nn.Sequential(nn.Linear(2, 3)))

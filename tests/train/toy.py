@@ -37,6 +37,11 @@ class ToyLoss(NamedTuple):
     count: int
 
 
+class ToyBlock(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return torch.tanh(super().forward(input))
+
+
 class ToyModel(nn.Module):
     """Guesses each token from the one before it."""
 
@@ -44,7 +49,7 @@ class ToyModel(nn.Module):
         super().__init__()
         torch.manual_seed(seed)
         self.embed = nn.Embedding(_VOCAB, _WIDTH)
-        self.layers = nn.ModuleList(nn.Linear(_WIDTH, _WIDTH) for _ in range(2))
+        self.layers = nn.ModuleList(ToyBlock(_WIDTH, _WIDTH) for _ in range(2))
         self.norm = nn.LayerNorm(_WIDTH)
         self.out = nn.Linear(_WIDTH, _VOCAB, bias=False)
         self.out.weight = self.embed.weight
@@ -58,11 +63,9 @@ class ToyModel(nn.Module):
         before, after = batch.tokens[:, :-1], batch.tokens[:, 1:]
         hidden = self.embed(before) * self.scale
         for layer in self.layers:
-            hidden = hidden + self.dropout(torch.tanh(layer(hidden)))
+            hidden = hidden + self.dropout(layer(hidden))
         logits = self.out(self.norm(hidden))
-        mean = functional.cross_entropy(
-            logits.flatten(0, 1), after.flatten(), ignore_index=0, reduction="sum"
-        )
+        mean = functional.cross_entropy(logits.flatten(0, 1), after.flatten(), ignore_index=0, reduction="sum")
         return ToyLoss(mean, mean.detach(), self.count(batch))
 
     def count(self, batch: ToyBatch) -> int:

@@ -1,0 +1,105 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.train.distribution import Replica, World, joined, pick_device
+from tests.helpers import close
+from tests.train.together import CONFIG, PART, toy
+from tests.train.toy import ToyModel
+
+ROOT = Path(__file__).parents[2]
+SHARDS = ("ddp", "fsdp")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one process trained (`one`) and what two did together, see together.py."""
+    folder = tmp_path_factory.mktemp("together")
+    toy(folder / "begun", PART)
+    for shard in SHARDS:
+        shutil.copytree(folder / "begun", folder / f"{shard}-begun")
+    toy(folder / "one", CONFIG)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launch, "-m", "tests.train.together", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"},
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def equal(one: Path, other: Path) -> None:
+    """Two runs left the same: chosen weights, last weights, their moving average and what Adam remembers."""
+    places = [
+        "model",
+        *(f"checkpoints/step-{CONFIG.steps:08d}/{name}" for name in ("model", "ema", "optimizer")),
+    ]
+    for place in places:
+        first, second = (load_file(run / f"{place}.safetensors") for run in (one, other))
+        assert first.keys() == second.keys()
+        for name, value in first.items():
+            close(value, second[name])
+
+
+@pytest.mark.parametrize("shard", SHARDS)
+def test_two_processes_train_the_weights_of_one(runs: Path, shard: str) -> None:
+    equal(runs / f"{shard}-whole", runs / "one")
+
+
+@pytest.mark.parametrize("shard", SHARDS)
+def test_two_processes_go_on_with_what_one_began(runs: Path, shard: str) -> None:
+    equal(runs / f"{shard}-begun", runs / "one")
+
+
+@pytest.mark.parametrize("shard", SHARDS)
+def test_one_process_goes_on_with_what_two_began(runs: Path, shard: str) -> None:
+    toy(runs / f"{shard}-part", CONFIG)
+    equal(runs / f"{shard}-part", runs / "one")
+
+
+@pytest.mark.parametrize("shard", SHARDS)
+def test_only_the_main_process_writes_the_log(runs: Path, shard: str) -> None:
+    logs = [(runs / name / "log.jsonl").read_text().count("\n") for name in (f"{shard}-whole", "one")]
+    assert logs[0] == logs[1]
+
+
+def test_world_without_torchrun_is_this_process() -> None:
+    with joined("cpu") as world:
+        assert (world.rank, world.size, world.device.type, world.is_main) == (0, 1, "cpu", True)
+        assert world.sum([1.5, 2.0]) == [1.5, 2.0]
+        assert world.share("item") == "item"
+
+
+def test_several_processes_that_share_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shard is none, but 2 processes were started; say ddp or fsdp"):
+        Replica(ToyModel(), World(size=2), shard="none")
+
+
+def test_device_is_found_or_named() -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device("auto").type in (torch._C._get_accelerator().type, "cpu")
+    with pytest.raises(ValueError, match=r"device abacus cannot be used here"):
+        pick_device("abacus")
+
+
+def test_model_is_lent_with_other_weights_and_given_back_as_it_was() -> None:
+    model, other = ToyModel(seed=1), ToyModel(seed=2)
+    replica = Replica(model.train(), World(), shard="ddp")
+    before = replica.whole(dict(model.named_parameters()))
+    given = {name: value for name, value in other.state_dict().items() if name != "out.weight"}
+    with replica.holding(given) as lent:
+        assert not lent.training
+        assert torch.equal(lent.state_dict()["out.weight"], other.embed.weight)
+        assert not torch.is_grad_enabled()
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())

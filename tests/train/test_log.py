@@ -1,0 +1,69 @@
+import json
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from regard.train.log import Log
+from regard.train.progress import Progress
+
+
+def tell(log: Log, progress: Progress, *, is_line: bool, share: float = 0.25) -> None:
+    log.trained(progress, lr=0.5, norm=2.0, share=share, tokens=30, seconds=0.5, is_line=is_line)
+
+
+def test_lines_hold_means_over_tokens_and_no_number_that_json_lacks(tmp_path: Path) -> None:
+    progress = Progress(step=7, epoch=1, seconds=60.0, unlogged=[20.0, 10.0, 5.0])
+    with Log(tmp_path, speaks=True, tensorboard=False, step=0, log_bytes=0) as log:
+        tell(log, progress, is_line=False)
+        tell(log, progress, is_line=True)
+        log.record("validation", progress, {"bleu": float("nan"), "notes": [1, 2]})
+        size = log.size()
+    text = (tmp_path / "log.jsonl").read_text()
+    assert size == len(text)
+    first, second = map(json.loads, text.splitlines())
+    place = {"step": 7, "epoch": 1, "seconds": 60.0}
+    means = {"loss": 4.0, "nll": 2.0, "lr": 0.5, "norm": 2.0, "tokens_per_s": 60.0}
+    assert first == {"kind": "train", **place, **means}
+    assert second == {"kind": "validation", **place, "bleu": None, "notes": [1, 2]}
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(step=7, epoch=1, seconds=3700.0, unlogged=[20.0, 10.0, 5.0])
+    with Log(tmp_path, speaks=True, tensorboard=False, step=0, log_bytes=0) as log:
+        for is_line in (False, True, False):
+            tell(log, progress, is_line=is_line)
+        log.busy("validating")
+        log.note("[bold] is a word")
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines() == [
+        "epoch 2  step 7  loss 4.0000  lr 5.00e-01  60 tokens/s  3:05:00 left",
+        "[bold] is a word",
+    ]
+
+
+def test_other_processes_say_and_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Log(tmp_path, speaks=False, tensorboard=True, step=0, log_bytes=0) as log:
+        tell(log, Progress(unlogged=[1.0, 1.0, 1.0]), is_line=True)
+        log.record("end", Progress(), {})
+        log.note("hello")
+        assert log.size() == 0
+    assert capsys.readouterr() == ("", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_curves_hold_numbers_only_and_forget_what_a_resumed_run_repeats(tmp_path: Path) -> None:
+    for start, steps in ((0, (1, 2, 3)), (2, (3, 4))):
+        with Log(tmp_path, speaks=True, tensorboard=True, step=start, log_bytes=0) as log:
+            for step in steps:
+                log.record("train", Progress(step=step), {"loss": 10.0 * start + step, "notes": "text"})
+    events = EventAccumulator(str(tmp_path / "tb"))
+    events.Reload()
+    assert events.Tags()["scalars"] == ["train/loss"]
+    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [
+        (1, 1),
+        (2, 2),
+        (3, 23),
+        (4, 24),
+    ]

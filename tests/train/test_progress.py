@@ -1,0 +1,60 @@
+import json
+import math
+
+import pytest
+
+from regard.train.progress import Progress, is_better
+from tests.train.toy import settings
+
+
+def test_progress_survives_json_exactly() -> None:
+    progress = Progress(step=3, seconds=0.1 + 0.2, recent=[1, 3], best={"nll": 1 / 3}, unlogged=[1e-30, 0.1, 7.0])
+    assert Progress.from_json(json.loads(json.dumps(progress.to_json()))) == progress
+
+
+def test_progress_with_an_entry_missing_is_refused() -> None:
+    values = Progress().to_json()
+    del values["stale"]
+    with pytest.raises(KeyError, match="stale"):
+        Progress.from_json(values)
+
+
+def test_share_of_each_limit_is_what_lies_behind() -> None:
+    progress = Progress(step=30, epoch=2, position=3, seconds=90.0)
+    config = settings(steps=40, epochs=5, minutes=3.0)
+    assert progress.shares(config, batches=4) == pytest.approx({"steps": 0.75, "epochs": 0.55, "minutes": 0.5})
+    assert progress.done(config, batches=4) == 0.75
+    assert progress.done(settings(steps=None, epochs=5, minutes=3.0), batches=4) == pytest.approx(0.55)
+    assert progress.done(settings(steps=None), batches=4) == 0.0
+
+
+def test_first_limit_reached_is_named() -> None:
+    config = settings(steps=9, epochs=4, minutes=1.0, patience=2)
+    assert Progress(step=8, epoch=3, seconds=59.0, stale=1).limit(config) is None
+    assert Progress(step=9, epoch=4).limit(config) == "steps"
+    assert Progress(step=8, epoch=4).limit(config) == "epochs"
+    assert Progress(seconds=60.0).limit(config) == "minutes"
+    assert Progress(stale=2).limit(config) == "patience"
+    assert Progress(stale=2).limit(settings(patience=0)) is None
+
+
+def test_step_that_uses_the_last_batches_ends_the_epoch() -> None:
+    progress, config = Progress(), settings(warmup=2, steps=8)
+    for used in (2, 2, 1):
+        progress.advance(config, used=used, batches=5)
+    assert (progress.step, progress.epoch, progress.position, progress.warm_at) == (3, 1, 0, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("value", "than", "maximise", "better"),
+    [
+        (2.0, 1.0, True, True),
+        (2.0, 1.0, False, False),
+        (1.0, 1.0, True, False),
+        (1.0, None, False, True),
+        (math.nan, None, True, False),
+        (math.nan, 1.0, False, False),
+    ],
+)
+def test_score_is_better(value: float, than: float | None, maximise: bool, better: bool) -> None:
+    assert is_better(value, than, maximise=maximise) == better

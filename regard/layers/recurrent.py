@@ -1,17 +1,21 @@
-"""Recurrent cells: a layer's next state from its input, a context that was read, and its state before.
+"""Recurrent cells: the next state of a layer from its input, what was read, and its state before.
 
-    rnn     s' = tanh(A x + C c + B s + b)                              the lectures' s_j = tanh(A' [x; s; c] + b)
-    gru     r, z = sigmoid(A x + C c + B s + b)                         two gates
-            n = tanh(A x + C c + b + r * (B s + b_s))                   candidate
-            s' = (1 - z) * n + z * s
-    lstm    i, f, o = sigmoid(A x + C c + B s + b)                      three gates
-            g = tanh(A x + C c + B s + b)                               candidate
-            cell' = f * cell + i * g,   s' = o * tanh(cell')
+    rnn     s' = tanh(A x + C c + B s + b)                     the lectures' s_j = tanh(A' [x; s; c] + b)
+    gru     r, z = sigmoid(A x + C c + B s + b)                two gates
+            n    = tanh(A x + C c + b + r * (B s + b'))        candidate
+            s'   = (1 - z) * n + z * s
+    lstm    i, f, o = sigmoid(A x + C c + B s + b)             three gates
+            g     = tanh(A x + C c + B s + b)                  candidate
+            cell' = f * cell + i * g        s' = o * tanh(cell')
 
-[x; c] is the input of torch's cells, and gates lie in torch's order (r z n; i f g o). What concerns x alone is a
-function of its own, `project`, so that a whole sequence whose items are known takes one product.
+x is the input, c the context (absent in a cell that reads nothing), s the state. Each of A, C, B, b holds the
+rows of all gates in torch's order (r z n; i f g o): a cell is torch's cell with the input [x; c].
 
-Source: lectures, B; cho2014 (gru, as in torch: the reset gate acts on B s + b_s); hochreiter1997, gers2000 (lstm).
+What concerns x alone is a function of its own, `project`: a sequence that is known takes one product, before
+the loop over its steps. Input weights start as in glorot2010, state weights orthogonal, biases zero but for
+lstm's f, which is one: it remembers until it learns to forget.
+
+Source: lectures, B; cho2014 (gru; the reset gate where torch has it); hochreiter1997, gers2000 (lstm).
 """
 
 import math
@@ -23,111 +27,165 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-__all__ = ["CELLS", "Cell", "CellState", "GRUCell", "LSTMCell", "RNNCell"]
+__all__ = [
+    "CELLS",
+    "Cell",
+    "CellState",
+    "GRUCell",
+    "LSTMCell",
+    "RNNCell",
+    "orthogonal_gates_",
+    "xavier_gates_",
+]
 
 CellState = tuple[Tensor, ...]
-"""What a cell hands to its next step: (s,), or (s, cell) for lstm; each (batch, hidden). s is the output."""
+"""What a cell hands to its next step, each (batch, hidden): (s,), or (s, cell) for lstm. s is its output."""
 
 
 class Cell(nn.Module, ABC):
-    """One step of a recurrent layer.
+    """One step of a recurrent layer: from the state before to the state after.
 
-    Parameters: input_weight (gates * hidden, input_dim) is A, context_weight (gates * hidden, context_dim) is C and
-    absent when context_dim is 0, state_weight (gates * hidden, hidden) is B, bias (gates * hidden) is b.
+    Parameters: input_weight A (gates * hidden, input_dim), context_weight C (gates * hidden, context_dim) or
+    None if context_dim is 0, state_weight B (gates * hidden, hidden), bias b (gates * hidden).
+    Raises: ValueError if a size is too small, or if a step has a context where the cell takes none, or none.
     """
 
     gates: ClassVar[int]
-    """How many vectors of size `hidden` are computed from the inputs."""
+    """Vectors of size hidden that are computed from the inputs."""
+    parts: ClassVar[int] = 1
+    """Tensors of a state."""
 
-    def __init__(self, hidden: int, *, input_dim: int, context_dim: int = 0):
+    def __init__(self, input_dim: int, hidden: int, *, context_dim: int = 0):
         super().__init__()
-        for name, size, least in (("hidden", hidden, 1), ("input_dim", input_dim, 1), ("context_dim", context_dim, 0)):
-            if size < least:
-                raise ValueError(f"{name} of {type(self).__name__} must be at least {least}, but is {size}")
+        if min(input_dim, hidden) < 1 or context_dim < 0:
+            raise ValueError(
+                f"input_dim and hidden of {type(self).__name__} must be at least 1, context_dim at least 0, "
+                f"but they are {input_dim}, {hidden} and {context_dim}"
+            )
         rows = self.gates * hidden
-        self.input_weight = nn.Parameter(_uniform(rows, input_dim, fan_in=input_dim + context_dim))
-        context_weight = _uniform(rows, context_dim, fan_in=input_dim + context_dim) if context_dim else None
-        self.context_weight = None if context_weight is None else nn.Parameter(context_weight)
-        self.state_weight = nn.Parameter(_orthogonal(self.gates, hidden))
+        inputs = xavier_gates_(torch.empty(rows, input_dim + context_dim), self.gates)
+        self.input_weight = nn.Parameter(inputs[:, :input_dim].clone())
+        self.context_weight = nn.Parameter(inputs[:, input_dim:].clone()) if context_dim else None
+        self.state_weight = nn.Parameter(orthogonal_gates_(torch.empty(rows, hidden), self.gates))
         self.bias = nn.Parameter(torch.zeros(rows))
 
-    def project(self, items: Float[Tensor, "*batch input_dim"]) -> Float[Tensor, "*batch gates_x_hidden"]:
+    def project(self, items: Float[Tensor, "*batch input_dim"]) -> Float[Tensor, "*batch gates_hidden"]:
         """A x + b, for any number of items at once."""
         return linear(items, self.input_weight, self.bias)
 
     @abstractmethod
-    def forward(self, projected: Float[Tensor, "batch gates_x_hidden"], context: Tensor | None, state: CellState) -> CellState:
-        """The state after this step; `projected` is project(x), `context` (batch, context_dim) what was read."""
+    def forward(
+        self,
+        projected: Float[Tensor, "batch gates_hidden"],
+        state: CellState,
+        *,
+        context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:
+        """The state after an input x, of which `projected` is project(x), and what was read before it."""
 
-    def first(self, hidden: Float[Tensor, "batch hidden"]) -> CellState:
-        """The state before the first step, whose output is `hidden`."""
-        return (hidden,)
+    def extra_repr(self) -> str:
+        """Sizes."""
+        rows, input_dim = self.input_weight.shape
+        context_dim = 0 if self.context_weight is None else self.context_weight.shape[1]
+        return f"input_dim={input_dim}, context_dim={context_dim}, hidden={rows // self.gates}"
 
-    def _with_context(self, projected: Tensor, context: Tensor | None) -> Tensor:
+    def _inputs(self, projected: Tensor, context: Tensor | None) -> Tensor:
         """A x + C c + b."""
-        if context is None:
+        weight = self.context_weight
+        if context is None and weight is None:
             return projected
-        assert self.context_weight is not None
-        return torch.addmm(projected, context, self.context_weight.t())
+        if context is None or weight is None:
+            raise ValueError(f"{type(self).__name__} takes {'no' if weight is None else 'a'} context: {self}")
+        return torch.addmm(projected, context, weight.t())
 
 
 @final
 class RNNCell(Cell):
+    """s' = tanh(A x + C c + B s + b). (lectures, B)"""
+
     gates = 1
 
-    def forward(self, projected, context, state):
-        (previous,) = state
-        inputs = self._with_context(projected, context)
-        return (torch.tanh(torch.addmm(inputs, previous, self.state_weight.t())),)
+    def forward(
+        self,
+        projected: Float[Tensor, "batch gates_hidden"],
+        state: CellState,
+        *,
+        context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:
+        """One step."""
+        (before,) = state
+        return (torch.tanh(torch.addmm(self._inputs(projected, context), before, self.state_weight.t())),)
 
 
 @final
 class GRUCell(Cell):
+    """s' = (1 - z) * n + z * s with gates r, z and candidate n. (cho2014)
+
+    Parameters: as every Cell, and state_bias b' (hidden), inside the reset gate.
+    """
+
     gates = 3
 
-    def __init__(self, hidden: int, *, input_dim: int, context_dim: int = 0):
-        super().__init__(hidden, input_dim=input_dim, context_dim=context_dim)
+    def __init__(self, input_dim: int, hidden: int, *, context_dim: int = 0):
+        super().__init__(input_dim, hidden, context_dim=context_dim)
         self.state_bias = nn.Parameter(torch.zeros(hidden))
 
-    def forward(self, projected, context, state):
-        (previous,) = state
-        hidden = previous.shape[-1]
-        inputs = self._with_context(projected, context)
-        of_inputs, candidate_inputs = inputs.split((2 * hidden, hidden), -1)
-        of_state, candidate_state = linear(previous, self.state_weight).split((2 * hidden, hidden), -1)
-        reset, keep = torch.sigmoid(of_inputs + of_state).chunk(2, -1)
-        candidate = torch.tanh(torch.addcmul(candidate_inputs, reset, candidate_state + self.state_bias))
-        return (candidate + keep * (previous - candidate),)
+    def forward(
+        self,
+        projected: Float[Tensor, "batch gates_hidden"],
+        state: CellState,
+        *,
+        context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:
+        """One step."""
+        (before,) = state
+        sizes = 2 * before.shape[-1], before.shape[-1]
+        gates, candidate = self._inputs(projected, context).split(sizes, -1)
+        more_gates, recalled = linear(before, self.state_weight).split(sizes, -1)
+        reset, keep = torch.sigmoid(gates + more_gates).chunk(2, -1)
+        recalled = recalled + self.state_bias.to(recalled.dtype)
+        candidate = torch.tanh(torch.addcmul(candidate, reset, recalled))
+        return (torch.lerp(candidate, before.to(candidate.dtype), keep),)
 
 
 @final
 class LSTMCell(Cell):
+    """cell' = f * cell + i * g, s' = o * tanh(cell') with gates i, f, o and candidate g. (hochreiter1997)"""
+
     gates = 4
+    parts = 2
 
-    def __init__(self, hidden: int, *, input_dim: int, context_dim: int = 0):
-        super().__init__(hidden, input_dim=input_dim, context_dim=context_dim)
-        with torch.no_grad():
-            self.bias[hidden : 2 * hidden] = 1.0
+    def __init__(self, input_dim: int, hidden: int, *, context_dim: int = 0):
+        super().__init__(input_dim, hidden, context_dim=context_dim)
+        nn.init.ones_(self.bias[hidden : 2 * hidden])
 
-    def first(self, hidden):
-        return hidden, torch.zeros_like(hidden)
-
-    def forward(self, projected, context, state):
-        previous, cell = state
-        inputs = self._with_context(projected, context)
-        gates = torch.addmm(inputs, previous, self.state_weight.t())
-        into, keep, candidate, out = gates.chunk(4, -1)
-        cell = torch.sigmoid(keep) * cell + torch.sigmoid(into) * torch.tanh(candidate)
-        return torch.sigmoid(out) * torch.tanh(cell), cell
+    def forward(
+        self,
+        projected: Float[Tensor, "batch gates_hidden"],
+        state: CellState,
+        *,
+        context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:
+        """One step."""
+        before, cell = state
+        gates = torch.addmm(self._inputs(projected, context), before, self.state_weight.t())
+        write, keep, candidate, show = gates.chunk(4, -1)
+        cell = torch.sigmoid(keep) * cell + torch.sigmoid(write) * torch.tanh(candidate)
+        return torch.sigmoid(show) * torch.tanh(cell), cell
 
 
 CELLS: dict[str, type[Cell]] = {"rnn": RNNCell, "gru": GRUCell, "lstm": LSTMCell}
+"""Cells by the name that a config gives them."""
 
 
-def _uniform(rows: int, columns: int, *, fan_in: int) -> Tensor:
-    bound = 1 / math.sqrt(fan_in)
-    return torch.empty(rows, columns).uniform_(-bound, bound)
+def xavier_gates_(weight: Float[Tensor, "rows columns"], gates: int) -> Float[Tensor, "rows columns"]:
+    """Fill each gate as a layer of its own: uniform, variance 2 / (columns + rows of a gate). (glorot2010)"""
+    bound = math.sqrt(6 / (weight.shape[1] + weight.shape[0] // gates))
+    return nn.init.uniform_(weight, -bound, bound)
 
 
-def _orthogonal(gates: int, hidden: int) -> Tensor:
-    return torch.cat([nn.init.orthogonal_(torch.empty(hidden, hidden)) for _ in range(gates)])
+def orthogonal_gates_(weight: Float[Tensor, "rows columns"], gates: int) -> Float[Tensor, "rows columns"]:
+    """Fill each gate's square with an orthogonal matrix: a state neither grows nor fades by it."""
+    for square in weight.chunk(gates):
+        nn.init.orthogonal_(square)
+    return weight

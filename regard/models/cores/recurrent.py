@@ -1,19 +1,24 @@
 """The recurrent core: an encoder, and a decoder that reads the encoder's states at every step.
 
-    h_1 .. h_n = encoder(x)                                  the memory; its keys are mapped once a sentence
-    s_0        = tanh(W h_final + b)                         what plain seq2seq hands over, and no more
-    s_j        = cell([x'_j; c_{j-1}], s_{j-1})              rnn: tanh(A' [x'_j; s_{j-1}; c_{j-1}] + b)
-    c_j        = sum_i alpha_ij h_i                          alpha_.j = softmax_i score(s_j, h_i), anew at every step
-    hidden_j   = tanh(W_o [s_j; c_j; x'_j] + b_o)            what the output layer sees
+    h_1 .. h_n = encoder(x)                           the memory; its keys are mapped once a sentence
+    s_0        = h_n, or tanh(W [h_n; g_1] + b)       handed over (if the encoder has one direction, or two)
+    s_j        = cell([x'_j; c_{j-1}], s_{j-1})       rnn: s_j = tanh(A' [x'_j; s_{j-1}; c_{j-1}] + b)
+    c_j        = sum_i alpha_ij h_i                   alpha_.j = softmax_i score(s_j, h_i), anew at every step
+    hidden_j   = tanh(W_o [s_j; c_j; x'_j] + b_o)     what a writer turns into scores of y_j
 
-x'_j is the previous output. c_0 is read with s_0. Bahdanau's alignment for step j uses s_{j-1}: that is our c_{j-1},
-which enters s_j here as it does there. Without attention there is no c: the decoder knows only s_0.
+x'_j is the previous output, x'_1 the start symbol. `start` reads once, c_0 with s_0; then each step reads
+once, and the weights of its read, those of c_j, are where hidden_j looked. (Bahdanau aligns step j with
+s_{j-1}: that is our c_{j-1}, which enters s_j here as it does there.) Attention "none" is plain seq2seq: no
+context anywhere, and s_0 is all that the decoder knows of the source.
 
-Source: lectures, B; bahdanau2015 (additive, "option 1"); luong2015 (general and dot, "option 2"); sutskever2014 (none).
+With several layers the lowest is fed [x'_j; c_{j-1}], and the top one's state is the query. A decoder layer
+starts from the encoder layer at its depth, counted from the top; an lstm's cell from W' [cells] + b'.
+
+Source: lectures, B; sutskever2014 (none); bahdanau2015 (additive, "option 1"); luong2015 (rest, "option 2").
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -24,21 +29,24 @@ from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Dot, General, ScaledDot, Score
 from regard.layers.dropout import Dropout
 from regard.layers.read import Read
-from regard.layers.recurrent import CELLS, CellState
-from regard.layers.recurrent_encoder import RecurrentEncoder
+from regard.layers.recurrent import CELLS, Cell, CellState
+from regard.layers.recurrent_encoder import Encoded, RecurrentEncoder
 from regard.models.config import RecurrentConfig
 from regard.models.cores.core import Core
 
-__all__ = ["RecurrentCore", "RecurrentState"]
+__all__ = ["Handover", "RecurrentCore", "RecurrentState"]
 
 
 @dataclass(frozen=True, eq=False)
 class RecurrentState:
-    """The decoder's cells, what it read last, and the memory it reads (neither without attention)."""
+    """The decoder after some steps, and the memory it reads."""
 
     cells: tuple[CellState, ...]
-    context: Tensor | None
+    """State of each decoder layer; the top one's output is s_j."""
+    context: Float[Tensor, "rows hidden"] | None
+    """c_j; None without attention."""
     memory: Memory | None
+    """The encoder's states with their keys mapped; None without attention."""
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
         """Those rows of everything."""
@@ -53,85 +61,138 @@ class RecurrentState:
 
 
 class RecurrentCore(Core):
-    """Encoder and decoder of config.layers layers; see RecurrentConfig for the sizes."""
+    """Encoder and decoder of config.cell; see RecurrentConfig for the sizes.
+
+    dropout: in training, on the encoder's states, between layers, and on what the readout is fed.
+    """
 
     def __init__(self, config: RecurrentConfig, *, dropout: float = 0.0):
         super().__init__()
         self.width = width = config.width
-        hidden = config.hidden
+        hidden, cell = config.hidden, CELLS[config.cell]
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
-        score = _score(config)
         self.encoder = RecurrentEncoder(
-            width, hidden, cell=config.cell, layers=config.layers, directions=config.directions, dropout=dropout
+            width,
+            hidden,
+            cell=config.cell,
+            layers=config.layers,
+            directions=config.directions,
+            dropout=dropout,
         )
+        # A state of one direction is the decoder's as it is.
+        num_handovers = num_decoder if config.directions == 2 else 0
+        self.handovers = nn.ModuleList(Handover(hidden, parts=cell.parts) for _ in range(num_handovers))
+        score = _score(config)
         self.read = None if score is None else Read(score, kernel=config.kernel)
         context_dim = 0 if score is None else hidden
-        make = CELLS[config.cell]
-        self.cells = nn.ModuleList(
-            make(hidden, input_dim=hidden if layer else width, context_dim=0 if layer else context_dim)
-            for layer in range(num_decoder)
-        )
-        self.bridge = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(num_decoder))
-        self.readout = nn.Linear(hidden + context_dim + width, width)
+        self.cells = nn.ModuleList([cell(width, hidden, context_dim=context_dim)])
+        self.cells.extend(cell(hidden, hidden) for _ in range(num_decoder - 1))
+        self.readout = _linear(hidden + context_dim + width, width)
         self.dropout = Dropout(dropout)
 
+    def blocks(self) -> list[nn.Module]:
+        """The encoder; the decoder's parts are used at every step."""
+        return [self.encoder]
+
     def start(self, source: Padded) -> RecurrentState:
-        """Run the encoder; map the memory's keys; hand the final states over; read once, with s_0."""
+        """Encode items (batch, source, width); map the keys; hand the final states over; read with s_0."""
         encoded = self.encoder(source)
-        cells = []
-        for layer, (cell, bridge) in enumerate(zip(self.cells, self.bridge, strict=True)):
-            first = torch.tanh(bridge(encoded.finals[min(layer, len(encoded.finals) - 1)]))
-            cells.append(cell.first(first))
-        state = RecurrentState(tuple(cells), None, None)
+        cells = self._handed_over(encoded)
         if self.read is None:
-            return state
+            return RecurrentState(cells, context=None, memory=None)
         states = self.dropout(encoded.states)
         memory = Memory(states, states, source.mask).map_keys_with(self.read.score)
-        return replace(state, memory=memory, context=self._look(cells[-1], memory))
+        return RecurrentState(cells, context=self._context(cells, memory), memory=memory)
 
     def forward(
         self, targets: Float[Tensor, "batch target model"], state: RecurrentState
     ) -> Float[Tensor, "batch target model"]:
-        """All targets, which are known: what concerns them alone takes one product before and after the loop."""
-        seen = []
-        for projected in self.cells[0].project(targets).unbind(1):
+        """All targets in turn; what concerns them alone is one product before the loop and one after it."""
+        outputs = []
+        for projected in self._decoder[0].project(targets).unbind(1):
             state = self._advance(projected, state)
-            seen.append(self._seen(state))
-        return self._write(torch.stack(seen, 1), targets)
+            outputs.append(_output(state))
+        return self._read_out(torch.stack(outputs, 1), targets)
 
     def step(
         self, target: Float[Tensor, "rows model"], state: RecurrentState
     ) -> tuple[Float[Tensor, "rows model"], RecurrentState]:
         """One target more a row."""
-        state = self._advance(self.cells[0].project(target), state)
-        return self._write(self._seen(state), target), state
+        state = self._advance(self._decoder[0].project(target), state)
+        return self._read_out(_output(state), target), state
+
+    @property
+    def _decoder(self) -> list[Cell]:
+        """The decoder's layers, lowest first."""
+        return cast("list[Cell]", list(self.cells))
+
+    def _handed_over(self, encoded: Encoded) -> tuple[CellState, ...]:
+        """s_0 of every decoder layer."""
+        num_decoder = len(self.cells)
+        surplus = len(encoded.finals) - num_decoder
+        finals = tuple(encoded.finals[max(0, layer + surplus)] for layer in range(num_decoder))
+        if len(self.handovers) == 0:
+            return finals
+        return tuple(handover(final) for handover, final in zip(self.handovers, finals, strict=True))
 
     def _advance(self, projected: Tensor, state: RecurrentState) -> RecurrentState:
-        """s_j from s_{j-1} and c_{j-1}, in every layer; then c_j."""
-        cells = [self.cells[0](projected, state.context, state.cells[0])]
-        for cell, before in zip(self.cells[1:], state.cells[1:], strict=True):
-            cells.append(cell(cell.project(self.dropout(cells[-1][0])), None, before))
-        context = None if state.memory is None else self._look(cells[-1], state.memory)
+        """s_j in every layer, then c_j; `projected` is what the lowest cell makes of x'_j."""
+        lowest, *upper = self._decoder
+        cells = [lowest(projected, state.cells[0], context=state.context)]
+        for cell, before in zip(upper, state.cells[1:], strict=True):
+            cells.append(cell(cell.project(self.dropout(cells[-1][0])), before))
+        context = None if state.memory is None else self._context(cells, state.memory)
         return replace(state, cells=tuple(cells), context=context)
 
-    def _look(self, cell: CellState, memory: Memory) -> Tensor:
+    def _context(self, cells: tuple[CellState, ...] | list[CellState], memory: Memory) -> Tensor:
+        """What the top layer's state reads."""
         assert self.read is not None
-        return self.read(cell[0].unsqueeze(1), memory).squeeze(1)  # (batch, hidden)
+        return self.read(cells[-1][0].unsqueeze(1), memory).squeeze(1)  # (batch, hidden)
 
-    def _seen(self, state: RecurrentState) -> Tensor:
-        """[s_j; c_j]."""
-        top = state.cells[-1][0]
-        return top if state.context is None else torch.cat((top, state.context.to(top.dtype)), -1)
+    def _read_out(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """tanh(W_o [s; c; x'] + b_o), for one step or for all."""
+        everything = torch.cat((outputs, targets.to(outputs.dtype)), -1)
+        return torch.tanh(self.readout(self.dropout(everything)))
 
-    def _write(self, seen: Tensor, targets: Tensor) -> Tensor:
-        both = torch.cat((seen, targets.to(seen.dtype)), -1)
-        return torch.tanh(self.readout(self.dropout(both)))
+
+class Handover(nn.Module):
+    """From an encoder layer's final state to a decoder layer's first: tanh(W s + b), W' cell + b' (lstm)."""
+
+    def __init__(self, hidden: int, *, parts: int):
+        super().__init__()
+        self.maps = nn.ModuleList(_linear(hidden, hidden) for _ in range(parts))
+
+    def forward(self, final: CellState) -> CellState:
+        """The first state."""
+        output, *rest = (linear(part) for linear, part in zip(self.maps, final, strict=True))
+        return torch.tanh(output), *rest
+
+
+def _linear(input_dim: int, output_dim: int) -> nn.Linear:
+    linear = nn.Linear(input_dim, output_dim)
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def _output(state: RecurrentState) -> Tensor:
+    """[s_j; c_j], or s_j without attention."""
+    top = state.cells[-1][0]
+    return top if state.context is None else torch.cat((top, state.context.to(top.dtype)), -1)
 
 
 def _score(config: RecurrentConfig) -> Score | None:
     hidden = config.hidden
-    if config.attention == "additive":
-        return Additive(hidden, hidden, config.attention_hidden)
-    if config.attention == "general":
-        return General(hidden, hidden, config.attention_hidden)
-    return {"none": None, "dot": Dot(), "scaled-dot": ScaledDot()}[config.attention]
+    match config.attention:
+        case "additive":
+            return Additive(hidden, hidden, config.attention_hidden)
+        case "general":
+            return General(hidden, hidden, config.attention_hidden)
+        case "dot":
+            return Dot()
+        case "scaled-dot":
+            return ScaledDot()
+        case "none":
+            return None
+    names = "none, additive, general, dot, scaled-dot"
+    raise ValueError(f"attention must be one of {names}, but is {config.attention!r}")

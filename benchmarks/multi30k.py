@@ -13,6 +13,7 @@ import argparse
 import gzip
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import sacrebleu
@@ -48,7 +49,7 @@ def bleu(outputs: list[str], references: list[str]) -> sacrebleu.BLEUScore:
 def by_length(triples: list[tuple[str, str, str]]) -> list[dict[str, float]]:
     """BLEU of (source, output, reference) in each bin of source words."""
     rows = []
-    for least, most in zip(EDGES, EDGES[1:], strict=False):
+    for least, most in pairwise(EDGES):
         inside = [t for t in triples if least < len(t[0].split()) <= most]
         if len(inside) >= LEAST_PAIRS:
             _, outputs, references = map(list, zip(*inside, strict=True))

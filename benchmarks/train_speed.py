@@ -49,9 +49,7 @@ class TorchModel(nn.Module):
         angle = torch.arange(1024.0)[:, None] * rate
         self.register_buffer("positions", torch.cat((angle.sin(), angle.cos()), -1))
         self.dropout = nn.Dropout(DROPOUT)
-        self.core = nn.Transformer(
-            width, config.heads, layers, layers, config.feedforward, DROPOUT, batch_first=True
-        )
+        self.core = nn.Transformer(width, config.heads, layers, layers, config.feedforward, DROPOUT, batch_first=True)
         if not inner_dropout:
             for layer in (*self.core.encoder.layers, *self.core.decoder.layers):
                 layer.dropout.p = 0.0
@@ -155,7 +153,10 @@ def main() -> None:
             if number >= 2:  # the first two warm up
                 seconds[name].append(taken)
     tokens = [batch.num_target_tokens for batch in batches[2:]]
-    print(f"{options.size} {options.precision} memory={options.memory} threads={options.threads} torch {torch.__version__}")
+    print(
+        f"{options.size} {options.precision} memory={options.memory} threads={options.threads} "
+        f"torch {torch.__version__}"
+    )
     print(f"{len(tokens)} batches, {statistics.mean(tokens):.0f} target tokens each")
     print(f"{'contestant':15} {'target tokens/s min / median / max':>36} {'regard / it, median (min-max)':>32}")
     for name, taken in seconds.items():

@@ -50,7 +50,7 @@ def attend(
     Raises:  TypeError and ValueError for what does not fit together: name, rule, got.
     Source:  lectures, A; vaswani2017, section 3.2.
     """
-    problem = _pose(query, memory, score, choose, mask, bias)
+    problem = _pose(query, memory, score=score, choose=choose, mask=mask, bias=bias)
     return table.pick(kernel, problem)(problem)
 
 
@@ -68,7 +68,7 @@ def weigh(
 
     Weights always come from the formula, whichever kernel `attend` runs: fused kernels never form them.
     """
-    problem = _pose(query, memory, score, choose, mask, bias)
+    problem = _pose(query, memory, score=score, choose=choose, mask=mask, bias=bias)
     table.pick(kernel, problem)
     return reference.weights(problem)
 
@@ -76,6 +76,7 @@ def weigh(
 def _pose(
     query: Tensor,
     memory: Memory | tuple[Tensor, Tensor],
+    *,
     score: Score,
     choose: Choice,
     mask: Mask | None,

@@ -55,4 +55,3 @@ class Soft(Choice):
 
     def __repr__(self) -> str:
         return f"Soft(beta={self.beta})"
-

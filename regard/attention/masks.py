@@ -15,7 +15,7 @@ Source: lectures, C (masked multi-head attention); vaswani2017, section 3.2.3.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -133,7 +133,7 @@ class All(Mask):
 
     def tensor(self, num_queries: int, num_keys: int, *, device: torch.device) -> Bool[Tensor, "..."]:
         """Both."""
-        return _lined_up(torch.logical_and, self.left, self.right, num_queries, num_keys, device)
+        return _lined_up(torch.logical_and, (self.left, self.right), (num_queries, num_keys), device)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """Both of those rows."""
@@ -152,7 +152,7 @@ class Any(Mask):
 
     def tensor(self, num_queries: int, num_keys: int, *, device: torch.device) -> Bool[Tensor, "..."]:
         """Either."""
-        return _lined_up(torch.logical_or, self.left, self.right, num_queries, num_keys, device)
+        return _lined_up(torch.logical_or, (self.left, self.right), (num_queries, num_keys), device)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """Either of those rows."""
@@ -225,12 +225,13 @@ def _checked(mask: Mask) -> Mask:
     return mask
 
 
-def _lined_up(combine, left: Mask, right: Mask, num_queries: int, num_keys: int, device: torch.device) -> Tensor:
+def _lined_up(
+    combine: Callable[[Tensor, Tensor], Tensor], sides: tuple[Mask, Mask], size: tuple[int, int], device: torch.device
+) -> Tensor:
     """Give both the same number of axes, leading axes from the left, then combine."""
-    a = left.tensor(num_queries, num_keys, device=device)
-    b = right.tensor(num_queries, num_keys, device=device)
-    num_axes = max(a.dim(), b.dim())
-    return combine(align(a, num_axes), align(b, num_axes))
+    left, right = (side.tensor(*size, device=device) for side in sides)
+    num_axes = max(left.dim(), right.dim())
+    return combine(align(left, num_axes), align(right, num_axes))
 
 
 def align(tensor: Tensor, num_axes: int) -> Tensor:

@@ -66,9 +66,7 @@ class Memory:
         """
         if self.mask is not None:
             raise ValueError(f"a memory with a mask cannot grow, but has {self.mask!r}")
-        return replace(
-            self, keys=torch.cat((self.keys, keys), -2), values=torch.cat((self.values, values), -2)
-        )
+        return replace(self, keys=torch.cat((self.keys, keys), -2), values=torch.cat((self.values, values), -2))
 
     def select(self, index: Int[Tensor, " rows"]) -> "Memory":
         """The rows `index` of the first axis, in that order (beams, finished sentences)."""

@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return code
     except KeyboardInterrupt:
+        print("regard: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # Python flushes stdout at exit once more, which would complain again.

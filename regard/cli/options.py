@@ -56,9 +56,7 @@ def given_first(argv: Sequence[str], name: str) -> str | None:
     return found[-1] if found else None
 
 
-def parse(
-    argv: Sequence[str], own: Own, config: Config, *, most_positionals: int, what: str
-) -> Parsed[Own, Config]:
+def parse(argv: Sequence[str], own: Own, config: Config, *, most_positionals: int, what: str) -> Parsed[Own, Config]:
     """Read a command line. `what` says in a message which positionals there may be.
 
     Raises UserError, naming the nearest option or value, for what does not exist or is out of range.
@@ -78,9 +76,7 @@ def with_variants(config: Config, argv: Sequence[str]) -> Config:
     """
     done: set[str] = set()
     while True:
-        choices = {
-            path for path, setting in _by_path(config).items() if setting.variants and path not in done
-        }
+        choices = {path for path, setting in _by_path(config).items() if setting.variants and path not in done}
         given = {path: value for path, value in _pairs(argv) if path in choices and value is not None}
         if not given:
             return config

@@ -33,6 +33,7 @@ ABOUT = (
     "score, text, separated by tabs. Texts longer than the run's max_length are refused."
 )
 _BLOCK = 1 << 16
+_LINES = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,8 @@ def _blocks(given: str) -> Iterator[list[str]]:
     if given == "-":
         return _lines_as_they_come()
     if _is_file(given):
-        return iter([_decoded(Path(given).read_bytes(), given, 1)])
+        lines = _decoded(Path(given).read_bytes(), given, 1)
+        return (lines[start : start + _LINES] for start in range(0, len(lines), _LINES))
     if not given.strip():
         raise UserError("the text is empty: there is nothing to predict")
     return iter([[given]])

@@ -7,6 +7,7 @@ __all__ = ["score_table", "table"]
 
 _NAMES = {
     "exact": "exact match, %",
+    "ceiling": "most that a perfect reader gets, %",
     "bleu": "BLEU",
     "nll": "nll, nats a token",
     "perplexity": "perplexity a token",

@@ -82,9 +82,7 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
         return 0
     if ended.was_finished:
         print(f"{folder} holds this run, finished. To train it longer, raise its limit (it stopped by")
-        print(
-            f"{ended.report['training']['stopped']}), for example --train.steps N; or choose another --run."
-        )
+        print(f"{ended.report['training']['stopped']}), for example --train.steps N; or choose another --run.")
     test = ended.report["test"]
     print(score_table(test) if test else "No test data was named (--data.test), so there is no test score.")
     print(f"\nthe run is in {folder}: try  regard predict {folder} TEXT")

@@ -41,8 +41,7 @@ class Batch:
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on a device."""
         source, target = (
-            Padded(*(tensor.to(device, non_blocking=True) for tensor in side))
-            for side in (self.source, self.target)
+            Padded(*(tensor.to(device, non_blocking=True) for tensor in side)) for side in (self.source, self.target)
         )
         return Batch(source, target, self.indices)
 
@@ -145,9 +144,7 @@ class TokenBatches:
         max_rows: int | None = None,
     ) -> None:
         self.batch_tokens, self.seed, self.max_rows = batch_tokens, seed, max_rows
-        self._make: Callable[[int], Encoded] = (
-            (lambda _: examples) if isinstance(examples, Encoded) else examples
-        )
+        self._make: Callable[[int], Encoded] = (lambda _: examples) if isinstance(examples, Encoded) else examples
         self._last: tuple[int, Encoded] | None = None
 
     def examples(self, epoch: int) -> Encoded:
@@ -259,9 +256,7 @@ def _cut(longer: Sequence[int], batch_tokens: int, max_rows: int) -> list[int]:
     return cuts
 
 
-def _padded(
-    ragged: Ragged, index: NDArray[np.int64], *, before: tuple[int, ...], after: tuple[int, ...]
-) -> Padded:
+def _padded(ragged: Ragged, index: NDArray[np.int64], *, before: tuple[int, ...], after: tuple[int, ...]) -> Padded:
     """The sequences `index`, each between `before` and `after`, as a padded tensor."""
     starts = ragged.offsets[index]
     counts = ragged.offsets[index + 1] - starts

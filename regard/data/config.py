@@ -66,13 +66,9 @@ class PairsConfig:
         for split in ("train", "val", "test"):
             source, target = getattr(self, split), getattr(self, f"{split}_target")
             if "" in (source, target):
-                raise UserError(
-                    f"`{split}` must name a file, a folder or a data set (hf:NAME), but is empty."
-                )
+                raise UserError(f"`{split}` must name a file, a folder or a data set (hf:NAME), but is empty.")
             if target is not None and source is None:
-                raise UserError(
-                    f"`{split}_target` needs `{split}`, the source side, but only {target!r} is given."
-                )
+                raise UserError(f"`{split}_target` needs `{split}`, the source side, but only {target!r} is given.")
             if target is not None and self.format not in ("auto", "text"):
                 raise UserError(
                     f"`{split}_target` goes with format 'text' (parallel files), but it is {self.format!r}."

@@ -145,9 +145,7 @@ def locution(name: str) -> Locution:
     spellings = [spelling for spelling in compiled if spelling is not None]
     plain = _compile(locale, locale.date_formats["long"].pattern, 0, tables)
     if plain is None or plain.is_month_first:
-        raise UserError(
-            f"`locales` has {name!r}, whose long date format is in numbers, or in no order we read."
-        )
+        raise UserError(f"`locales` has {name!r}, whose long date format is in numbers, or in no order we read.")
     zero = _ZEROS.get(locale.default_numbering_system)
     digits = {ord("0") + i: chr(zero + i) for i in range(10)} if zero else None
     return Locution(name, locale.language, tuple(spellings), plain, digits)

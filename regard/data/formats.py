@@ -111,9 +111,7 @@ def field_of(row: dict[str, Any], name: str) -> str:
             known = list(value) if isinstance(value, dict) else []
             has = f"the fields are {', '.join(map(repr, known))}" if known else "there are no fields"
             near = f".{did_you_mean(part, known)}".rstrip(".")
-            raise BadLine(
-                "missing field", f"no field {name!r} (see source_column, target_column); {has}{near}"
-            )
+            raise BadLine("missing field", f"no field {name!r} (see source_column, target_column); {has}{near}")
         value = value[part]
     if not isinstance(value, str):
         detail = f"field {name!r} must hold a text, got {type(value).__name__} ({excerpt(str(value))})"

@@ -91,6 +91,5 @@ def _top_field(field: str, names: list[str], spec: str) -> str:
             return top
     known = ", ".join(map(repr, names))
     raise UserError(
-        f"{spec}: no field {field!r} (see source_column, target_column); there are {known}."
-        f"{did_you_mean(field, names)}"
+        f"{spec}: no field {field!r} (see source_column, target_column); there are {known}.{did_you_mean(field, names)}"
     )

@@ -28,9 +28,7 @@ def read_lines(path: Path) -> list[bytes]:
     if content.startswith(_GZIP_MAGIC):
         content = _unzip(path, content)
     elif content and path.suffix == ".gz":
-        raise UserError(
-            f"{path}: not a gzip file, although its name ends in .gz (it starts with {content[:2]!r})."
-        )
+        raise UserError(f"{path}: not a gzip file, although its name ends in .gz (it starts with {content[:2]!r}).")
     if not content:
         raise UserError(f"{path}: the file is empty.")
     lines = content.removeprefix(_UTF8_MARK).split(b"\n")
@@ -72,11 +70,7 @@ def _unzip(path: Path, content: bytes) -> bytes:
             while part := file.read1(_PART_BYTES):
                 parts.append(part)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        problem = (
-            f"cut off after {len(content)} bytes" if isinstance(error, EOFError) else f"damaged ({error})"
-        )
+        problem = f"cut off after {len(content)} bytes" if isinstance(error, EOFError) else f"damaged ({error})"
         line = sum(part.count(b"\n") for part in parts) + 1
-        raise UserError(
-            f"{path}: the gzip file is {problem}; it can be read up to about line {line}."
-        ) from error
+        raise UserError(f"{path}: the gzip file is {problem}; it can be read up to about line {line}.") from error
     return b"".join(parts)

@@ -39,10 +39,7 @@ class Skipped:
 
     def describe(self) -> str:
         """A report for people: a line a reason, with its first example; empty when nothing was skipped."""
-        rows = [
-            f"  {count} x {reason}; first: {self.examples[reason][0]}"
-            for reason, count in self.counts.items()
-        ]
+        rows = [f"  {count} x {reason}; first: {self.examples[reason][0]}" for reason, count in self.counts.items()]
         return "\n".join([f"skipped {self.total} bad lines:", *rows]) if rows else ""
 
     def plus(self, reason: str, message: str) -> "Skipped":
@@ -84,9 +81,7 @@ def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> P
     """
     path = getattr(config, split)
     if path is None:
-        raise UserError(
-            f"no {split} pairs: `data.{split}` must name a file, a folder or a data set (hf:NAME)."
-        )
+        raise UserError(f"no {split} pairs: `data.{split}` must name a file, a folder or a data set (hf:NAME).")
     return read_pairs(
         path,
         target=getattr(config, f"{split}_target"),
@@ -150,9 +145,7 @@ def limit_length(
     Raises:  UserError naming file, line and both lengths, or saying that no pair is short enough.
     """
     if len(lengths) != len(pairs):
-        raise ValueError(
-            f"`lengths` must have one entry a pair, {len(pairs)}, but has {len(lengths)} instead."
-        )
+        raise ValueError(f"`lengths` must have one entry a pair, {len(pairs)}, but has {len(lengths)} instead.")
     keep, skipped = [], pairs.skipped
     for index, (source, target) in enumerate(lengths):
         if max(source, target) <= max_length:
@@ -161,17 +154,13 @@ def limit_length(
         detail = f"{source} source and {target} target tokens, longer than max_length = {max_length}"
         skipped = _bad(skipped, on_bad, pairs.where(index), BadLine("too long", detail))
     if not keep:
-        raise UserError(
-            f"{pairs.origin}: no pair has at most max_length = {max_length} tokens on its longer side."
-        )
+        raise UserError(f"{pairs.origin}: no pair has at most max_length = {max_length} tokens on its longer side.")
     return keep, skipped
 
 
 def _find_format(path: str | Path, target: str | Path | None, format: PairFormat) -> PairFormat:
     if target is not None and format not in ("auto", "text"):
-        raise UserError(
-            f"a target file goes with format 'text', but `format` is {format!r} ({path}, {target})."
-        )
+        raise UserError(f"a target file goes with format 'text', but `format` is {format!r} ({path}, {target}).")
     if format != "auto":
         return format
     if target is not None:
@@ -211,9 +200,7 @@ def _clean(source: str, target: str) -> tuple[str, str]:
     if not source and not target:
         raise BadLine("both sides empty", "both sides are empty, expected a text in each")
     side, other = ("target", source) if source else ("source", target)
-    raise BadLine(
-        f"empty {side}", f"the {side} side is empty, expected a text (the other is {excerpt(other)})"
-    )
+    raise BadLine(f"empty {side}", f"the {side} side is empty, expected a text (the other is {excerpt(other)})")
 
 
 def _bad(skipped: Skipped, on_bad: OnBad, where: str, bad: BadLine) -> Skipped:

@@ -127,9 +127,7 @@ class Tokeniser:
         """
         if not isinstance(content, str):
             return [self._label(number) for number in content]
-        return [
-            f"<unk:{part}>" if number == UNK else self._label(number) for number, part in self._parts(content)
-        ]
+        return [f"<unk:{part}>" if number == UNK else self._label(number) for number, part in self._parts(content)]
 
     def unknown(self, text: str) -> tuple[str, ...]:
         """What a text holds that was never seen in training: words (kind word) or characters, each once."""
@@ -170,9 +168,7 @@ class Tokeniser:
         version = content.get("version")
         if version != _VERSION:
             newer = isinstance(version, int) and version > _VERSION
-            raise _Damaged(
-                f"expected version {_VERSION}, got {version!r}{', from a newer regard' if newer else ''}"
-            )
+            raise _Damaged(f"expected version {_VERSION}, got {version!r}{', from a newer regard' if newer else ''}")
         config = _config_of(content.get("config"))
         pieces = _pieces_of(content.get("pieces"), config)
         return cls(config, pieces=pieces, merges=_merges_of(content.get("merges"), {*pieces}, config))

@@ -175,7 +175,5 @@ def _go_on(moves: Moves, ends: Tensor, width: int) -> Moves:
 def _not_empty(results: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
     for sentence, hypotheses in enumerate(results):
         if not hypotheses:
-            raise ValueError(
-                f"some allowed token must have a probability above 0, got none in sentence {sentence}"
-            )
+            raise ValueError(f"some allowed token must have a probability above 0, got none in sentence {sentence}")
     return results

@@ -76,9 +76,7 @@ def stream(
     return _steps(stepper, source, rules, limits(max_length, len(source.lengths)))
 
 
-def _steps(
-    stepper: Stepper[StateT], source: Padded, rules: Rules, most: list[int]
-) -> Iterator[list[Produced]]:
+def _steps(stepper: Stepper[StateT], source: Padded, rules: Rules, most: list[int]) -> Iterator[list[Produced]]:
     if not most:
         return
     sentences = list(range(len(most)))
@@ -121,6 +119,4 @@ def _hypothesis(produced: list[Produced], rules: Rules) -> Hypothesis:
     finished = tokens[-1] == rules.eos
     log_prob = sum(one.log_prob for one in produced)
     score = rules.score(log_prob, len(tokens))
-    return Hypothesis(
-        tokens=tokens[:-1] if finished else tokens, score=score, log_prob=log_prob, finished=finished
-    )
+    return Hypothesis(tokens=tokens[:-1] if finished else tokens, score=score, log_prob=log_prob, finished=finished)

@@ -62,7 +62,4 @@ class Pool:
             return Hypothesis(tokens=found, score=score, log_prob=log_prob, finished=finished)
 
         pools = zip(self.score.tolist(), self.log_prob.tolist(), self.trail.tolist(), strict=True)
-        return [
-            [hypothesis(*entry) for entry in zip(*pool, strict=True) if entry[0] > -torch.inf]
-            for pool in pools
-        ]
+        return [[hypothesis(*entry) for entry in zip(*pool, strict=True) if entry[0] > -torch.inf] for pool in pools]

@@ -49,50 +49,85 @@ def token_loss(
     """
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing must be at least 0 and below 1, but is {smoothing}")
-    if torch.is_autocast_enabled(hidden.device.type):
-        dtype = torch.get_autocast_dtype(hidden.device.type)
-        hidden, weight = hidden.to(dtype), weight.to(dtype)
-    return TokenLoss(*_ChunkedLoss.apply(hidden, weight, bias, target, smoothing))
+    device = hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    return TokenLoss(*_ChunkedLoss.apply(hidden, weight, bias, _Goal(target, smoothing, dtype)))
+
+
+class _Goal(NamedTuple):
+    """What is wanted, and the dtype that matrix products are computed in."""
+
+    target: Tensor
+    smoothing: float
+    dtype: torch.dtype
 
 
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden, weight, bias, target, smoothing):
-        needs = any(ctx.needs_input_grad)
-        gradients = _Gradients(hidden, weight, bias) if needs else None
-        totals = torch.zeros(2, dtype=_wide(hidden.dtype), device=hidden.device)
-        weight_mean = weight.mean(0, dtype=totals.dtype).to(weight.dtype)
-        rows = max(64, _CHUNK_BYTES // (weight.shape[0] * totals.element_size()))
-        for first in range(0, hidden.shape[0], rows):
-            chunk = slice(first, first + rows)
-            totals += _chunk(hidden, weight, bias, target, smoothing, weight_mean, chunk, gradients)
-        if gradients is not None:
-            saved = gradients.finish(target, smoothing, weight_mean)
-            ctx.save_for_backward(*saved)
+    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, goal: _Goal) -> tuple[Tensor, Tensor]:
+        once_through = _Pass(hidden, weight, bias, goal, needs_gradients=any(ctx.needs_input_grad))
+        totals = once_through.run()
+        if once_through.gradients is not None:
+            of_hidden, of_weight, of_bias = once_through.gradients.finish(goal, once_through.mean_row)
+            ctx.save_for_backward(of_hidden.to(hidden.dtype), of_weight.to(weight.dtype), of_bias)
         total, nll = totals.unbind()
         ctx.mark_non_differentiable(nll)
         return total, nll
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, of_total, of_nll):
-        hidden, weight, bias = ctx.saved_tensors
-        scaled = [None if g is None else g * of_total.to(g.dtype) for g in (hidden, weight, bias)]
-        return *scaled, None, None
+    def backward(ctx, of_total: Tensor, of_nll: Tensor) -> tuple[Tensor | None, ...]:
+        return *(None if g is None else g * of_total.to(g.dtype) for g in ctx.saved_tensors), None
+
+
+class _Pass:
+    """One pass over the tokens, some at a time: their losses, and the gradients on the way."""
+
+    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, goal: _Goal, *, needs_gradients: bool):
+        self.hidden, self.table, self.bias, self.goal = hidden.to(goal.dtype), weight.to(goal.dtype), bias, goal
+        self.wide = torch.float32 if goal.dtype in (torch.float16, torch.bfloat16) else goal.dtype
+        self.mean_row = weight.mean(0)
+        self.gradients = _Gradients(self.hidden, self.table, bias, wide=self.wide) if needs_gradients else None
+
+    def run(self) -> Tensor:
+        """[total, nll] of all tokens."""
+        totals = torch.zeros(2, dtype=self.wide, device=self.hidden.device)
+        rows = max(64, _CHUNK_BYTES // (self.table.shape[0] * totals.element_size()))
+        for first in range(0, self.hidden.shape[0], rows):
+            totals += self.chunk(slice(first, first + rows))
+        return totals
+
+    def chunk(self, chunk: slice) -> Tensor:
+        """[total, nll] of some tokens; adds to the gradients."""
+        states, smoothing = self.hidden[chunk], self.goal.smoothing
+        scores = (states @ self.table.t()).to(self.wide)  # (tokens, vocab)
+        mean = (states.to(self.mean_row.dtype) @ self.mean_row)[:, None]
+        if self.bias is not None:
+            scores += self.bias
+            mean = mean + self.bias.mean()
+        of_target = scores.gather(1, self.goal.target[chunk, None])
+        highest = scores.amax(1, keepdim=True)
+        exps = scores.sub_(highest).exp_()
+        total = exps.sum(1, keepdim=True)
+        log_total = highest + total.log()
+        if self.gradients is not None:
+            self.gradients.add(chunk, exps.to(self.goal.dtype), total)
+        nll = (log_total - of_target).sum()
+        smooth = (log_total - mean).sum()
+        return torch.stack(((1 - smoothing) * nll + smoothing * smooth, nll))
 
 
 class _Gradients:
     """Gradients of the loss, grown chunk by chunk."""
 
-    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None):
-        self.source, self.table = hidden, weight
+    def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None, *, wide: torch.dtype):
+        self.source, self.table = hidden, table
         self.hidden = torch.empty_like(hidden)
-        self.weight = torch.zeros_like(weight, dtype=_wide(weight.dtype))
-        self.bias = None if bias is None else torch.zeros_like(bias, dtype=_wide(bias.dtype))
+        self.weight = torch.zeros_like(table, dtype=wide)
+        self.bias = None if bias is None else torch.zeros_like(bias, dtype=wide)
 
     def add(self, chunk: slice, exps: Tensor, total: Tensor) -> None:
         """The part that comes from lse(z): exps are exp(z - max), `total` their sums (tokens, 1)."""
-        exps = exps.to(self.table.dtype)
         inverse = total.reciprocal()
         torch.mm(exps, self.table, out=self.hidden[chunk])
         self.hidden[chunk].mul_(inverse)
@@ -104,39 +139,16 @@ class _Gradients:
         if self.bias is not None:
             self.bias.add_((exps.t() @ inverse.to(exps.dtype)).squeeze(-1))
 
-    def finish(self, target: Tensor, smoothing: float, weight_mean: Tensor) -> tuple:
+    def finish(self, goal: _Goal, mean_row: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Take away the part that comes from q: one row a token, and a constant."""
-        sure = 1 - smoothing
+        target, smoothing, sure = goal.target, goal.smoothing, 1 - goal.smoothing
         self.hidden.sub_(self.table[target], alpha=sure)
         self.weight.index_add_(0, target, self.source.to(self.weight.dtype), alpha=-sure)
         if smoothing:
-            self.hidden.sub_(weight_mean, alpha=smoothing)
+            self.hidden.sub_(mean_row.to(self.hidden.dtype), alpha=smoothing)
             share = smoothing / self.weight.shape[0]
             self.weight.sub_(self.source.sum(0, dtype=self.weight.dtype), alpha=share)
         if self.bias is not None:
             counts = torch.bincount(target, minlength=self.bias.shape[0]).to(self.bias.dtype)
             self.bias.sub_(counts, alpha=sure).sub_(smoothing * target.shape[0] / self.bias.shape[0])
-        return self.hidden, self.weight.to(self.table.dtype), self.bias
-
-
-def _chunk(hidden, weight, bias, target, smoothing, weight_mean, chunk, gradients) -> Tensor:
-    """Loss and nll of some tokens; adds to the gradients if there are any."""
-    states = hidden[chunk]
-    scores = (states @ weight.t()).to(_wide(hidden.dtype))  # (tokens, vocab)
-    if bias is not None:
-        scores += bias
-    of_target = scores.gather(1, target[chunk, None])
-    highest = scores.amax(1, keepdim=True)
-    mean = scores.mean(1, keepdim=True) if bias is not None else (states @ weight_mean).to(scores.dtype)[:, None]
-    exps = scores.sub_(highest).exp_()
-    total = exps.sum(1, keepdim=True)
-    log_total = highest + total.log()
-    if gradients is not None:
-        gradients.add(chunk, exps, total)
-    nll = (log_total - of_target).sum()
-    smooth = (log_total - mean).sum()
-    return torch.stack(((1 - smoothing) * nll + smoothing * smooth, nll))
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        return self.hidden, self.weight, self.bias

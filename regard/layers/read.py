@@ -32,9 +32,7 @@ class Read(nn.Module):
         self, query: Float[Tensor, "..."], memory: Memory, *, mask: Mask | None = None, bias: Tensor | None = None
     ) -> Float[Tensor, "..."]:
         """What the queries read."""
-        return attend(
-            query, memory, score=self.score, choose=self.choose, mask=mask, bias=bias, kernel=self.kernel
-        )
+        return attend(query, memory, score=self.score, choose=self.choose, mask=mask, bias=bias, kernel=self.kernel)
 
     def extra_repr(self) -> str:
         """Choice and kernel (the score is a submodule)."""

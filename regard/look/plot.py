@@ -218,7 +218,5 @@ def _saved(figure: Figure, suffix: str) -> bytes:
     # No date in the file: the same weights make the same bytes.
     metadata = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
     picture = io.BytesIO()
-    figure.savefig(
-        picture, format=suffix[1:], dpi=_DPI, bbox_inches="tight", pad_inches=0.12, metadata=metadata
-    )
+    figure.savefig(picture, format=suffix[1:], dpi=_DPI, bbox_inches="tight", pad_inches=0.12, metadata=metadata)
     return picture.getvalue()

@@ -34,7 +34,5 @@ def build(config: ModelConfig, *, source_vocab: int, target_vocab: int, label_sm
     target = source if config.tie == "all" else embedding_table(target_vocab, width)
     output = embedding_table(target_vocab, width) if config.tie == "none" else target
     reads = TokenReader(source, dropout=config.dropout)
-    writes = TokenWriter(
-        TokenReader(target, dropout=config.dropout), output, label_smoothing=label_smoothing
-    )
+    writes = TokenWriter(TokenReader(target, dropout=config.dropout), output, label_smoothing=label_smoothing)
     return Model(reads, build_core(config.core, dropout=config.dropout), writes)

@@ -70,13 +70,9 @@ class Dates:
         _at_least_one(self, "val_sample", "max_length")
         for name in ("source_tokeniser", "target_tokeniser"):
             if getattr(self, name).joint:
-                raise ValueError(
-                    f"{name}.joint must be false: each side of dates has a vocabulary of its own"
-                )
+                raise ValueError(f"{name}.joint must be false: each side of dates has a vocabulary of its own")
         if self.model.tie == "all":
-            raise ValueError(
-                "model.tie must be target or none: each side of dates has a vocabulary of its own"
-            )
+            raise ValueError("model.tie must be target or none: each side of dates has a vocabulary of its own")
 
     @property
     def input_limit(self) -> int:
@@ -109,9 +105,7 @@ class Translate:
     def __post_init__(self) -> None:
         _at_least_one(self, "val_sample")
         if self.model.tie == "all" and not self.tokeniser.joint:
-            raise ValueError(
-                "model.tie=all needs one vocabulary for both sides: tokeniser.joint, or tie target"
-            )
+            raise ValueError("model.tie=all needs one vocabulary for both sides: tokeniser.joint, or tie target")
 
     @property
     def input_limit(self) -> int:
@@ -140,8 +134,7 @@ class OtherData:
     def __post_init__(self) -> None:
         if self.test_target and len(self.test_target) != len(self.test):
             raise ValueError(
-                f"test_target must name a file for each of test, {len(self.test)}, "
-                f"but names {len(self.test_target)}"
+                f"test_target must name a file for each of test, {len(self.test)}, but names {len(self.test_target)}"
             )
 
 

@@ -40,6 +40,10 @@ class DatesMaterial:
         """Examples of dates that no other split holds."""
         return _texts(self._dates.examples(split), f"dates, {split}")
 
+    def ceiling(self) -> float:
+        """Exact match, in percent, of a perfect reader who is not told the language: some months are ambiguous."""
+        return 100 * self._dates.ceiling().accuracy
+
 
 def material(config: Dates, *, seed: int, tell: Callable[[str], None]) -> DatesMaterial:
     """What this recipe trains and tests on."""

@@ -111,9 +111,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 def _refuse_another(folder: Path, before: Run, now: Run) -> None:
     if before.recipe != now.recipe:
-        raise UserError(
-            f"{folder} holds a run of recipe {before.recipe}, not {now.recipe}; choose another with --run"
-        )
+        raise UserError(f"{folder} holds a run of recipe {before.recipe}, not {now.recipe}; choose another with --run")
     found = differences(decisive(before), decisive(now))
     if not found:
         return
@@ -129,9 +127,7 @@ def decisive(run: Run) -> dict[str, Any]:
     """The settings that decide the weights, as JSON holds them."""
     settings: dict[str, Any] = {"seed": run.seed} | plain(run.config)
     settings["train"] = run.config.train.decisive()
-    settings["data"] = {
-        name: value for name, value in settings["data"].items() if not name.startswith("test")
-    }
+    settings["data"] = {name: value for name, value in settings["data"].items() if not name.startswith("test")}
     return {name: value for name, value in settings.items() if name != "decode"}
 
 

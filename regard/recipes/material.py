@@ -46,10 +46,10 @@ class Codec(NamedTuple):
     @classmethod
     def load(cls, folder: Path) -> "Codec":
         """Read what `save` wrote. Raises UserError naming the file that is missing or damaged."""
-        if (folder / _JOINT).exists():
-            both = Tokeniser.load(folder / _JOINT)
-            return cls(both, both)
-        return cls(Tokeniser.load(folder / _SOURCE), Tokeniser.load(folder / _TARGET))
+        if (folder / _SOURCE).exists() or (folder / _TARGET).exists():
+            return cls(Tokeniser.load(folder / _SOURCE), Tokeniser.load(folder / _TARGET))
+        both = Tokeniser.load(folder / _JOINT)
+        return cls(both, both)
 
 
 @runtime_checkable
@@ -72,6 +72,10 @@ class Material(Protocol):
 
     def held_out(self, split: Literal["val", "test"], codec: Codec) -> Texts | None:
         """Pairs that are not learned from; None if there are none (test only)."""
+        ...
+
+    def ceiling(self) -> float | None:
+        """The best score that any model can have, where the data tells; seconds."""
         ...
 
 

@@ -80,7 +80,5 @@ def scores(
         "perplexity": math.exp(min(nll, 100.0)),
         "beam": decode.beam,
         "length_penalty": decode.length_penalty,
-        "samples": [
-            dict(zip(("source", "output", "reference"), row, strict=True)) for row in rows[:_SAMPLES]
-        ],
+        "samples": [dict(zip(("source", "output", "reference"), row, strict=True)) for row in rows[:_SAMPLES]],
     }

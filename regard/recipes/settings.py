@@ -119,9 +119,7 @@ def changed(
         raise UserError(f"{called(path)}: {error}" if path else str(error)) from error
 
 
-def differences(
-    one: Mapping[str, Any], other: Mapping[str, Any], path: str = ""
-) -> dict[str, tuple[Any, Any]]:
+def differences(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> dict[str, tuple[Any, Any]]:
     """By dotted path, the values in which two plain configurations differ: (one's, other's)."""
     found: dict[str, tuple[Any, Any]] = {}
     for name in [*one, *(name for name in other if name not in one)]:

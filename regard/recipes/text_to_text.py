@@ -44,9 +44,7 @@ class Ended(NamedTuple):
     """Whether it was finished already, so that nothing had to be done."""
 
 
-def train(
-    folder: str | Path, run: Run, *, threads: int | None = None, tell: Callable[[str], None] = print
-) -> Ended:
+def train(folder: str | Path, run: Run, *, threads: int | None = None, tell: Callable[[str], None] = print) -> Ended:
     """Train a run in its folder, from wherever it stands, and report on its test data.
 
     threads: processor threads to compute with; torch's choice if None.
@@ -80,9 +78,7 @@ def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None]) -> Re
         _keep_codec(folder, material)
     world.share(None)  # the others wait until the tokenisers are there
     codec = Codec.load(folder)
-    batches = TokenBatches(
-        material.training(codec), batch_tokens=run.config.train.batch_tokens, seed=run.seed
-    )
+    batches = TokenBatches(material.training(codec), batch_tokens=run.config.train.batch_tokens, seed=run.seed)
     torch.manual_seed(run.seed)
     model = new_model(run.config, codec)
     say(_described(model, codec))
@@ -121,13 +117,15 @@ def _validation(run: Run, material: Material, codec: Codec) -> Callable[[nn.Modu
     return validate
 
 
-def _report(
-    folder: Path, run: Run, result: Result, *, device: str, tell: Callable[[str], None]
-) -> dict[str, Any]:
+def _report(folder: Path, run: Run, result: Result, *, device: str, tell: Callable[[str], None]) -> dict[str, Any]:
     """What report.json holds, tested with the weights as they lie in the folder."""
     progress = result.progress
     trained = load(folder, device=device)
-    has_test = material_of(run, tell).held_out("test", trained.codec) is not None
+    material = material_of(run, tell)
+    test = None
+    if material.held_out("test", trained.codec) is not None:
+        ceiling = material.ceiling()
+        test = trained.evaluate(tell=tell) | ({} if ceiling is None else {"ceiling": ceiling})
     return {
         "recipe": run.recipe,
         "seed": run.seed,
@@ -142,7 +140,7 @@ def _report(
             "minutes": progress.seconds / 60,
         },
         "validation": result.metrics,
-        "test": trained.evaluate(tell=tell) if has_test else None,
+        "test": test,
     }
 
 

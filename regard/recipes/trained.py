@@ -93,9 +93,7 @@ class Trained:
         results = [[Prediction("", 0.0)] for _ in texts]
         found = outputs(self.model, [sources[place] for place in places], fitting(decode, self.config.model))
         for place, hypotheses in zip(places, found, strict=True):
-            results[place] = [
-                Prediction(self.codec.target.decode(one.tokens), one.score) for one in hypotheses
-            ]
+            results[place] = [Prediction(self.codec.target.decode(one.tokens), one.score) for one in hypotheses]
         return results
 
     def evaluate(
@@ -167,12 +165,8 @@ class Trained:
             warnings.warn(f"input {_listed(empty)} is empty, and so is its output", stacklevel=3)
         odd = [place for place, ids in enumerate(sources) if UNK in ids]
         if odd:
-            unseen = dict.fromkeys(
-                piece for i in odd for piece in self.codec.source.unknown(texts[i].strip())
-            )
-            what = (
-                f"{_listed([repr(piece) for piece in unseen])}, in input {_listed([i + first for i in odd])}"
-            )
+            unseen = dict.fromkeys(piece for i in odd for piece in self.codec.source.unknown(texts[i].strip()))
+            what = f"{_listed([repr(piece) for piece in unseen])}, in input {_listed([i + first for i in odd])}"
             warnings.warn(f"never seen in training, so read as unknown: {what}", stacklevel=3)
         return sources
 

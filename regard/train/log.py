@@ -43,6 +43,7 @@ class Log:
             TextColumn("{task.fields[numbers]}"),
             console=self._console,
             refresh_per_second=2,
+            transient=True,
             disable=not (speaks and self._console.is_terminal),
         )
         self._task = self._bar.add_task("", total=1.0, numbers="")

@@ -101,11 +101,11 @@ def test_attend_refuses_what_does_not_fit():
     query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
     with pytest.raises(ValueError, match="4 keys and 3 values"):
         attend(query, (keys, values[:3]))
-    with pytest.raises(TypeError, match="values must have the query's dtype torch.float32, but have torch.float64"):
+    with pytest.raises(TypeError, match=r"values must have the query's dtype torch\.float32, but have torch\.float64"):
         attend(query, (keys, values.double()))
-    with pytest.raises(TypeError, match=r"mask must be a Mask, but is Tensor; see regard.dense"):
+    with pytest.raises(TypeError, match=r"mask must be a Mask, but is Tensor; see regard\.dense"):
         attend(query, (keys, values), mask=torch.ones(3, 4, dtype=torch.bool))
-    with pytest.raises(TypeError, match=r"bias must be floating point, but has dtype torch.bool"):
+    with pytest.raises(TypeError, match=r"bias must be floating point, but has dtype torch\.bool"):
         attend(query, (keys, values), bias=torch.ones(3, 4, dtype=torch.bool))
     with pytest.raises(ValueError, match="mask or bias has 3 axes, but the read has only 2"):
         attend(query, (keys, values), mask=dense(torch.ones(1, 3, 4, dtype=torch.bool)))

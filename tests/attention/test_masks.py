@@ -100,7 +100,7 @@ def test_dense_refuses_another_size():
 
 @pytest.mark.usefixtures("unchecked")
 def test_masks_have_no_truth_value_and_combine_only_with_masks():
-    with pytest.raises(TypeError, match="combine masks with & and |"):
+    with pytest.raises(TypeError, match=r"combine masks with & and \|"):
         bool(causal())
     with pytest.raises(TypeError, match="only masks combine with masks, but got Tensor"):
         causal() & torch.ones(2, 2, dtype=torch.bool)

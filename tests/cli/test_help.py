@@ -26,9 +26,7 @@ def test_every_verb_has_a_page(capsys: pytest.CaptureFixture[str], verb: str) ->
 
 @pytest.mark.parametrize("core", ["transformer", "recurrent"])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_page_of_a_recipe_explains_every_setting(
-    capsys: pytest.CaptureFixture[str], recipe: str, core: str
-) -> None:
+def test_page_of_a_recipe_explains_every_setting(capsys: pytest.CaptureFixture[str], recipe: str, core: str) -> None:
     page = help_of(capsys, "train", recipe, "--model.core", core)
     config = changed(RECIPES[recipe].config(), {"model": {"core": core}}, called=str)
     settings = [setting for group in groups(config) for setting in group.settings]
@@ -40,9 +38,7 @@ def test_page_of_a_recipe_explains_every_setting(
     assert f"Shown here: {core};" in page
 
 
-def test_page_is_as_wide_as_the_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_is_as_wide_as_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "72")
     assert max(map(len, help_of(capsys, "train", "dates").splitlines())) <= 72
 

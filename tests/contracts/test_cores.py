@@ -40,7 +40,7 @@ class Pair:
 
 
 def model_of(config) -> Model:
-    model = build(ModelConfig(core=config), source_vocab=VOCAB, target_vocab=VOCAB, label_smoothing=0.1)
+    model = build(ModelConfig(core=config, dropout=0.0), source_vocab=VOCAB, target_vocab=VOCAB, label_smoothing=0.1)
     return model.double().eval()
 
 
@@ -103,7 +103,7 @@ def test_select_and_reorder_move_rows(config):
     model, pair = model_of(config), batch()
     _, state = model.step(pair.target.items[:, 0], model.start(pair.source))
     index = torch.tensor([2, 0, 2])
-    logits, after = model.step(pair.target.items[:, 1], state)
+    logits, _ = model.step(pair.target.items[:, 1], state)
     picked, _ = model.step(pair.target.items[index, 1], state.select(index))
     close(picked, logits[index])
     twice = Padded(*(x[:1].expand(2, *x.shape[1:]) for x in pair.source))
@@ -129,4 +129,4 @@ def test_bfloat16_autocast_trains_a_step(config):
     with torch.autocast("cpu", torch.bfloat16):
         rough = model.loss(pair).total
     rough.backward()
-    assert abs(rough / exact - 1) < 0.1
+    assert abs(rough / exact - 1) < 0.03

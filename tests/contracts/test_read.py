@@ -40,7 +40,9 @@ GRID = [
 grid = pytest.mark.parametrize(("score", "mask", "kernel"), GRID)
 
 
-def pose(score: str, mask: str, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Score, Mask | None]:
+def pose(
+    score: str, mask: str, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor, Tensor, Score, Mask | None]:
     query = torch.randn(BATCH, HEADS, QUERIES, DIM, dtype=dtype, requires_grad=True)
     keys = torch.randn(BATCH, HEADS, KEYS, DIM, dtype=dtype, requires_grad=True)
     values = torch.randn(BATCH, HEADS, KEYS, VALUE_DIM, dtype=dtype, requires_grad=True)
@@ -56,7 +58,9 @@ def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_kernel_equals_the_formula(score, mask, kernel, dtype):
     wide = pose(score, mask)
-    query, keys, values, fn, seen = (x.detach().to(dtype).requires_grad_() if isinstance(x, Tensor) else x for x in wide)
+    query, keys, values, fn, seen = (
+        x.detach().to(dtype).requires_grad_() if isinstance(x, Tensor) else x for x in wide
+    )
     bias = torch.randn(BATCH, HEADS, QUERIES, KEYS, dtype=torch.float64)
     out = attend(query, (keys, values), score=fn.to(dtype), mask=seen, bias=bias.to(dtype), kernel=kernel)
     grads = gradients(out, query, keys, values)
@@ -158,7 +162,7 @@ def test_memory_mapped_beforehand_reads_the_same(score, mask, kernel):
 
 @pytest.mark.parametrize("kernel", [*KERNELS, "auto"])
 def test_causal_queries_one_at_a_time_equal_all_at_once(kernel):
-    query, keys, values, fn, _ = pose("scaled", "none")
+    query, keys, values, *_ = pose("scaled", "none")
     together = attend(query, (keys, values), mask=causal(), kernel=kernel)
     for i in range(QUERIES):
         seen = KEYS - QUERIES + i + 1

@@ -81,9 +81,7 @@ def test_plan_names_the_pair_that_no_batch_can_hold():
         plan_batches([(5, 7), (3, 14), (2, 2)], batch_tokens=13, seed=0, epoch=0)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("batch_tokens", 0), ("seed", -1), ("epoch", -1), ("max_rows", 0)]
-)
+@pytest.mark.parametrize(("name", "value"), [("batch_tokens", 0), ("seed", -1), ("epoch", -1), ("max_rows", 0)])
 def test_plan_rejects_a_number_that_is_too_small(name, value):
     with pytest.raises(ValueError, match=rf"`{name}` must be at least \d, but is {value} instead"):
         plan_batches([(2, 3)], **{"batch_tokens": 5, "seed": 0, "epoch": 0, name: value})

@@ -33,9 +33,7 @@ def test_example_is_a_pure_function_of_its_numbers(seed, split, epoch, index):
 
 
 def test_examples_are_the_same_in_another_process():
-    script = (
-        "from regard.data.dates import Dates; print(ascii(Dates(seed=7).example('train', epoch=2, index=11)))"
-    )
+    script = "from regard.data.dates import Dates; print(ascii(Dates(seed=7).example('train', epoch=2, index=11)))"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == ascii(Dates(seed=7).example("train", epoch=2, index=11))
 
@@ -58,9 +56,7 @@ def test_held_out_examples_are_fixed_and_sized_by_the_config():
 
 def test_splits_hold_different_dates_in_the_documented_shares():
     days = [date.fromordinal(number).isoformat() for number in range(700_000, 710_000)]
-    counts = {
-        split: sum(split_of(iso) == split for iso in days) / len(days) for split in ("train", "val", "test")
-    }
+    counts = {split: sum(split_of(iso) == split for iso in days) / len(days) for split in ("train", "val", "test")}
     assert counts == pytest.approx({"train": 0.90, "val": 0.05, "test": 0.05}, abs=0.01)
     config = DatesConfig(epoch_size=2000)
     dates = {split: {one.iso for one in Dates(config).examples(split)} for split in ("train", "val", "test")}
@@ -90,9 +86,7 @@ def test_example_holds_the_year_in_full():
 
 def test_every_locale_comes_about_equally_often():
     examples = Dates(DatesConfig(epoch_size=6000)).examples("train")
-    counts = {
-        name: sum(one.locale == name for one in examples) * len(LOCALES) / len(examples) for name in LOCALES
-    }
+    counts = {name: sum(one.locale == name for one in examples) * len(LOCALES) / len(examples) for name in LOCALES}
     assert 0.6 < min(counts.values()) < max(counts.values()) < 1.4
 
 
@@ -124,8 +118,7 @@ def test_stray_case_and_space_leave_the_normalised_text_alone():
         assert other._replace(text="") == one._replace(text="")
         # A tokeniser may lower letter by letter, where a final sigma stays a sigma.
         forms = [
-            "".join(map(str.lower, unicodedata.normalize("NFKC", text))).split()
-            for text in (one.text, other.text)
+            "".join(map(str.lower, unicodedata.normalize("NFKC", text))).split() for text in (one.text, other.text)
         ]
         assert forms[0] == forms[1]
         assert other.text != one.text
@@ -147,9 +140,7 @@ def test_default_examples_are_stray_in_the_shares_of_the_config():
     spaced = sum(one.text != " ".join(one.text.split(" ")).strip(" ") or "  " in one.text for one in examples)
     assert spaced / len(examples) == pytest.approx(DatesConfig().stray_space, abs=0.03)
     plain = Dates(DatesConfig(stray_space=0.0, stray_case=0.0)).examples("test")
-    assert (
-        0.1 < sum(a.text.strip() != b.text for a, b in zip(examples, plain, strict=True)) / len(plain) < 0.5
-    )
+    assert 0.1 < sum(a.text.strip() != b.text for a, b in zip(examples, plain, strict=True)) / len(plain) < 0.5
 
 
 def test_turkish_months_with_a_dotless_i_are_never_put_in_capitals():
@@ -220,9 +211,7 @@ def test_ceiling_scales_its_probabilities_and_refuses_none():
 
 
 def test_ceiling_counts_three_readings_once():
-    readings = [
-        Written("a", f"2019-0{month}-01", "x", weight) for month, weight in [(1, 0.5), (2, 0.3), (3, 0.2)]
-    ]
+    readings = [Written("a", f"2019-0{month}-01", "x", weight) for month, weight in [(1, 0.5), (2, 0.3), (3, 0.2)]]
     assert ceiling(readings).accuracy == pytest.approx(0.5)
 
 

@@ -19,9 +19,7 @@ def read_back(spelling, text):
         values = ["[0-9]{4}"] if part == 0 else [re.escape(value) for value in reversed(table) if value]
         groups.append(f"({'|'.join(values)})")  # 12 comes before 1
     pieces = map(re.escape, spelling.template.split("%s"))
-    found = re.fullmatch(
-        "".join(piece + group for piece, group in zip(pieces, [*groups, ""], strict=True)), text
-    )
+    found = re.fullmatch("".join(piece + group for piece, group in zip(pieces, [*groups, ""], strict=True)), text)
     assert found is not None
     values = [0, 0, 0, 0]
     for (part, table), value in zip(spelling.fields, found.groups(), strict=True):

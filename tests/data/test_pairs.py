@@ -34,9 +34,7 @@ def test_pairs_come_back_from_every_form(tmp_path_factory, pairs):
     read = [
         read_pairs(written(folder, "a.tsv", lines)),
         read_pairs(written(folder, "a.jsonl.gz", gzip.compress(objects.encode()))),
-        read_pairs(
-            written(folder, "a.en", sides[0]), target=written(folder, "a.de.gz", gzip.compress(sides[1]))
-        ),
+        read_pairs(written(folder, "a.en", sides[0]), target=written(folder, "a.de.gz", gzip.compress(sides[1]))),
     ]
     for one in read:
         assert list(one) == pairs
@@ -112,9 +110,7 @@ BAD_JSON = {
 def test_bad_jsonl_line_is_named_or_counted(tmp_path, message):
     bad, reason = BAD_JSON[message]
     good = b'{"source": "a", "target": "b"}\n'
-    path = written(
-        tmp_path, "a.jsonl", good + (bad if isinstance(bad, bytes) else bad.encode()) + b"\n" + good
-    )
+    path = written(tmp_path, "a.jsonl", good + (bad if isinstance(bad, bytes) else bad.encode()) + b"\n" + good)
     with pytest.raises(UserError) as caught:
         read_pairs(path)
     assert str(caught.value).startswith(f"{path}, line 2: {message}")
@@ -132,8 +128,7 @@ def test_bad_jsonl_line_is_named_or_counted(tmp_path, message):
 )
 def test_bad_line_of_parallel_files_is_named_or_counted(tmp_path, source, target, message, reason):
     paths = [
-        written(tmp_path, f"a.{name}", b"1\n" + side + b"\n3\n")
-        for name, side in (("en", source), ("de", target))
+        written(tmp_path, f"a.{name}", b"1\n" + side + b"\n3\n") for name, side in (("en", source), ("de", target))
     ]
     with pytest.raises(UserError) as caught:
         read_pairs(paths[0], target=paths[1])
@@ -192,10 +187,8 @@ def test_skipped_keeps_a_few_examples_and_describes_them(tmp_path):
     assert len(skipped.examples["wrong number of columns"]) == 3
     assert skipped.describe().splitlines() == [
         "skipped 6 bad lines:",
-        f"  5 x wrong number of columns; first: {path}, line 1: "
-        "expected 2 columns separated by a tab, got 1 ('x')",
-        f"  1 x empty target; first: {path}, line 7: "
-        "the target side is empty, expected a text (the other is 'y')",
+        f"  5 x wrong number of columns; first: {path}, line 1: expected 2 columns separated by a tab, got 1 ('x')",
+        f"  1 x empty target; first: {path}, line 7: the target side is empty, expected a text (the other is 'y')",
     ]
     assert Skipped().describe() == ""
 

@@ -249,9 +249,7 @@ def test_load_rejects_a_missing_file(tmp_path):
 
 @pytest.mark.parametrize(("name", "value"), [("vocab_size", 4), ("min_count", 0), ("vocab_size", True)])
 def test_config_names_the_number_that_cannot_be(name, value):
-    with pytest.raises(
-        UserError, match=f"`{name}` must be a whole number of at least ., but is {value} instead"
-    ):
+    with pytest.raises(UserError, match=f"`{name}` must be a whole number of at least ., but is {value} instead"):
         TokeniserConfig(**{name: value})
 
 

@@ -61,26 +61,20 @@ def plain_beam(
                 logits, state = stepper.step(torch.tensor([token]), state)
             following = logits[0].double().log_softmax(-1).tolist()
             candidates += [
-                (log_prob + following[token], [*tokens, token])
-                for token in range(vocab)
-                if token not in (PAD, BOS)
+                (log_prob + following[token], [*tokens, token]) for token in range(vocab) if token not in (PAD, BOS)
             ]
         candidates.sort(key=lambda one: -one[0])
         for log_prob, tokens in candidates[:width]:
             over = tokens[-1] == EOS
             if over or step == most:
                 words = tokens[:-1] if over else tokens
-                ended.append(
-                    Hypothesis(tokens=words, score=log_prob / step**alpha, log_prob=log_prob, finished=over)
-                )
+                ended.append(Hypothesis(tokens=words, score=log_prob / step**alpha, log_prob=log_prob, finished=over))
         live = [one for one in candidates if one[1][-1] != EOS][:width]
     return sorted(ended, key=lambda one: -one.score)[:n_best]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
-def test_beam_finds_the_best_of_all_outputs_when_it_is_wide_enough(
-    alpha: float, device: torch.device
-) -> None:
+def test_beam_finds_the_best_of_all_outputs_when_it_is_wide_enough(alpha: float, device: torch.device) -> None:
     stepper = HashStepper(6, spread=1.2)
     for sentence in SENTENCES[:3]:
         source = padded([sentence], device)
@@ -168,9 +162,7 @@ def test_beam_of_two_wins_where_greedy_fails() -> None:
     assert first.log_prob == pytest.approx(math.log(0.6 * 0.35 * 0.9), rel=1e-5)
     found = beam(stepper, padded([[4]]), beam=2, max_length=6, length_penalty=0.0, n_best=2, **IDS)
     assert texts(found) == [[[5, 6], [4, 6]]]
-    assert [one.log_prob for one in found[0]] == pytest.approx(
-        [math.log(0.36), math.log(0.6 * 0.35 * 0.9)], rel=1e-5
-    )
+    assert [one.log_prob for one in found[0]] == pytest.approx([math.log(0.36), math.log(0.6 * 0.35 * 0.9)], rel=1e-5)
 
 
 def test_ended_hypotheses_do_not_narrow_the_beam() -> None:
@@ -254,9 +246,7 @@ def test_beam_ends_at_its_maximal_length(most: int) -> None:
 
 def test_beam_wider_than_the_vocabulary_gives_all_there_is() -> None:
     # The ids 3 (EOS) and 4 are allowed: outputs of at most 3 tokens are EOS, 4 EOS, 4 4 EOS, 4 4 4.
-    found = beam(
-        HashStepper(5), padded([[1], [4]]), beam=9, max_length=3, n_best=7, banned=(0, 1, 2), bos=2, eos=3
-    )
+    found = beam(HashStepper(5), padded([[1], [4]]), beam=9, max_length=3, n_best=7, banned=(0, 1, 2), bos=2, eos=3)
     outputs = [[], [4], [4, 4], [4, 4, 4]]
     assert [sorted(sentence) for sentence in texts(found)] == [outputs, outputs]
 
@@ -265,9 +255,7 @@ def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id() -> None:
     vocab = 50
     even = dict.fromkeys(range(vocab), 1 / vocab)
     tree = {(): even, (0,): even, (1,): even, (0, 0): even, (0, 1): even}
-    found = beam(
-        TreeStepper(tree, vocab=vocab), padded([[4]]), beam=2, bos=BOS, eos=EOS, max_length=3, n_best=2
-    )
+    found = beam(TreeStepper(tree, vocab=vocab), padded([[4]]), beam=2, bos=BOS, eos=EOS, max_length=3, n_best=2)
     assert texts(found) == [[[0, 0, 0], [0, 0, 1]]]
 
 

@@ -5,9 +5,7 @@ import pytest
 from regard.decode.config import DecodeConfig
 
 
-@pytest.mark.parametrize(
-    ("source", "most"), [(1, 6), (2, 8), (7, 15), (13, 24), (14, 25), (15, 25), (100_000, 25)]
-)
+@pytest.mark.parametrize(("source", "most"), [(1, 6), (2, 8), (7, 15), (13, 24), (14, 25), (15, 25), (100_000, 25)])
 def test_limit_grows_with_the_source_up_to_the_cap(source: int, most: int) -> None:
     assert DecodeConfig(max_ratio=1.5, max_extra=5, max_length=25).limit(source) == most
 

@@ -50,9 +50,7 @@ def test_greedy_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(device:
     assert len({one.length for (one,) in found}) > 3
     assert together.rows == [count for count in rows if count]
     limits = torch.tensor(most, device=device)
-    assert same(
-        greedy(HashStepper(11, spread=1.5), padded(SENTENCES, device), max_length=limits, **IDS), alone
-    )
+    assert same(greedy(HashStepper(11, spread=1.5), padded(SENTENCES, device), max_length=limits, **IDS), alone)
 
 
 def test_greedy_log_prob_equals_rescoring() -> None:
@@ -65,9 +63,7 @@ def test_greedy_log_prob_equals_rescoring() -> None:
 
 
 def test_greedy_ends_at_its_maximal_length_unfinished() -> None:
-    stepper = TreeStepper(
-        {(): {4: 0.9, EOS: 0.1}, (4,): {4: 0.9, EOS: 0.1}, (4, 4): {4: 0.9, EOS: 0.1}}, vocab=5
-    )
+    stepper = TreeStepper({(): {4: 0.9, EOS: 0.1}, (4,): {4: 0.9, EOS: 0.1}, (4, 4): {4: 0.9, EOS: 0.1}}, vocab=5)
     ((cut,),) = greedy(stepper, padded([[4]]), max_length=3, **IDS)
     assert (cut.tokens, cut.finished, cut.length) == ([4, 4, 4], False, 3)
     ((whole,),) = greedy(stepper, padded([[4]]), max_length=4, **IDS)

@@ -63,9 +63,7 @@ def test_transformer_equals_torchs(norm, activation):
     lengths = torch.tensor([7, 3])
     absent = torch.arange(7) >= lengths[:, None]
     future = ~torch.ones(5, 5, dtype=torch.bool).tril()
-    expected = theirs(
-        source, targets, tgt_mask=future, src_key_padding_mask=absent, memory_key_padding_mask=absent
-    )
+    expected = theirs(source, targets, tgt_mask=future, src_key_padding_mask=absent, memory_key_padding_mask=absent)
     close(core(targets, core.start(Padded(source, lengths))), expected)
 
 
@@ -99,7 +97,9 @@ def test_positions_tell_the_order(positions):
 
 def test_blocks_share_no_parameters():
     core = TransformerCore(TransformerConfig(layers=3))
-    assert len({id(p) for p in core.parameters()}) == len([p for b in (*core.encoder, *core.decoder) for p in b.parameters()])
+    assert len({id(p) for p in core.parameters()}) == len(
+        [p for b in (*core.encoder, *core.decoder) for p in b.parameters()]
+    )
     counts = [sum(p.numel() for p in block.parameters()) for block in core.encoder]
     assert len(set(counts)) == 1
     assert counts[0] == 4 * (128 * 128 + 128) + 2 * 128 * 256 + 256 + 128 + 4 * 128

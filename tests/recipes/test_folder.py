@@ -49,9 +49,7 @@ def test_claim_takes_settings_that_do_not_decide_the_weights(tmp_path: Path, cha
 
 
 @pytest.mark.parametrize(("changes", "message"), DECISIVE)
-def test_claim_refuses_another_run_naming_the_difference(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_claim_refuses_another_run_naming_the_difference(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     claim(tmp_path, a_run())
     before = (tmp_path / "run.json").read_bytes()
     with pytest.raises(UserError, match=message):

@@ -58,9 +58,7 @@ def test_stopped_and_started_again_ends_with_the_same_weights(
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
-def test_finished_run_says_so_and_goes_on_when_made_longer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_run_says_so_and_goes_on_when_made_longer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = toy_arguments(tmp_path, core="transformer", steps=4)
     assert train(arguments) == 0
     files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
@@ -75,9 +73,7 @@ def test_finished_run_says_so_and_goes_on_when_made_longer(
     assert report["training"]["steps"] == 6
 
 
-def test_another_run_is_refused_and_the_first_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_run_is_refused_and_the_first_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = toy_arguments(tmp_path, core="recurrent", steps=2)
     assert train(arguments) == 0
     before = (tmp_path / "run" / "model.safetensors").read_bytes()
@@ -88,12 +84,12 @@ def test_another_run_is_refused_and_the_first_left_alone(
 
 
 @pytest.mark.parametrize("attention", ["none", "general"])
-def test_dates_run_from_training_to_report(
-    tmp_path: Path, attention: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dates_run_from_training_to_report(tmp_path: Path, attention: str, capsys: pytest.CaptureFixture[str]) -> None:
     core = f"{SMALL['recurrent']} --model.core.attention {attention}"
     assert train([*DATES.split(), "--run", str(tmp_path / "run"), *core.split()]) == 0
     assert "exact match, %" in capsys.readouterr().out
+    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    assert 90 < report["test"]["ceiling"] <= 100
     run = load(tmp_path / "run")
     assert run.evaluate()["examples"] == 13
     assert Exact().score(["a", "b", "c"], ["a", "x", "c"]) == pytest.approx(200 / 3)

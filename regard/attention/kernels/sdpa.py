@@ -31,7 +31,10 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
         problem.score.compare(query[..., :1, :], keys[..., :1, :])  # raises, and says what to do
     if keys.shape[-2] == 0:
         return query.new_zeros(*query.shape[:-1], values.shape[-1])
-    scale = problem.score.scale(query.shape[-1]) * problem.choose.beta
+    assert isinstance(problem.choose, Soft)
+    beta, scale = problem.choose.beta, problem.score.scale(query.shape[-1])
+    assert scale is not None
+    scale = scale * beta
     num_queries, num_keys = query.shape[-2], keys.shape[-2]
     if problem.bias is None and isinstance(problem.mask, Causal) and num_queries in (1, num_keys):
         # One query at the end of its past sees all of it; torch aligns is_causal to the top left, which is the
@@ -41,7 +44,7 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     if allowed is not None and _may_have_closed_rows(problem):
         closed = ~allowed.any(-1, keepdim=True)
         allowed = allowed | closed
-    out = _fused(query, keys, values, mask=_with_bias(problem, allowed), is_causal=False, scale=scale)
+    out = _fused(query, keys, values, mask=_with_bias(problem, allowed, beta), is_causal=False, scale=scale)
     return out if closed is None else out.masked_fill(closed, 0.0)
 
 
@@ -50,12 +53,12 @@ def _may_have_closed_rows(problem: Problem) -> bool:
     return problem.bias is not None or problem.mask is None or problem.mask.may_have_closed_rows(*size)
 
 
-def _with_bias(problem: Problem, allowed: Tensor | None) -> Tensor | None:
+def _with_bias(problem: Problem, allowed: Tensor | None, beta: float) -> Tensor | None:
     """Mask and bias as the one tensor that torch takes and adds after the scale; beta multiplies the bias too."""
     bias = problem.finite_bias()
     if bias is None or allowed is None:
         return allowed
-    return (bias * problem.choose.beta).to(problem.query.dtype).masked_fill(~allowed, float("-inf"))
+    return (bias * beta).to(problem.query.dtype).masked_fill(~allowed, float("-inf"))
 
 
 def _fused(

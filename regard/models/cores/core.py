@@ -51,7 +51,5 @@ class Core(nn.Module, ABC):
         """Hidden vectors for targets that all are known, each seeing only those before it and itself."""
 
     @abstractmethod
-    def step(
-        self, target: Float[Tensor, "rows model"], state: State
-    ) -> tuple[Float[Tensor, "rows model"], State]:
+    def step(self, target: Float[Tensor, "rows model"], state: State) -> tuple[Float[Tensor, "rows model"], State]:
         """Hidden vectors for one more target a row, and the state after it."""

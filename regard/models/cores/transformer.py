@@ -9,7 +9,7 @@ Source: lectures, D and E; vaswani2017.
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, cast
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -63,16 +63,16 @@ class TransformerCore(Core):
 
     def blocks(self) -> list[nn.Module]:
         """Encoder blocks and the decoder's feed-forward networks (its attention is also used by `start`)."""
-        return [*self.encoder, *(block.feedforward for block in self.decoder)]
+        return [*self.encoder.children(), *(block.feedforward for block in self._decoder_blocks)]
 
     def start(self, source: Padded) -> TransformerState:
         """Encode the source items (batch, source, model); project each decoder block's keys and values of them."""
         items, mask = self.positions(source.items), source.mask
-        for block in self.encoder:
+        for block in self.encoder.children():
             items = block(items, mask)
         items = self.encoder_norm(items)
         return TransformerState(
-            sources=tuple(block.cross.memory(items, mask) for block in self.decoder),
+            sources=tuple(block.cross.memory(items, mask) for block in self._decoder_blocks),
             pasts=(None,) * len(self.decoder),
         )
 
@@ -81,7 +81,7 @@ class TransformerCore(Core):
     ) -> Float[Tensor, "batch target model"]:
         """All targets at once, from the first position on."""
         items = self.positions(targets)
-        for block, source in zip(self.decoder, state.sources, strict=True):
+        for block, source in zip(self._decoder_blocks, state.sources, strict=True):
             items = block(items, source)
         return self.decoder_norm(items)
 
@@ -90,11 +90,15 @@ class TransformerCore(Core):
     ) -> tuple[Float[Tensor, "rows model"], TransformerState]:
         """One target more a row, all rows at the same position."""
         item, pasts = self.positions(target.unsqueeze(1), state.position), []
-        for block, source, past in zip(self.decoder, state.sources, state.pasts, strict=True):
-            item, past = block.step(item, past, source)
-            pasts.append(past)
+        for block, source, past in zip(self._decoder_blocks, state.sources, state.pasts, strict=True):
+            item, longer = block.step(item, past, source)
+            pasts.append(longer)
         state = replace(state, pasts=tuple(pasts), position=state.position + 1)
         return self.decoder_norm(item).squeeze(1), state
+
+    @property
+    def _decoder_blocks(self) -> list[DecoderBlock]:
+        return cast("list[DecoderBlock]", list(self.decoder.children()))
 
 
 class _NoPositions(nn.Module):

@@ -47,7 +47,7 @@ class Cell(nn.Module, ABC):
 
     Parameters: input_weight A (gates * hidden, input_dim), context_weight C (gates * hidden, context_dim) or
     None if context_dim is 0, state_weight B (gates * hidden, hidden), bias b (gates * hidden).
-    Raises: ValueError if a size is too small, or if a step has a context and the cell takes none, or the reverse.
+    Raises: ValueError if a size is too small, or a step's context is missing or given to a cell without one.
     """
 
     gates: ClassVar[int]

@@ -28,8 +28,9 @@ class TransformerConfig:
     """Hidden size of the position-wise feed-forward network."""
     activation: Literal["relu", "gelu"] = "relu"
     """Nonlinearity of the feed-forward network."""
-    norm: Literal["post", "pre"] = "post"
-    """post: LayerNorm(x + f(x)), as in the paper; pre: x + f(LayerNorm(x)), easier to train when deep."""
+    norm: Literal["pre", "post"] = "pre"
+    """post: LayerNorm(x + f(x)), as in the paper; pre: x + f(LayerNorm(x)), which trains at higher rates and
+    where post may stay at the level of a model that does not read its source."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     """How a position is told: fixed sines and cosines, a learned vector each, or not at all."""
     max_positions: int = 1024
@@ -95,7 +96,7 @@ class ModelConfig:
 
 def paper_base() -> TransformerConfig:
     """The base model of vaswani2017, table 3: six blocks a side, width 512, eight heads, feed-forward 2048."""
-    return TransformerConfig(layers=6, width=512, heads=8, feedforward=2048)
+    return TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm="post")
 
 
 def _at_least_one(config: TransformerConfig | RecurrentConfig, *names: str) -> None:

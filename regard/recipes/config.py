@@ -27,7 +27,7 @@ class BleuConfig:
 class Dates:
     """Dates as people write them in many languages, to ISO: "3 maart 2019" is 2019-03-03; data embedded."""
 
-    val_sample: int = 500
+    val_sample: int = 1000
     """Validation examples that are decoded, greedily, at each validation; its loss is that of all."""
     max_length: int = 128
     """Longest input, in tokens."""
@@ -52,13 +52,14 @@ class Dates:
     """What the model is made of."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            steps=2400,
+            steps=1500,
             batch_tokens=4096,
             lr=2e-3,
-            warmup=300,
+            warmup=200,
             schedule="cosine",
             label_smoothing=0.0,
-            validate_every=400,
+            precision="auto",
+            validate_every=250,
             average=0,
         )
     )

@@ -74,8 +74,9 @@ class TrainConfig:
     label_smoothing: float = 0.1
     """Share of each target's probability that is spread over the whole vocabulary."""
 
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: matrix products in bfloat16 (autocast), weights and sums in float32."""
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    """bfloat16: matrix products in bfloat16 (autocast), weights and sums in float32; auto: bfloat16 where the
+    device multiplies it natively, float32 elsewhere, so that results differ between machines."""
 
     compile: bool = False
     """Compile the loss with torch.compile: minutes at the start, faster steps on some machines."""

@@ -22,7 +22,7 @@ from regard.train.checkpoint import Store, check_settings
 from regard.train.config import TrainConfig
 from regard.train.contracts import Batches
 from regard.train.distribution import Replica, joined
-from regard.train.interrupt import Interruption, caught
+from regard.train.interrupt import caught
 from regard.train.log import Log
 from regard.train.optimizer import build_optimizer, load_moments, moments
 from regard.train.progress import Progress
@@ -96,7 +96,7 @@ def fit(
         validation = Validation(validate, metric=metric, maximise=maximise, replica=replica, interruption=interruption)
         run = _Run(replica, validation, batches=batches, config=config, folder=folder, seed=seed, settings=settings)
         with run.log:
-            return run.until_stopped(interruption)
+            return run.until_stopped()
 
 
 class _Run:
@@ -116,6 +116,7 @@ class _Run:
         self.replica, self.validation, self.batches = replica, validation, batches
         self.config, self.folder, self.seed, self.settings = config, folder, seed, settings
         self.world, self.model = replica.world, replica.model.train()
+        self.interruption, self.stopping = validation.interruption, False
         self.ties = ties_of(self.model)
         self.optimizer = build_optimizer(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
@@ -128,7 +129,7 @@ class _Run:
         writes = {"speaks": self.world.is_main, "tensorboard": config.tensorboard}
         self.log = Log(folder, step=self.progress.step, log_bytes=log_bytes, **writes)
 
-    def until_stopped(self, interruption: Interruption) -> Result:
+    def until_stopped(self) -> Result:
         """The loop."""
         progress, config = self.progress, self.config
         if progress.step:
@@ -139,15 +140,19 @@ class _Run:
             elif self.is_checkpoint_due():
                 self.save()
             limit = progress.limit(config)
-            if interruption.is_asked or limit:
+            if limit or self.is_stopping():
                 break
-            self.step(interruption)
-        if limit and progress.validated != progress.step:
+            self.step()
+        if limit and progress.validated != progress.step and not self.is_stopping():
             self.look()
-        finished = None if interruption.is_asked or not limit else self.finish(limit)
+        finished = None if self.is_stopping() or not limit else self.finish(limit)
         return finished or self.pause()
 
-    def step(self, interruption: Interruption) -> None:
+    def is_stopping(self) -> bool:
+        """Whether a signal has asked this process to stop or, with several, all have agreed that one was."""
+        return self.stopping or (self.world.size == 1 and self.interruption.is_asked)
+
+    def step(self) -> None:
         """One update of the weights."""
         progress, config = self.progress, self.config
         begun = time.monotonic()
@@ -157,7 +162,7 @@ class _Run:
         place = {"epoch": progress.epoch, "step": number, "seed": self.seed}
         sums = add_gradients(self.replica, self.batches, rows, precision=config.precision, **place)
         clock = self.clock() if self.world.is_main else 0.0
-        news = self.world.sum([*sums.totals, sums.nll, float(interruption.is_asked), clock])
+        news = self.world.sum([*sums.totals, sums.nll, float(self.interruption.is_asked), clock])
         *totals, nll, asked, seconds = news
         norm = self.clip()
         if not all(map(math.isfinite, [*totals, norm])):
@@ -171,7 +176,7 @@ class _Run:
             self.average.update(number)
         progress.advance(config, used=len(rows), batches=len(plan))
         progress.seconds, progress.tokens = seconds, progress.tokens + sums.count
-        interruption.is_asked |= asked > 0
+        self.stopping = asked > 0
         new = (sum(totals), nll, sums.count)
         progress.unlogged = [before + value for before, value in zip(progress.unlogged, new, strict=True)]
         share = max(progress.shares(config, batches=len(plan)).values(), default=0.0)
@@ -223,6 +228,7 @@ class _Run:
         metrics = self.validation.of(weights if self.average or self.replica.is_sharded else None)
         progress.seconds = self.world.share(self.clock())
         if metrics is None:
+            self.stopping = True
             return
         window = max(self.config.average, 1)
         validation = {"metric": self.validation.metric, "maximise": self.validation.maximise}

@@ -96,17 +96,19 @@ class Progress:
         return self.step % config.validate_every == 0 if config.validate_every else self.position == 0
 
     def judge(self, metrics: dict[str, float], *, metric: str, maximise: bool, window: int) -> bool:
-        """Take in a validation of the present weights; whether it is the best so far. NaN never is.
+        """Take in a validation of the present weights; whether they are the best so far. NaN never is.
 
+        Of equal scores the later weights are kept (they saw more), but patience does not start anew.
         The steps of the last `window` validations stay in `recent`.
         """
         self.validated = self.step
         self.recent = [*self.recent, self.step][-window:]
-        if not is_better(metrics[metric], self.best.get(metric), maximise=maximise):
-            self.stale += 1
-            return False
-        self.best_step, self.best, self.stale = self.step, dict(metrics), 0
-        return True
+        score, best = metrics[metric], self.best.get(metric)
+        improved = is_better(score, best, maximise=maximise)
+        self.stale = 0 if improved else self.stale + 1
+        if improved or score == best:
+            self.best_step, self.best = self.step, dict(metrics)
+        return self.best_step == self.step
 
 
 def is_better(value: float, than: float | None, *, maximise: bool) -> bool:

@@ -29,22 +29,21 @@ class Validation:
         self.metric = metric
         self.maximise = maximise
         self._replica = replica
-        self._interruption = interruption
+        self.interruption = interruption
 
     def of(self, weights: Mapping[str, Tensor] | None) -> dict[str, float] | None:
         """What the model measures with its present weights, or with these; None if a signal cut it off.
 
-        The main process measures, the others wait and get the same.
+        The main process measures, the others wait and get the same, None included.
         """
-        world, metrics = self._replica.world, None
-        if world.is_main:
+        metrics = None
+        if self._replica.world.is_main:
             try:
-                with self._replica.holding(weights) as model, self._interruption.cutting():
+                with self._replica.holding(weights) as model, self.interruption.cutting():
                     metrics = {name: float(value) for name, value in self._measure(model).items()}
             except Interrupted:
                 metrics = None
-        metrics, is_asked = world.share((metrics, self._interruption.is_asked))
-        self._interruption.is_asked |= is_asked
+        metrics = self._replica.world.share(metrics)
         if metrics is not None and self.metric not in metrics:
             raise ValueError(f"validate must measure {self.metric}, but measured {', '.join(metrics) or 'nothing'}.")
         return metrics

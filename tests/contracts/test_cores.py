@@ -124,9 +124,9 @@ def test_every_parameter_learns(config):
 
 @every_core
 def test_bfloat16_autocast_trains_a_step(config):
-    model, pair = model_of(config).float().train(), batch()
+    model, pair = model_of(config).float(), batch()  # no dropout: both losses take the same path
     exact = model.loss(pair).total
     with torch.autocast("cpu", torch.bfloat16):
         rough = model.loss(pair).total
     rough.backward()
-    assert abs(rough / exact - 1) < 0.03
+    assert abs(rough / exact - 1) < 0.01

@@ -31,8 +31,8 @@ from regard.models.config import ModelConfig, TransformerConfig
 from regard.train.allocator import keep_freed_memory
 
 SIZES = {
-    "tiny": TransformerConfig(layers=4, width=128, heads=4, feedforward=256),
-    "base": TransformerConfig(layers=6, width=512, heads=8, feedforward=2048),
+    "tiny": TransformerConfig(layers=4, width=128, heads=4, feedforward=256, norm="post"),
+    "base": TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm="post"),
 }
 DROPOUT, SMOOTHING = 0.1, 0.1
 

@@ -38,14 +38,13 @@ class MovingAverage:
     def __init__(self, model: nn.Module, *, decay: float):
         self._model = model
         self._decay = decay
-        self.tensors = {name: value.clone() for name, value in tensors_of(model).items() if value.is_floating_point()}
+        self.tensors = {name: value.detach().clone() for name, value in model.named_parameters()}
 
     def update(self, step: int) -> None:
         """Take in the weights after step number `step`, counted from 1."""
-        own = tensors_of(self._model)
+        weights = [_part(value.detach()) for value in self._model.parameters()]
         decay = min(self._decay, (1 + step) / (10 + step))
-        averages = [_part(value) for value in self.tensors.values()]
-        torch._foreach_lerp_(averages, [_part(own[name]) for name in self.tensors], 1 - decay)
+        torch._foreach_lerp_([_part(value) for value in self.tensors.values()], weights, 1 - decay)
 
     def weights(self) -> dict[str, Tensor]:
         """All of the model's tensors, averaged where there is an average."""

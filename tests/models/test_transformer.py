@@ -97,9 +97,8 @@ def test_positions_tell_the_order(positions):
 
 def test_blocks_share_no_parameters():
     core = TransformerCore(TransformerConfig(layers=3))
-    assert len({id(p) for p in core.parameters()}) == len(
-        [p for b in (*core.encoder, *core.decoder) for p in b.parameters()]
-    )
+    parameters = [id(p) for block in (*core.encoder, *core.decoder) for p in block.parameters()]
+    assert len(set(parameters)) == len(parameters)
     counts = [sum(p.numel() for p in block.parameters()) for block in core.encoder]
     assert len(set(counts)) == 1
     assert counts[0] == 4 * (128 * 128 + 128) + 2 * 128 * 256 + 256 + 128 + 4 * 128

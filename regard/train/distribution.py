@@ -7,6 +7,7 @@ one.
 
 import copy
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ __all__ = ["Replica", "World", "joined", "pick_device"]
 Item = TypeVar("Item")
 
 # While the first process validates the others wait for it, so this bounds the time of a validation.
-_PATIENCE = timedelta(hours=4)
+_TIMEOUT = timedelta(hours=4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ def joined(device: str = "auto") -> Iterator[World]:
         # Small things (counts, decisions) travel between CPUs and so do not wait for the accelerator.
         backend = f"cpu:gloo,{picked.type}:{dist.get_default_backend_for_device(picked.type)}"
         torch.accelerator.set_device_index(picked)
-    dist.init_process_group(backend, timeout=_PATIENCE)
+    dist.init_process_group(backend, timeout=_TIMEOUT)
     try:
         yield World(rank=dist.get_rank(), size=dist.get_world_size(), device=picked)
     finally:
@@ -171,6 +172,8 @@ class Replica:
         if not self.is_sharded:
             self._objective = DistributedDataParallel(self._objective, init_sync=False)
             return
+        # A block may return a view: nothing here changes a block's result in place, which is what FSDP warns of.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
         blocks = getattr(self.model, "blocks", None)
         for block in blocks() if callable(blocks) else ():

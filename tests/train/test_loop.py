@@ -80,7 +80,7 @@ def test_minutes_end_the_run_and_count_over_resumed_parts(tmp_path: Path) -> Non
 def test_patience_ends_the_run_after_validations_without_a_new_best(tmp_path: Path) -> None:
     measure = scored([5.0, 4.0, 4.0, float("nan"), 4.5, 1.0])
     result = train(tmp_path, settings(steps=None, patience=3, validate_every=2), validate=measure)
-    assert (result.stopped, result.progress.step, result.progress.best_step) == ("patience", 10, 4)
+    assert (result.stopped, result.progress.step, result.progress.best_step) == ("patience", 10, 6)
     assert result.metrics == {"nll": 4.0}
 
 

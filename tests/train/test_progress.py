@@ -45,6 +45,21 @@ def test_step_that_uses_the_last_batches_ends_the_epoch() -> None:
     assert (progress.step, progress.epoch, progress.position, progress.warm_at) == (3, 1, 0, 0.25)
 
 
+def test_of_equal_scores_the_later_is_kept_but_patience_runs_on() -> None:
+    progress, found = Progress(), []
+    for step, score in enumerate((0.5, 0.7, 0.7, math.nan, 0.6), start=1):
+        progress.step = step
+        is_best = progress.judge({"bleu": score}, metric="bleu", maximise=True, window=2)
+        found.append((is_best, progress.best_step, progress.stale, progress.recent))
+    assert found == [
+        (True, 1, 0, [1]),
+        (True, 2, 0, [1, 2]),
+        (True, 3, 1, [2, 3]),
+        (False, 3, 2, [3, 4]),
+        (False, 3, 3, [4, 5]),
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "than", "maximise", "better"),
     [

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from regard.errors import UserError
+from regard.train import step
 from regard.train.distribution import Replica, World
 from regard.train.step import Sums, add_gradients, seed_of
 from tests.helpers import close
@@ -11,10 +12,10 @@ from tests.train.toy import ToyBatch, ToyBatches, ToyModel
 PLAN = [(4, 9, 2), (7,), (1, 3), (11, 5, 8, 0)]
 
 
-def gradients(plan: list[tuple[int, ...]], *, dropout: float = 0.0, step: int = 6) -> tuple[nn.Module, Sums]:
+def gradients(plan: list[tuple[int, ...]], *, dropout: float = 0.0, number: int = 6) -> tuple[nn.Module, Sums]:
     model = ToyModel(dropout=dropout).double()
     replica = Replica(model, World(), shard="ddp")
-    sums = add_gradients(replica, ToyBatches(), plan, epoch=2, step=step, seed=1, precision="float32")
+    sums = add_gradients(replica, ToyBatches(), plan, epoch=2, step=number, seed=1, precision="float32")
     return model, sums
 
 
@@ -38,10 +39,10 @@ def test_gradient_is_that_of_the_mean_over_tokens() -> None:
 
 
 def test_chance_depends_on_the_step_and_on_nothing_that_was_drawn_before() -> None:
-    first, _ = gradients(PLAN, dropout=0.5, step=6)
+    first, _ = gradients(PLAN, dropout=0.5, number=6)
     torch.rand(17)
-    again, _ = gradients(PLAN, dropout=0.5, step=6)
-    other, _ = gradients(PLAN, dropout=0.5, step=7)
+    again, _ = gradients(PLAN, dropout=0.5, number=6)
+    other, _ = gradients(PLAN, dropout=0.5, number=7)
     assert torch.equal(first.embed.weight.grad, again.embed.weight.grad)
     assert not torch.equal(first.embed.weight.grad, other.embed.weight.grad)
 
@@ -61,6 +62,18 @@ def test_bfloat16_comes_near_float32() -> None:
     assert grads[1].dtype == torch.float32
     assert not torch.equal(grads[0], grads[1])
     torch.testing.assert_close(grads[0], grads[1], rtol=0.1, atol=5e-3)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_auto_precision_is_bfloat16_where_the_device_has_it(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "has_native_bfloat16", lambda device: native)
+    grads = []
+    for precision in ("auto", "bfloat16" if native else "float32"):
+        model = ToyModel()
+        replica = Replica(model, World(), shard="ddp")
+        add_gradients(replica, ToyBatches(), PLAN, epoch=0, step=1, seed=1, precision=precision)
+        grads.append(model.layers[0].weight.grad)
+    assert torch.equal(*grads)
 
 
 def test_step_without_target_tokens_is_refused_with_its_rows() -> None:

@@ -52,7 +52,7 @@ class Dates:
     """What the model is made of."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            steps=1500,
+            steps=1200,
             batch_tokens=4096,
             lr=2e-3,
             warmup=200,

@@ -62,7 +62,7 @@ BAD = {
     "train poems": "unknown recipe 'poems'; the recipes are dates, translate",
     "train dates extra": "'extra' is one argument too many",
     "train dates --model.core.layrs 2": "did you mean --model.core.layers?",
-    "train dates --model.core.norm psot": "--model.core.norm must be post or pre.*did you mean post?",
+    "train dates --model.core.norm psot": "--model.core.norm must be pre or post.*did you mean post?",
     "train dates --seed -1": "--seed must be at least 0, but is -1",
     "train dates --threads 0": "--threads must be at least 1, but is 0",
     "train dates --config nowhere.yaml": "nowhere.yaml: No such file or directory",

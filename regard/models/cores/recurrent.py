@@ -69,7 +69,7 @@ class RecurrentCore(Core):
     def __init__(self, config: RecurrentConfig, *, dropout: float = 0.0):
         super().__init__()
         self.width = width = config.width
-        hidden, cell = config.hidden, CELLS[config.cell]
+        hidden = config.hidden
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         self.encoder = RecurrentEncoder(
             width,
@@ -79,6 +79,7 @@ class RecurrentCore(Core):
             directions=config.directions,
             dropout=dropout,
         )
+        cell = CELLS[config.cell]
         # A state of one direction is the decoder's as it is.
         num_handovers = num_decoder if config.directions == 2 else 0
         self.handovers = nn.ModuleList(Handover(hidden, parts=cell.parts) for _ in range(num_handovers))

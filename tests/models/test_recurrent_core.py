@@ -1,0 +1,324 @@
+"""The recurrent core: the lectures' formulas by hand, what it reads when, and what it hands over."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attend import weigh
+from regard.attention.masks import Padded
+from regard.attention.scores import Additive, General
+from regard.layers.read import Read
+from regard.models.config import RecurrentConfig
+from regard.models.cores.recurrent import RecurrentCore
+from tests.helpers import close
+
+WIDTH, HIDDEN, STEPS, TIME, LENGTHS = 3, 10, 5, 7, (4, 7, 1)
+CELLS = ("rnn", "gru", "lstm")
+READING = ("additive", "general", "dot", "scaled-dot")
+every_cell = pytest.mark.parametrize("cell", CELLS)
+every_attention = pytest.mark.parametrize("attention", ["none", *READING])
+every_depth = pytest.mark.parametrize(
+    "depth",
+    [{"layers": 1, "directions": 1}, {"layers": 2, "decoder_layers": 3}, {"layers": 3, "decoder_layers": 1}],
+    ids=["1", "2-3", "3-1"],
+)
+
+
+def core_of(**config) -> RecurrentCore:
+    config = RecurrentConfig(**{"width": WIDTH, "hidden": HIDDEN, "attention_hidden": 11} | config)
+    core = RecurrentCore(config, dropout=0.5).double().eval()
+    for parameter in core.parameters():  # biases too, which start at zero
+        nn.init.normal_(parameter, std=0.5)
+    return core
+
+
+def source_of() -> Padded:
+    return Padded(torch.randn(len(LENGTHS), TIME, WIDTH, dtype=torch.float64), torch.tensor(LENGTHS))
+
+
+def targets_of() -> Tensor:
+    return torch.randn(len(LENGTHS), STEPS, WIDTH, dtype=torch.float64)
+
+
+def reads_of(core: RecurrentCore) -> list[Tensor]:
+    """The weights of all reads to come, in their order, in a list that fills."""
+    seen: list[Tensor] = []
+
+    def keep(read: Read, inputs: tuple) -> None:
+        query, memory = inputs
+        seen.append(weigh(query, memory, score=read.score, choose=read.choose).squeeze(1))
+
+    assert core.read is not None
+    core.read.register_forward_pre_hook(keep)
+    return seen
+
+
+@every_cell
+@every_attention
+@every_depth
+def test_step_by_step_equals_all_at_once(cell, attention, depth):
+    core, source, targets = core_of(cell=cell, attention=attention, **depth), source_of(), targets_of()
+    together, state = core(targets, core.start(source)), core.start(source)
+    for j in range(STEPS):
+        hidden, state = core.step(targets[:, j], state)
+        close(hidden, together[:, j])
+
+
+@every_cell
+@every_attention
+@every_depth
+def test_batched_equals_one_by_one(cell, attention, depth):
+    core, source, targets = core_of(cell=cell, attention=attention, **depth), source_of(), targets_of()
+    together = core(targets, core.start(source))
+    for row, length in enumerate(LENGTHS):
+        alone = Padded(source.items[row : row + 1, :length], source.lengths[row : row + 1])
+        close(core(targets[row : row + 1], core.start(alone))[0], together[row])
+
+
+@every_cell
+@every_attention
+def test_padding_is_absent_in_value_and_gradient(cell, attention):
+    core, source, targets = core_of(cell=cell, attention=attention), source_of(), targets_of()
+    absent = torch.arange(TIME) >= source.lengths[:, None]
+    refilled = torch.where(absent[..., None], torch.randn_like(source.items), source.items)
+    results = []
+    for items in (source.items, refilled):
+        leaf = items.clone().requires_grad_()
+        out = core(targets, core.start(Padded(leaf, source.lengths)))
+        grads = torch.autograd.grad(out.square().sum(), [leaf, *core.parameters()])
+        assert grads[0][absent].eq(0).all()
+        results.append((out, *grads))
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_rnn_with_additive_attention_is_the_lectures_formula():
+    core = core_of(cell="rnn", hidden=2, attention_hidden=3, directions=1)
+    source, targets = source_of(), targets_of()
+    out = core(targets, core.start(source))
+    cell, score = core.cells[0], core.read.score
+    a = torch.cat((cell.input_weight, cell.state_weight, cell.context_weight), 1)  # A' [x; s; c]
+    encoder = core.encoder.run
+    for row, length in enumerate(LENGTHS):
+        h = [torch.zeros(2, dtype=torch.float64)]
+        for x in source.items[row, :length]:
+            inner = encoder.weight_ih_l0 @ x + encoder.weight_hh_l0 @ h[-1] + encoder.bias_ih_l0 + encoder.bias_hh_l0
+            h.append(torch.tanh(inner))
+        s, states = h[-1], torch.stack(h[1:])
+
+        def context(s: Tensor, states: Tensor) -> Tensor:
+            e = torch.stack([score.v @ torch.tanh(score.query_weight @ s + score.key_weight @ h_i) for h_i in states])
+            alpha = e.exp() / e.exp().sum()
+            return sum(alpha_i * h_i for alpha_i, h_i in zip(alpha, states, strict=True))
+
+        c = context(s, states)
+        for x, hidden in zip(targets[row], out[row], strict=True):
+            s = torch.tanh(a @ torch.cat((x, s, c)) + cell.bias)
+            c = context(s, states)
+            close(hidden, torch.tanh(core.readout.weight @ torch.cat((s, c, x)) + core.readout.bias))
+
+
+@every_cell
+def test_plain_seq2seq_is_torchs_layers_one_after_the_other(cell):
+    theirs = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}[cell]
+    core, source, targets = core_of(cell=cell, attention="none", directions=1), source_of(), targets_of()
+    decoder, cells = theirs(WIDTH, HIDDEN, batch_first=True).double(), core.cells[0]
+    with torch.no_grad():
+        decoder.weight_ih_l0.copy_(cells.input_weight)
+        decoder.weight_hh_l0.copy_(cells.state_weight)
+        decoder.bias_ih_l0.copy_(cells.bias)
+        decoder.bias_hh_l0.zero_()
+        if cell == "gru":
+            decoder.bias_hh_l0[2 * HIDDEN :] = cells.state_bias
+    for row, length in enumerate(LENGTHS):
+        _, last = core.encoder.run(source.items[row : row + 1, :length])
+        states, _ = decoder(targets[row : row + 1], last)
+        expected = torch.tanh(core.readout(torch.cat((states, targets[row : row + 1]), -1)))
+        close(core(targets, core.start(source))[row], expected[0])
+
+
+@every_cell
+def test_two_directions_are_handed_over_through_a_layer(cell):
+    core, source = core_of(cell=cell, attention="none"), source_of()
+    finals, (handover,) = core.encoder(source).finals[0], core.handovers
+    first = core.start(source).cells[0]
+    close(first[0], torch.tanh(handover.maps[0](finals[0])))
+    if cell == "lstm":
+        close(first[1], handover.maps[1](finals[1]))
+
+
+@pytest.mark.parametrize(("layers", "decoder_layers", "wanted"), [(3, 1, [2]), (2, 2, [0, 1]), (2, 4, [0, 0, 0, 1])])
+def test_decoder_layers_start_from_the_encoders_counted_from_the_top(layers, decoder_layers, wanted):
+    core, source = core_of(layers=layers, decoder_layers=decoder_layers, directions=1), source_of()
+    finals = core.encoder(source).finals
+    for state, layer in zip(core.start(source).cells, wanted, strict=True):
+        assert torch.equal(state[0], finals[layer][0])
+
+
+@pytest.mark.parametrize("attention", READING)
+def test_reads_once_before_the_first_step_and_once_a_step(attention):
+    core, source, targets = core_of(attention=attention, layers=2), source_of(), targets_of()
+    seen = reads_of(core)
+    state = core.start(source)
+    assert len(seen) == 1
+    core(targets, state)
+    assert len(seen) == 1 + STEPS
+    assert len({tuple(weights[1].tolist()) for weights in seen}) == 1 + STEPS  # anew at every step
+
+
+@pytest.mark.parametrize("attention", READING)
+def test_weights_sum_to_one_over_the_row(attention):
+    core, source, targets = core_of(attention=attention), source_of(), targets_of()
+    seen = reads_of(core)
+    core(targets, core.start(source))
+    absent = torch.arange(TIME) >= source.lengths[:, None]
+    for weights in seen:
+        close(weights.sum(-1), torch.ones(len(LENGTHS), dtype=torch.float64))
+        assert weights[absent].eq(0).all()
+
+
+def test_context_is_what_the_top_layers_state_reads():
+    core, source, targets = core_of(layers=2), source_of(), targets_of()
+    seen = reads_of(core)
+    state = core.start(source)
+    for j in range(STEPS):
+        _, state = core.step(targets[:, j], state)
+        close(state.context, (seen[-1].unsqueeze(1) @ state.memory.values).squeeze(1))
+        wanted = weigh(state.cells[-1][0].unsqueeze(1), state.memory, score=core.read.score).squeeze(1)
+        close(seen[-1], wanted)
+
+
+def test_without_attention_nothing_reads_and_only_the_final_state_tells():
+    core, source, targets = core_of(attention="none", cell="gru"), source_of(), targets_of()
+    assert not any(isinstance(module, Read) for module in core.modules())
+    state = core.start(source)
+    assert state.memory is None
+    assert state.context is None
+    inner = state.cells[0][0]
+    (gradient,) = torch.autograd.grad(core(targets, state).sum(), [inner], retain_graph=True)
+    (through_all,) = torch.autograd.grad(core(targets, state).sum(), [core.encoder.run.weight_ih_l0], retain_graph=True)
+    (through_state,) = torch.autograd.grad(inner, [core.encoder.run.weight_ih_l0], gradient)
+    close(through_state, through_all)
+
+
+@pytest.mark.parametrize(("attention", "score"), [("additive", Additive), ("general", General)])
+def test_keys_are_mapped_once_a_sentence(attention, score, monkeypatch):
+    calls, mapped = [], score.map_keys
+
+    def counted(self, keys):
+        calls.append(keys.shape)
+        return mapped(self, keys)
+
+    monkeypatch.setattr(score, "map_keys", counted)
+    core, source, targets = core_of(attention=attention), source_of(), targets_of()
+    state = core.start(source)
+    core(targets, state)
+    state = state.select(torch.tensor([2, 1])).reorder(torch.tensor([1, 0]))
+    core.step(targets[:2, 0], state)
+    assert calls == [(len(LENGTHS), TIME, HIDDEN)]
+
+
+@every_cell
+@every_attention
+def test_select_takes_the_memory_along_and_reorder_leaves_it(cell, attention):
+    core, source, targets = core_of(cell=cell, attention=attention, layers=2), source_of(), targets_of()
+    _, state = core.step(targets[:, 0], core.start(source))
+    index = torch.tensor([2, 0, 0, 1])
+    hidden, _ = core.step(targets[:, 1], state)
+    picked, _ = core.step(targets[index, 1], state.select(index))
+    close(picked, hidden[index])
+    turned = state.reorder(torch.tensor([1, 2, 0]))
+    assert turned.memory is state.memory
+    for cell_state, before in zip(turned.cells, state.cells, strict=True):
+        for part, part_before in zip(cell_state, before, strict=True):
+            assert torch.equal(part, part_before[[1, 2, 0]])
+    if attention != "none":
+        assert torch.equal(turned.context, state.context[[1, 2, 0]])
+
+
+def test_states_are_left_as_they_were():
+    core, source, targets = core_of(), source_of(), targets_of()
+    state = core.start(source)
+    before = [part.clone() for cell in state.cells for part in cell] + [state.context.clone()]
+    core(targets, state)
+    core.step(targets[:, 0], state)
+    after = [part for cell in state.cells for part in cell] + [state.context]
+    for a, b in zip(before, after, strict=True):
+        assert torch.equal(a, b)
+
+
+@every_cell
+@pytest.mark.parametrize("attention", ["none", "additive", "general"])
+def test_gradients_are_right(cell, attention):
+    core = core_of(cell=cell, attention=attention, width=2, hidden=2, attention_hidden=2)
+    lengths, names = torch.tensor([3, 1]), [name for name, _ in core.named_parameters()]
+
+    def run(items: Tensor, targets: Tensor, *weights: Tensor) -> Tensor:
+        named = {f"core.{name}": weight for name, weight in zip(names, weights, strict=True)}
+        return torch.func.functional_call(_FromStart(core), named, (Padded(items, lengths), targets))
+
+    leaves = [torch.randn(2, 3, 2, dtype=torch.float64), torch.randn(2, 2, 2, dtype=torch.float64)]
+    leaves += [parameter.detach() for parameter in core.parameters()]
+    assert torch.autograd.gradcheck(run, [leaf.clone().requires_grad_() for leaf in leaves], fast_mode=True)
+
+
+class _FromStart(nn.Module):
+    def __init__(self, core: RecurrentCore):
+        super().__init__()
+        self.core = core
+
+    def forward(self, source: Padded, targets: Tensor) -> Tensor:
+        return self.core(targets, self.core.start(source))
+
+
+@every_cell
+@every_attention
+def test_bfloat16_autocast_trains_and_steps(cell, attention):
+    core, source, targets = core_of(cell=cell, attention=attention, layers=2).float(), source_of(), targets_of().float()
+    source = Padded(source.items.float(), source.lengths)
+    exact = core(targets, core.start(source))
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = core.train()(targets, core.start(source))
+        rough.float().square().sum().backward()
+        core.eval()
+        state, hidden = core.start(source), []
+        for j in range(STEPS):
+            out, state = core.step(targets[:, j], state)
+            hidden.append(out.float())
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in core.parameters())
+    assert (torch.stack(hidden, 1) - exact).abs().max() < 0.2
+
+
+@every_attention
+def test_dropout_is_in_training_only(attention):
+    core, source, targets = core_of(attention=attention), source_of(), targets_of()
+    assert torch.equal(core(targets, core.start(source)), core(targets, core.start(source)))
+    core.train()
+    assert not torch.equal(core(targets, core.start(source)), core(targets, core.start(source)))
+
+
+@pytest.mark.parametrize("kernel", ["reference", "sdpa"])
+def test_kernel_is_the_one_that_the_config_names(kernel):
+    core = core_of(attention="dot", kernel=kernel)
+    assert core.read.kernel == kernel
+    source, targets = source_of(), targets_of()
+    out = core(targets, core.start(source))
+    core.read.kernel = "auto"
+    close(core(targets, core.start(source)), out)
+
+
+def test_source_without_items_is_a_memory_of_nothing():
+    core, targets = core_of(), targets_of()
+    source = Padded(source_of().items, torch.tensor([4, 0, 7]))
+    seen = reads_of(core)
+    out = core(targets, core.start(source))
+    assert out.isfinite().all()
+    assert all(weights[1].eq(0).all() for weights in seen)
+
+
+@pytest.mark.parametrize("field", ["attention", "cell"])
+def test_unknown_name_is_refused(field):
+    config = RecurrentConfig()
+    object.__setattr__(config, field, "hard")  # past the check of types that the tests run under
+    with pytest.raises(ValueError, match=rf"{field} must be one of \w+, .*but is 'hard'"):
+        RecurrentCore(config)

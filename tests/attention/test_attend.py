@@ -7,6 +7,7 @@ import torch
 
 from regard.attention.attend import attend, weigh
 from regard.attention.choices import Soft
+from regard.attention.kernels.table import KERNELS
 from regard.attention.masks import causal, dense, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Dot, General
@@ -128,3 +129,21 @@ def test_kernel_by_name_is_never_swapped():
 def test_soft_refuses_a_beta_that_is_not_positive(beta):
     with pytest.raises(ValueError, match="beta must be a positive number"):
         Soft(beta=beta)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "dtype", "kernel"),
+    [
+        (1, 16, torch.float32, "sdpa"),
+        (2, 128, torch.float32, "reference"),
+        (2, 129, torch.float32, "sdpa"),
+        (1, 1024, torch.bfloat16, "reference"),
+        (2, 1025, torch.bfloat16, "sdpa"),
+    ],
+)
+def test_auto_follows_the_table(monkeypatch, queries, keys, dtype, kernel):
+    ran = []
+    for name, module in KERNELS.items():
+        monkeypatch.setattr(module, "read", lambda _, name=name: ran.append(name) or torch.zeros(queries, 2))
+    attend(torch.randn(queries, 5, dtype=dtype), (torch.randn(keys, 5, dtype=dtype), torch.randn(keys, 2, dtype=dtype)))
+    assert ran == [kernel]

@@ -1,14 +1,17 @@
 """Which kernel computes a read: by name, or by this table when the name is "auto".
 
-| score                          | choice | where                                         | kernel    |
-|--------------------------------|--------|-----------------------------------------------|-----------|
-| inner product (Dot, ScaledDot, | Soft   | CPU, bfloat16/float16, at most 512 keys       | reference |
-| General)                       | Soft   | CPU, no gradient, at most 32 keys             | reference |
-|                                | Soft   | everywhere else                               | sdpa      |
-| Additive                       | any    | everywhere                                    | reference |
+| score                          | choice | where                                    | kernel    |
+|--------------------------------|--------|------------------------------------------|-----------|
+| inner product (Dot, ScaledDot, | Soft   | CPU, half precision, at most 1,024 keys  | reference |
+| General)                       | Soft   | CPU, several queries, at most 128 keys   | reference |
+|                                | Soft   | everywhere else                          | sdpa      |
+| Additive                       | any    | everywhere                               | reference |
 
-The bounds are measured (benchmarks/kernels.py): torch's fused CPU kernel has a cost a call that short reads do
-not earn back. A kernel asked for by name is never swapped for another: what it cannot do raises.
+The bounds are measured (benchmarks/kernels.py): torch's fused CPU kernel has a cost a call that short reads do not
+earn back, and multiplies bfloat16 at half the rate of plain products. From some length on it wins, and always in
+memory: plain products store the weights.
+
+A kernel asked for by name is never swapped for another: what it cannot do raises.
 """
 
 from collections.abc import Callable
@@ -44,9 +47,8 @@ def _auto(problem: Problem) -> str:
     if sdpa.refusal(problem) is not None:
         return "reference"
     query, num_keys = problem.query, problem.keys.shape[-2]
-    if query.device.type == "cpu":
-        if query.dtype in (torch.bfloat16, torch.float16) and num_keys <= 512:
-            return "reference"
-        if not torch.is_grad_enabled() and num_keys <= 32:
-            return "reference"
-    return "sdpa"
+    if query.device.type != "cpu":
+        return "sdpa"
+    if query.dtype in (torch.bfloat16, torch.float16):
+        return "reference" if num_keys <= 1024 else "sdpa"
+    return "reference" if num_keys <= 128 and query.shape[-2] > 1 else "sdpa"

@@ -1,9 +1,13 @@
-"""What a growing memory saves: decoding step by step beside running the whole prefix again for every token.
+"""What a growing memory saves: decoding step by step beside running the prefix again for every token.
 
     python benchmarks/decode_cache.py [--tokens 50] [--rows 1 16 64]
 
-Random weights of a Transformer of 4+4 layers, width 128; sources of 15 tokens. Both ways produce the same tokens
-(checked). Rounds alternate between the two.
+    with memory     each step reads the memory of those before
+    prefix          each step runs the decoder over the whole prefix; the encoder ran once
+    model           each step runs the whole model, encoder included, over source and prefix
+
+Random weights of a Transformer of 4+4 layers, width 128; sources of 15 tokens. All ways produce the same tokens
+(checked). Rounds alternate between them.
 """
 
 import argparse
@@ -43,6 +47,16 @@ def with_prefix(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
     return tokens[:, 1:]
 
 
+def with_model(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
+    """The same tokens; every step runs everything again."""
+    tokens = torch.full((source.items.shape[0], 1), BOS)
+    for _ in range(num_tokens):
+        hidden = model.core(model.writes.inputs.embed(tokens), model.start(source))
+        token = model.writes.logits(hidden[:, -1]).argmax(-1)
+        tokens = torch.cat((tokens, token[:, None]), 1)
+    return tokens[:, 1:]
+
+
 def seconds(decode: Callable[[Model, Padded, int], torch.Tensor], *arguments) -> tuple[float, torch.Tensor]:
     """Time of one call and what it gave."""
     start = time.perf_counter()
@@ -61,22 +75,30 @@ def main() -> None:
     torch.manual_seed(1)
     model = build(ModelConfig(core=TransformerConfig()), source_vocab=VOCAB, target_vocab=VOCAB).eval()
     print(f"{options.tokens} tokens, threads={options.threads}, torch {torch.__version__}; medians")
-    print(f"{'rows':>5} {'with memory, s':>15} {'whole prefix, s':>16} {'ratio (min-max)':>22}")
+    ways = {"with memory": with_memory, "prefix": with_prefix, "model": with_model}
+    print(
+        "rows  "
+        + "  ".join(f"{name + ', s':>14}" for name in ways)
+        + f"  {'prefix / memory':>18}  {'model / memory':>18}"
+    )
     with torch.no_grad():
         for rows in options.rows:
-            lengths = torch.full((rows,), SOURCE_LEN)
-            source = Padded(torch.randint(4, VOCAB, (rows, SOURCE_LEN)), lengths)
-            pairs = []
-            for number in range(options.rounds + 1):
-                fast, ours = seconds(with_memory, model, source, options.tokens)
-                slow, again = seconds(with_prefix, model, source, options.tokens)
-                assert torch.equal(ours, again), "both ways must give the same tokens"
-                if number:  # the first warms up
-                    pairs.append((fast, slow))
-            ratios = sorted(slow / fast for fast, slow in pairs)
-            fast, slow = (statistics.median(side) for side in zip(*pairs, strict=True))
-            spread = f"{statistics.median(ratios):.1f} ({ratios[0]:.1f}-{ratios[-1]:.1f})"
-            print(f"{rows:>5} {fast:>15.3f} {slow:>16.3f} {spread:>22}")
+            source = Padded(torch.randint(4, VOCAB, (rows, SOURCE_LEN)), torch.full((rows,), SOURCE_LEN))
+            rounds = [compare(ways, model, source, options.tokens) for _ in range(options.rounds + 1)][1:]
+            cells = [f"{statistics.median(taken[name] for taken in rounds):>14.3f}" for name in ways]
+            for name in ("prefix", "model"):
+                ratios = sorted(taken[name] / taken["with memory"] for taken in rounds)
+                cells.append(f"{f'{statistics.median(ratios):.1f} ({ratios[0]:.1f}-{ratios[-1]:.1f})':>18}")
+            print(f"{rows:>4}  " + "  ".join(cells), flush=True)
+
+
+def compare(ways: dict, model: Model, source: Padded, num_tokens: int) -> dict[str, float]:
+    """Seconds of each way, one after the other; all must give the same tokens."""
+    timed = {name: seconds(way, model, source, num_tokens) for name, way in ways.items()}
+    first = timed["with memory"][1]
+    for name, (_, tokens) in timed.items():
+        assert torch.equal(tokens, first), f"{name} must give the same tokens"
+    return {name: taken for name, (taken, _) in timed.items()}
 
 
 if __name__ == "__main__":

@@ -104,15 +104,15 @@ def plot_lengths(figures: dict[str, dict], path: Path) -> None:
 
 
 def plot_curves(figures: dict[str, dict], path: Path) -> None:
-    """Validation BLEU and perplexity against minutes of training."""
+    """Validation BLEU and perplexity against steps of training."""
     figure = Figure(figsize=(9.2, 3.6), layout="constrained")
     for axes, key, title in zip(
         figure.subplots(1, 2), ("bleu", "perplexity"), ("validation BLEU, greedy", "validation perplexity"), strict=True
     ):
         for (name, values), colour in zip(figures.items(), COLOURS, strict=False):
             rows = values["curve"]
-            axes.plot([r["seconds"] / 60 for r in rows], [r[key] for r in rows], color=colour, label=name)
-        axes.set(xlabel="minutes of training", title=title)
+            axes.plot([r["step"] / 1000 for r in rows], [r[key] for r in rows], color=colour, label=name)
+        axes.set(xlabel="thousand steps of 4,096 tokens", title=title)
         axes.spines[["top", "right"]].set_visible(False)
         if key == "perplexity":
             axes.set_ylim(0, 40)

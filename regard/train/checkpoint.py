@@ -141,10 +141,10 @@ class Store:
             place.rename(old)
         unfinished.rename(place)
         flush_folder(place.parent)
-        self._prune(progress.step)
+        self.prune(progress.step)
         return place
 
-    def _prune(self, step: int) -> None:
+    def prune(self, step: int) -> None:
         """Remove all but the last checkpoints up to `step`, and the snapshots that none of them needs."""
         folders = self._all()
         files = {folder: _files_of(folder) for folder in folders if _step_of(folder) <= step}

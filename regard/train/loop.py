@@ -272,6 +272,9 @@ class _Run:
         if saved is None:
             return Progress(), 0
         check_settings(saved, self.settings)
+        if self.world.is_main:
+            # A process may have been killed between writing its last checkpoint and this.
+            self.store.prune(saved.progress.step)
         origin = str(saved.folder)
         fill(self.model, saved.tensors("model"), origin=origin)
         load_moments(self.optimizer, self.model, saved.tensors("optimizer"), origin=origin)

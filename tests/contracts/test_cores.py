@@ -122,6 +122,14 @@ def test_every_parameter_learns(config):
     assert idle == []
 
 
+def test_labels_are_smoothed_in_training_only():
+    model, pair = model_of(TransformerConfig(**TRANSFORMER)), batch()
+    assert model.loss(pair).total == model.loss(pair).nll
+    smoothed = model.train().loss(pair)
+    assert smoothed.nll == model.eval().loss(pair).nll
+    assert abs(smoothed.total - smoothed.nll) > 1e-3
+
+
 @every_core
 def test_bfloat16_autocast_trains_a_step(config):
     model, pair = model_of(config).float(), batch()  # no dropout: both losses take the same path

@@ -27,10 +27,13 @@ def test_post_output_has_mean_zero_and_variance_one():
     assert (out.var(-1, correction=0) - 1).abs().max() < 1e-4
 
 
-def test_dropout_falls_on_the_part_alone():
-    residual = Residual(7, order="pre", dropout=0.999)
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_dropout_falls_on_the_part_alone(order):
+    residual = Residual(7, order=order, dropout=0.999)
     items = torch.randn(2, 3, 7)
-    assert torch.equal(residual(items, torch.zeros_like), items)
+    alone = Residual(7, order=order)(items, torch.zeros_like)
+    assert torch.equal(residual(items, torch.zeros_like), alone)
+    assert (residual(items, torch.ones_like) == alone).float().mean() > 0.9
 
 
 def test_residual_refuses_an_unknown_order():

@@ -115,7 +115,7 @@ def main() -> None:
     whole = until_done(folder / "whole", 0, signal.SIGKILL)
     events = int((folder / "whole" / "events").read_text())
     found: dict[str, Any] = {"whole": whole, "events": events, "killed": {}, "interrupted": {}}
-    for moment in range(2, events, 9):
+    for moment in range(1, events, 11):
         found["killed"][moment] = until_done(folder / f"killed-{moment}", moment, signal.SIGKILL)
     found["often"] = until_done(folder / "often", events // 3, signal.SIGKILL, always=True)
     for moment, number in ((7, signal.SIGINT), (31, signal.SIGTERM), (events // 2, signal.SIGINT)):

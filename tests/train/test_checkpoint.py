@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import shutil
@@ -140,3 +141,8 @@ def test_weights_of_another_model_are_refused(run: Path) -> None:
     deeper.layers.append(torch.nn.Linear(5, 5))
     with pytest.raises(ValueError, match=r"step-00000008 is of another model: layers\.2\.weight is missing"):
         train(run, LATER, model=deeper)
+
+
+def test_what_is_no_longer_needed_goes_when_a_finished_run_starts_again(run: Path) -> None:
+    train(run, dataclasses.replace(CONFIG, keep=1))
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000008"]

@@ -19,6 +19,7 @@ from pathlib import Path
 import sacrebleu
 import torch
 from matplotlib.figure import Figure
+from sacrebleu.metrics.bleu import BLEUScore
 
 from regard.recipes.trained import Trained, load
 
@@ -41,7 +42,7 @@ def joined(lines: list[str], count: int) -> list[str]:
     return [" ".join(lines[i : i + count]) for i in range(0, len(lines) - count + 1, count)]
 
 
-def bleu(outputs: list[str], references: list[str]) -> sacrebleu.BLEUScore:
+def bleu(outputs: list[str], references: list[str]) -> BLEUScore:
     """Corpus BLEU of texts that are tokens already."""
     return sacrebleu.corpus_bleu(outputs, [references], tokenize="none", force=True)
 

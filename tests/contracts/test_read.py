@@ -160,6 +160,16 @@ def test_memory_mapped_beforehand_reads_the_same(score, mask, kernel):
     close(attend(query, memory, score=fn, mask=seen, kernel=kernel), plain)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("leading", [(), (1, 1), (BATCH, 1), (1, HEADS)])
+def test_leading_axes_broadcast(kernel, leading):
+    query, *_ = pose("scaled", "none")
+    memory = tuple(torch.randn(*leading, KEYS, dim, dtype=torch.float64) for dim in (DIM, VALUE_DIM))
+    spread = tuple(x.expand(BATCH, HEADS, *x.shape[-2:]).contiguous() for x in memory)
+    mask = padding(LENGTHS)
+    close(attend(query, memory, mask=mask, kernel=kernel), attend(query, spread, mask=mask, kernel="reference"))
+
+
 @pytest.mark.parametrize("kernel", [*KERNELS, "auto"])
 def test_causal_queries_one_at_a_time_equal_all_at_once(kernel):
     query, keys, values, *_ = pose("scaled", "none")

@@ -65,9 +65,11 @@ def _fused(
     query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, is_causal: bool, scale: float
 ) -> Tensor:
     # torch's fused kernels want (batch, head, ..., dim); a read without heads has one. Broadcasting over leading
-    # axes is spelled out, as the kernels do not do it.
-    leading = torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2], values.shape[:-2])
-    query, keys, values = (x.expand(*leading, *x.shape[-2:]) for x in (query, keys, values))
+    # axes is spelled out, as the kernels do not do it, and only where it is needed: it costs more than a short read.
+    leading = query.shape[:-2]
+    if not leading == keys.shape[:-2] == values.shape[:-2]:
+        leading = torch.broadcast_shapes(leading, keys.shape[:-2], values.shape[:-2])
+        query, keys, values = (x.expand(*leading, *x.shape[-2:]) for x in (query, keys, values))
     added = max(0, 2 - len(leading))
     for _ in range(added):
         query, keys, values = (x.unsqueeze(-3) for x in (query, keys, values))

@@ -81,18 +81,14 @@ class ScaledDot(Score):
         return 1 / math.sqrt(dim)
 
 
-@final
-class General(Score):
-    """score = <W_q q, W_k k>: linear maps, then the inner product. (lectures, "option 2"; luong2015, "general")
+class _Mapping(Score):
+    """What General and Additive share: a linear map for queries and one for keys, both to size `hidden`."""
 
-    Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim). Luong's q^T W k is
-    W = query_weight^T key_weight; `hidden` (default: the smaller of the two sizes) bounds its rank.
-    """
-
-    def __init__(self, query_dim: int, key_dim: int, hidden: int | None = None):
+    def __init__(self, query_dim: int, key_dim: int, hidden: int):
         super().__init__()
-        hidden = min(query_dim, key_dim) if hidden is None else hidden
-        _positive(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
+        for name, size in (("query_dim", query_dim), ("key_dim", key_dim), ("hidden", hidden)):
+            if size < 1:
+                raise ValueError(f"{name} of {type(self).__name__} must be at least 1, but is {size}")
         self.query_weight = nn.Parameter(_uniform(hidden, query_dim))
         self.key_weight = nn.Parameter(_uniform(hidden, key_dim))
 
@@ -103,6 +99,23 @@ class General(Score):
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key hidden"]:
         """W_k k."""
         return _mapped(keys, self.key_weight, "keys")
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        (hidden, query_dim), key_dim = self.query_weight.shape, self.key_weight.shape[1]
+        return f"query_dim={query_dim}, key_dim={key_dim}, hidden={hidden}"
+
+
+@final
+class General(_Mapping):
+    """score = <W_q q, W_k k>: linear maps, then the inner product. (lectures, "option 2"; luong2015, "general")
+
+    Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim). Luong's q^T W k is
+    W = query_weight^T key_weight; `hidden` (default: the smaller of the two sizes) bounds its rank.
+    """
+
+    def __init__(self, query_dim: int, key_dim: int, hidden: int | None = None):
+        super().__init__(query_dim, key_dim, min(query_dim, key_dim) if hidden is None else hidden)
 
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
@@ -114,13 +127,9 @@ class General(Score):
         """1: the maps learn their own scale."""
         return 1.0
 
-    def extra_repr(self) -> str:
-        """Sizes."""
-        return _sizes(self.query_weight, self.key_weight)
-
 
 @final
-class Additive(Score):
+class Additive(_Mapping):
     """score = v . tanh(W_q q + W_k k): a network of one hidden layer fed [q; k]. (lectures, "option 1")
 
     Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim), v (hidden).
@@ -128,19 +137,8 @@ class Additive(Score):
     """
 
     def __init__(self, query_dim: int, key_dim: int, hidden: int):
-        super().__init__()
-        _positive(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
-        self.query_weight = nn.Parameter(_uniform(hidden, query_dim))
-        self.key_weight = nn.Parameter(_uniform(hidden, key_dim))
+        super().__init__(query_dim, key_dim, hidden)
         self.v = nn.Parameter(_uniform(1, hidden)[0])
-
-    def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
-        """W_q q."""
-        return _mapped(query, self.query_weight, "query")
-
-    def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key hidden"]:
-        """W_k k."""
-        return _mapped(keys, self.key_weight, "keys")
 
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
@@ -148,10 +146,6 @@ class Additive(Score):
         """v . tanh of every sum of a mapped query and a mapped key."""
         hidden = torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3))  # (..., query, key, hidden)
         return hidden @ self.v.to(hidden.dtype)
-
-    def extra_repr(self) -> str:
-        """Sizes."""
-        return _sizes(self.query_weight, self.key_weight)
 
 
 def _inner(score: Score, query: Tensor, keys: Tensor) -> Tensor:
@@ -172,13 +166,3 @@ def _mapped(vectors: Tensor, weight: Tensor, name: str) -> Tensor:
 def _uniform(rows: int, columns: int) -> Tensor:
     bound = 1 / math.sqrt(columns)
     return torch.empty(rows, columns).uniform_(-bound, bound)
-
-
-def _positive(score: Score, **sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} of {type(score).__name__} must be at least 1, but is {size}")
-
-
-def _sizes(query_weight: Tensor, key_weight: Tensor) -> str:
-    return f"query_dim={query_weight.shape[1]}, key_dim={key_weight.shape[1]}, hidden={key_weight.shape[0]}"

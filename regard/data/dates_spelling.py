@@ -192,7 +192,7 @@ def _patterns(locale: Locale) -> dict[str, int]:
 def _adapt(pattern: str) -> str:
     """The pattern with the year in full, and names as in a date instead of the stand-alone ones.
 
-    Babel (2.18 and before) can hand out another language's stand-alone names: its issue 1234. Ask for none.
+    Babel (2.18 and before) can hand out another language's stand-alone names: python-babel/babel#1234. Ask for none.
     """
     pieces = re.split("('[^']*')", pattern)  # odd ones are quoted text
     pieces[::2] = [re.sub("(?<!y)yy(?!y)", "y", piece).translate(_IN_A_DATE) for piece in pieces[::2]]

@@ -95,7 +95,16 @@ class Translate:
     model: ModelConfig = field(default_factory=lambda: ModelConfig(dropout=0.3))
     """What the model is made of."""
     train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(epochs=40, lr=3e-3, warmup=1000, average=5, patience=10)
+        default_factory=lambda: TrainConfig(
+            steps=6000,
+            lr=2.5e-3,
+            warmup=800,
+            schedule="cosine",
+            precision="auto",
+            validate_every=250,
+            average=5,
+            patience=10,
+        )
     )
     """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
     decode: DecodeConfig = field(default_factory=DecodeConfig)

@@ -4,8 +4,8 @@
     padding(lengths)    every query of item b sees key j  iff  j < lengths[b]
     dense(tensor)       as the boolean tensor says
 
-Masks are values that combine with `&` and `|`; a tensor is only made when a kernel asks for it. A float bias
-that is added to scores is another thing and another argument.
+Masks are values that combine with `&`, `|` and `~`; a tensor is only made when a kernel asks for it. A float bias
+that is added to scores is another thing and another argument. More masks are in regard.attention.patterns.
 
 Leading axes line up from the left. A read has leading axes (batch,) or (batch, head), ...; a mask of fewer
 leading axes serves all the later ones: `padding(lengths)` with lengths (batch,) serves (batch, query, key) and
@@ -22,29 +22,74 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-__all__ = ["All", "Any", "Causal", "Dense", "Mask", "Padded", "Padding", "align", "causal", "dense", "padding"]
+from regard.attention.places import Places
+
+__all__ = [
+    "All",
+    "Any",
+    "Causal",
+    "Dense",
+    "Interval",
+    "Mask",
+    "Not",
+    "Padded",
+    "Padding",
+    "Rule",
+    "align",
+    "can_look_at",
+    "causal",
+    "check_fits",
+    "dense",
+    "padding",
+    "split",
+]
+
+
+Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
+"""First and past-the-last key of each query, each (leading axes ..., query or 1, 1)."""
+
+Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""rule(row, head, query, key) of integer tensors: may query number `query` attend to key number `key`?"""
 
 
 class Mask(ABC):
-    """Which key each query may attend to; `&` is both, `|` is either."""
+    """Which key each query may attend to; `&` is both, `|` is either, `~` is what it hides."""
 
     @abstractmethod
-    def tensor(self, num_queries: int, num_keys: int, *, device: torch.device) -> Bool[Tensor, "..."]:
-        """Boolean tensor that broadcasts to (leading axes of this mask ..., num_queries, num_keys)."""
+    def see(self, places: Places) -> Bool[Tensor, "..."]:
+        """Boolean tensor that broadcasts to (leading axes of this mask ..., queries, keys) of these places."""
 
     @abstractmethod
     def select(self, index: Int[Tensor, " rows"]) -> "Mask":
         """The mask of the rows `index` of the first leading axis (a mask without leading axes is unchanged)."""
 
-    def may_have_closed_rows(self, num_queries: int, num_keys: int) -> bool:
+    def interval(self, places: Places) -> Interval | None:
+        """The keys each query sees as a range first <= j < last, for masks that are one; None for others.
+
+        Kernels of ours run over the range alone. Bounds may lie outside 0 .. num_keys, and a range be empty.
+        """
+        return None
+
+    def rule(self, places: Places) -> Rule:
+        """The mask as a function of indices, for kernels that make their own tiles; by default a look-up."""
+        return _look_up(self.see(places))
+
+    def may_have_closed_rows(self, places: Places) -> bool:
         """False only when every query is sure to see some key, so that kernels need not look."""
         return True
+
+    def tensor(self, num_queries: int, num_keys: int, *, device: torch.device | None = None) -> Bool[Tensor, "..."]:
+        """`see` for a read of so many queries and keys, the last query standing at the last key."""
+        return self.see(Places(num_queries, num_keys, torch.device("cpu") if device is None else device))
 
     def __and__(self, other: "Mask") -> "Mask":
         return All(_checked(self), _checked(other))
 
     def __or__(self, other: "Mask") -> "Mask":
         return Any(_checked(self), _checked(other))
+
+    def __invert__(self) -> "Mask":
+        return Not(self)
 
     def __bool__(self) -> bool:
         raise TypeError("a mask has no truth value: combine masks with & and |, not with `and` and `or`")
@@ -54,18 +99,31 @@ class Mask(ABC):
 class Causal(Mask):
     """Query i of m sees key j of n iff j <= i + (n - m): the last query sees every key."""
 
-    def tensor(self, num_queries: int, num_keys: int, *, device: torch.device) -> Bool[Tensor, "query key"]:
-        """Lower triangle that ends in the bottom right corner."""
-        everything = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
-        return everything.tril(num_keys - num_queries)
+    def see(self, places: Places) -> Bool[Tensor, "query key"]:
+        """Places up to the query's own."""
+        return places.key <= places.query
+
+    def interval(self, places: Places) -> Interval | None:
+        """0 <= j < place + 1."""
+        if places.key_places is not None:
+            return None
+        last = places.query + 1
+        return torch.zeros_like(last), last
+
+    def rule(self, places: Places) -> Rule:
+        """j <= i + start."""
+        if places.key_places is not None:
+            return _look_up(self.see(places))
+        first = places.first
+        return lambda row, head, query, key: key <= query + first
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """Every row has the same mask."""
         return self
 
-    def may_have_closed_rows(self, num_queries: int, num_keys: int) -> bool:
+    def may_have_closed_rows(self, places: Places) -> bool:
         """Only queries that come before the first key see nothing."""
-        return num_queries > num_keys
+        return not places.aligned or places.num_queries > places.num_keys
 
     def __repr__(self) -> str:
         return "causal()"
@@ -78,20 +136,26 @@ class Padding(Mask):
     def __init__(self, lengths: Int[Tensor, "..."]):
         self.lengths = lengths
         # Looked at once, here: on an accelerator every look would wait for the device.
-        self._may_be_empty = lengths.device.type != "cpu" or bool((lengths < 1).any())
+        self._may_be_empty = not can_look_at(lengths) or bool((lengths < 1).any())
 
-    def tensor(self, num_queries: int, num_keys: int, *, device: torch.device) -> Bool[Tensor, "... 1 key"]:
+    def see(self, places: Places) -> Bool[Tensor, "... 1 key"]:
         """The same row for every query."""
-        position = torch.arange(num_keys, device=device)
-        return (position < self.lengths.to(device).unsqueeze(-1)).unsqueeze(-2)
+        return (places.key < self.lengths.to(places.device).unsqueeze(-1)).unsqueeze(-2)
+
+    def interval(self, places: Places) -> Interval | None:
+        """0 <= j < length."""
+        if places.key_places is not None:
+            return None
+        last = self.lengths.to(places.device)[..., None, None]
+        return torch.zeros_like(last), last
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """The lengths of those rows."""
-        return Padding(self.lengths.index_select(0, index))
+        return Padding(self.lengths.index_select(0, index)) if self.lengths.dim() else self
 
-    def may_have_closed_rows(self, num_queries: int, num_keys: int) -> bool:
+    def may_have_closed_rows(self, places: Places) -> bool:
         """Only items of no length have nothing to see."""
-        return self._may_be_empty or num_keys == 0
+        return self._may_be_empty or places.num_keys == 0 or places.key_places is not None
 
     def __repr__(self) -> str:
         return f"padding({self.lengths.tolist()})"
@@ -104,15 +168,10 @@ class Dense(Mask):
     def __init__(self, allowed: Bool[Tensor, "... query key"]):
         self.allowed = allowed
 
-    def tensor(self, num_queries: int, num_keys: int, *, device: torch.device) -> Bool[Tensor, "... query key"]:
+    def see(self, places: Places) -> Bool[Tensor, "... query key"]:
         """The tensor itself, checked: axes of size 1 broadcast."""
-        rows, columns = self.allowed.shape[-2:]
-        if rows not in (1, num_queries) or columns not in (1, num_keys):
-            raise ValueError(
-                f"dense mask must be (..., {num_queries} queries or 1, {num_keys} keys or 1), "
-                f"but is {tuple(self.allowed.shape)}"
-            )
-        return self.allowed.to(device)
+        check_fits("dense mask", self.allowed, places)
+        return places.rows_of(self.allowed)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """Those rows, when the mask has a leading axis that tells rows apart."""
@@ -131,9 +190,21 @@ class All(Mask):
     def __init__(self, left: Mask, right: Mask):
         self.left, self.right = left, right
 
-    def tensor(self, num_queries: int, num_keys: int, *, device: torch.device) -> Bool[Tensor, "..."]:
+    def see(self, places: Places) -> Bool[Tensor, "..."]:
         """Both."""
-        return _lined_up(torch.logical_and, (self.left, self.right), (num_queries, num_keys), device)
+        return torch.logical_and(*_lined_up(self.left.see(places), self.right.see(places)))
+
+    def interval(self, places: Places) -> Interval | None:
+        """Where both ranges overlap."""
+        left, right = self.left.interval(places), self.right.interval(places)
+        if left is None or right is None:
+            return None
+        return torch.maximum(*_lined_up(left[0], right[0])), torch.minimum(*_lined_up(left[1], right[1]))
+
+    def rule(self, places: Places) -> Rule:
+        """Both."""
+        left, right = self.left.rule(places), self.right.rule(places)
+        return lambda *index: left(*index) & right(*index)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """Both of those rows."""
@@ -150,21 +221,49 @@ class Any(Mask):
     def __init__(self, left: Mask, right: Mask):
         self.left, self.right = left, right
 
-    def tensor(self, num_queries: int, num_keys: int, *, device: torch.device) -> Bool[Tensor, "..."]:
+    def see(self, places: Places) -> Bool[Tensor, "..."]:
         """Either."""
-        return _lined_up(torch.logical_or, (self.left, self.right), (num_queries, num_keys), device)
+        return torch.logical_or(*_lined_up(self.left.see(places), self.right.see(places)))
+
+    def rule(self, places: Places) -> Rule:
+        """Either."""
+        left, right = self.left.rule(places), self.right.rule(places)
+        return lambda *index: left(*index) | right(*index)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """Either of those rows."""
         return Any(self.left.select(index), self.right.select(index))
 
-    def may_have_closed_rows(self, num_queries: int, num_keys: int) -> bool:
+    def may_have_closed_rows(self, places: Places) -> bool:
         """One side that always shows a key is enough."""
-        sides = (self.left, self.right)
-        return all(side.may_have_closed_rows(num_queries, num_keys) for side in sides)
+        return self.left.may_have_closed_rows(places) and self.right.may_have_closed_rows(places)
 
     def __repr__(self) -> str:
         return f"({self.left!r} | {self.right!r})"
+
+
+@final
+class Not(Mask):
+    """Seen when the mask hides it."""
+
+    def __init__(self, hidden: Mask):
+        self.hidden = hidden
+
+    def see(self, places: Places) -> Bool[Tensor, "..."]:
+        """What the other does not see."""
+        return ~self.hidden.see(places)
+
+    def rule(self, places: Places) -> Rule:
+        """What the other does not see."""
+        hidden = self.hidden.rule(places)
+        return lambda *index: ~hidden(*index)
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        """Of those rows."""
+        return Not(self.hidden.select(index))
+
+    def __repr__(self) -> str:
+        return f"~{self.hidden!r}"
 
 
 class Padded(NamedTuple):
@@ -199,7 +298,7 @@ def padding(lengths: Int[Tensor, "..."] | Sequence[int]) -> Mask:
         lengths = torch.tensor(list(lengths), dtype=torch.int64)
     if lengths.dtype == torch.bool or lengths.is_floating_point():
         raise TypeError(f"lengths must be integers (items a row), but have dtype {lengths.dtype}")
-    if lengths.device.type == "cpu" and bool((lengths < 0).any()):
+    if can_look_at(lengths) and bool((lengths < 0).any()):
         raise ValueError(f"lengths must not be negative, but the smallest is {int(lengths.min())}")
     return Padding(lengths)
 
@@ -225,13 +324,60 @@ def _checked(mask: Mask) -> Mask:
     return mask
 
 
-def _lined_up(
-    combine: Callable[[Tensor, Tensor], Tensor], sides: tuple[Mask, Mask], size: tuple[int, int], device: torch.device
-) -> Tensor:
-    """Give both the same number of axes, leading axes from the left, then combine."""
-    left, right = (side.tensor(*size, device=device) for side in sides)
+def split(mask: Mask | None, places: Places) -> tuple[Interval | None, Mask | None]:
+    """A mask as the range of keys that a kernel runs over, and the rest that it must look at pair by pair."""
+    if mask is None:
+        return None, None
+    interval = mask.interval(places)
+    if interval is not None:
+        return interval, None
+    if not isinstance(mask, All):
+        return None, mask
+    (left, left_rest), (right, right_rest) = split(mask.left, places), split(mask.right, places)
+    rest = left_rest if right_rest is None else right_rest if left_rest is None else All(left_rest, right_rest)
+    if left is None or right is None:
+        return (right if left is None else left), rest
+    both = torch.maximum(*_lined_up(left[0], right[0])), torch.minimum(*_lined_up(left[1], right[1]))
+    return both, rest
+
+
+def can_look_at(tensor: Tensor) -> bool:
+    """Whether the values of a tensor may steer Python: not on an accelerator, nor in a compiled or mapped function."""
+    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_batchedtensor(tensor)
+
+
+def check_fits(name: str, tensor: Tensor, places: Places) -> None:
+    """Raise ValueError unless (..., query, key) broadcasts to the read and lies on its device."""
+    rows, columns = tensor.shape[-2:]
+    if rows not in (1, places.num_queries) or columns not in (1, places.num_keys):
+        raise ValueError(
+            f"{name} must be (..., {places.num_queries} queries or 1, {places.num_keys} keys or 1), "
+            f"but is {tuple(tensor.shape)}"
+        )
+    if tensor.device != places.device:
+        raise ValueError(f"{name} must be on the query's device {places.device}, but is on {tensor.device}")
+
+
+def _lined_up(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Both with the same number of axes, leading axes from the left."""
     num_axes = max(left.dim(), right.dim())
-    return combine(align(left, num_axes), align(right, num_axes))
+    return align(left, num_axes), align(right, num_axes)
+
+
+def _look_up(seen: Tensor) -> Rule:
+    """A rule that reads a tensor (row, head, query, key) of which any axis may have size 1."""
+    table = align(seen, 4)
+
+    def rule(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        index = [
+            at if size > 1 else torch.zeros_like(at)
+            for at, size in zip((row, head, query, key), table.shape, strict=True)
+        ]
+        return table[tuple(index)]
+
+    return rule
 
 
 def align(tensor: Tensor, num_axes: int) -> Tensor:

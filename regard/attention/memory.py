@@ -8,20 +8,62 @@ keys mapped once by `map_keys_with(score)`; a growing one (the past of a decoder
 Source: lectures, A (attention as reading a memory).
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Self, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.masks import Mask
+from regard.attention.places import Places
 from regard.attention.scores import Score
 
-__all__ = ["Memory"]
+__all__ = ["Memory", "Store"]
 
 
+class Store(ABC):
+    """What reads and decoders ask of a memory, however it keeps its pairs."""
+
+    keys: Tensor
+    """(..., key, key_dim)"""
+    values: Tensor
+    """(..., key, value_dim)"""
+    mask: Mask | None
+    """Hides keys from every query; a read's own mask comes on top."""
+    mapped_by: Score | None
+    """The score whose `map_keys` the keys have been through; None if they are as given."""
+
+    @property
+    def size(self) -> int:
+        """Number of keys, places that are not filled yet included."""
+        return self.keys.shape[-2]
+
+    @abstractmethod
+    def places(self, num_queries: int) -> Places:
+        """Where queries stand that read this memory: the last of them at the last key."""
+
+    @abstractmethod
+    def map_keys_with(self, score: Score) -> Self:
+        """The same memory with keys mapped once, for many reads with this score."""
+
+    @abstractmethod
+    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
+        """This memory followed by new pairs, whose keys are mapped as the ones already here are."""
+
+    @abstractmethod
+    def select(self, index: Int[Tensor, " rows"]) -> Self:
+        """The rows `index` of the first axis, in that order (beams, finished sentences)."""
+
+    @abstractmethod
+    def crop(self, size: int) -> Self:
+        """The first `size` pairs."""
+
+
+@final
 @dataclass(frozen=True, eq=False)
-class Memory:
+class Memory(Store):
     """Keys (..., key, key_dim), values (..., key, value_dim), and which of them may be read at all.
 
     Raises: ValueError if there are not as many keys as values (both numbers are in the message).
@@ -43,12 +85,11 @@ class Memory:
                 f"and {self.values.shape[-2]} values"
             )
 
-    @property
-    def size(self) -> int:
-        """Number of keys."""
-        return self.keys.shape[-2]
+    def places(self, num_queries: int) -> Places:
+        """Where queries stand that read this memory: the last of them at the last key."""
+        return Places(num_queries, self.size, self.keys.device)
 
-    def map_keys_with(self, score: Score) -> "Memory":
+    def map_keys_with(self, score: Score) -> Self:
         """The same memory with keys mapped once, for many reads with this score."""
         if self.mapped_by is score:
             return self
@@ -59,7 +100,7 @@ class Memory:
             )
         return replace(self, keys=score.map_keys(self.keys), mapped_by=score)
 
-    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> "Memory":
+    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
         """This memory followed by new pairs. Keys must be mapped as the ones already here are.
 
         Raises: ValueError if the memory has a mask, which would not know of the new keys.
@@ -68,7 +109,7 @@ class Memory:
             raise ValueError(f"a memory with a mask cannot grow, but has {self.mask!r}")
         return replace(self, keys=torch.cat((self.keys, keys), -2), values=torch.cat((self.values, values), -2))
 
-    def select(self, index: Int[Tensor, " rows"]) -> "Memory":
+    def select(self, index: Int[Tensor, " rows"]) -> Self:
         """The rows `index` of the first axis, in that order (beams, finished sentences)."""
         return replace(
             self,
@@ -77,7 +118,7 @@ class Memory:
             mask=None if self.mask is None else self.mask.select(index),
         )
 
-    def crop(self, size: int) -> "Memory":
+    def crop(self, size: int) -> Self:
         """The first `size` pairs."""
         if not 0 <= size <= self.size:
             raise ValueError(f"size must be between 0 and {self.size}, but is {size}")

@@ -14,13 +14,30 @@ ScaledDot vaswani2017 (section 3.2.1).
 
 import math
 from abc import ABC, abstractmethod
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-__all__ = ["Additive", "Dot", "General", "ScaledDot", "Score"]
+__all__ = ["Additive", "Dot", "Form", "General", "InnerProduct", "ScaledDot", "Score", "TanhSum"]
+
+
+class InnerProduct(NamedTuple):
+    """A form of scores: scale <q, k> of mapped vectors, then, if cap is set, cap tanh(. / cap)."""
+
+    scale: float
+    cap: float | None = None
+
+
+class TanhSum(NamedTuple):
+    """A form of scores: v . tanh(q + k) of mapped vectors; v (hidden) or one for each head, (head, hidden)."""
+
+    v: Tensor
+
+
+Form = InnerProduct | TanhSum
+"""What fused kernels know how to compute; a score of another form is for the reference kernel."""
 
 
 class Score(nn.Module, ABC):
@@ -40,8 +57,8 @@ class Score(nn.Module, ABC):
     ) -> Float[Tensor, "... query key"]:
         """Scores of all pairs of mapped queries and mapped keys."""
 
-    def scale(self, dim: int) -> float | None:
-        """If this is a scaled inner product of mapped vectors of size `dim`, its factor; None otherwise."""
+    def form(self, dim: int) -> Form | None:
+        """What `compare` computes of mapped vectors of size `dim`, if a fused kernel may know it."""
         return None
 
     def forward(
@@ -61,9 +78,9 @@ class Dot(Score):
         """query keys^T. Raises ValueError if their sizes differ."""
         return _inner(self, query, keys)
 
-    def scale(self, dim: int) -> float:
-        """1: the inner product as it is."""
-        return 1.0
+    def form(self, dim: int) -> Form:
+        """The inner product as it is."""
+        return InnerProduct(1.0)
 
 
 @final
@@ -74,11 +91,11 @@ class ScaledDot(Score):
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
     ) -> Float[Tensor, "... query key"]:
         """query keys^T / sqrt(d). Raises ValueError if their sizes differ."""
-        return _inner(self, query * self.scale(query.shape[-1]), keys)
+        return _inner(self, query * (1 / math.sqrt(query.shape[-1])), keys)
 
-    def scale(self, dim: int) -> float:
-        """1 / sqrt(d)."""
-        return 1 / math.sqrt(dim)
+    def form(self, dim: int) -> Form:
+        """Scaled by 1 / sqrt(d)."""
+        return InnerProduct(1 / math.sqrt(dim))
 
 
 class _Mapping(Score):
@@ -123,9 +140,9 @@ class General(_Mapping):
         """Inner products of the mapped vectors."""
         return _inner(self, query, keys)
 
-    def scale(self, dim: int) -> float:
-        """1: the maps learn their own scale."""
-        return 1.0
+    def form(self, dim: int) -> Form:
+        """Not scaled: the maps learn their own scale."""
+        return InnerProduct(1.0)
 
 
 @final
@@ -146,6 +163,10 @@ class Additive(_Mapping):
         """v . tanh of every sum of a mapped query and a mapped key."""
         hidden = torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3))  # (..., query, key, hidden)
         return hidden @ self.v.to(hidden.dtype)
+
+    def form(self, dim: int) -> Form:
+        """The network itself."""
+        return TanhSum(self.v)
 
 
 def _inner(score: Score, query: Tensor, keys: Tensor) -> Tensor:

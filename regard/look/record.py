@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.attend import weigh
+from regard.attention.kernels import reference
 from regard.layers.read import Read
 
 __all__ = ["Recording", "record"]
@@ -117,7 +117,7 @@ def record(
 def _keep_in(calls: list[Tensor], rows: Sequence[int] | None) -> Callable[..., None]:
     def keep(read: Read, args: tuple, kwargs: dict, output: Tensor) -> None:
         with torch.no_grad():
-            weights = weigh(*args, score=read.score, choose=read.choose, kernel=read.kernel, **kwargs)
+            weights = reference.weights(read.pose(*args, **kwargs))
             calls.append(_rows_of(weights, rows).to("cpu", torch.float32))
 
     return keep

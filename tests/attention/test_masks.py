@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.attention.masks import Mask, Padded, causal, dense, padding
+from regard.attention.places import Places
 
 CPU = torch.device("cpu")
 
@@ -26,8 +27,8 @@ def test_causal_aligns_to_the_end_when_keys_are_more():
 
 def test_causal_closes_first_rows_when_queries_are_more():
     assert drawn(causal(), 3, 2) == ["..", "#.", "##"]
-    assert causal().may_have_closed_rows(3, 2)
-    assert not causal().may_have_closed_rows(2, 3)
+    assert causal().may_have_closed_rows(Places(3, 2, CPU))
+    assert not causal().may_have_closed_rows(Places(2, 3, CPU))
 
 
 def test_padding_hides_what_lies_behind_the_length():
@@ -37,8 +38,8 @@ def test_padding_hides_what_lies_behind_the_length():
 
 
 def test_padding_knows_whether_a_row_may_be_closed():
-    assert padding([2, 0]).may_have_closed_rows(1, 3)
-    assert not padding([2, 1]).may_have_closed_rows(1, 3)
+    assert padding([2, 0]).may_have_closed_rows(Places(1, 3, CPU))
+    assert not padding([2, 1]).may_have_closed_rows(Places(1, 3, CPU))
 
 
 def test_masks_line_up_from_the_left():
@@ -57,8 +58,8 @@ def test_and_or_agree_with_their_tensors(first, second):
 
 
 def test_or_is_sure_of_open_rows_when_one_side_is():
-    assert not (causal() | padding([0])).may_have_closed_rows(2, 2)
-    assert (causal() & padding([1])).may_have_closed_rows(2, 2)
+    assert not (causal() | padding([0])).may_have_closed_rows(Places(2, 2, CPU))
+    assert (causal() & padding([1])).may_have_closed_rows(Places(2, 2, CPU))
 
 
 def test_select_takes_rows_of_what_tells_rows_apart():

@@ -2,46 +2,119 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from regard.attention.biases import Bias
 from regard.attention.choices import Choice
-from regard.attention.masks import Mask, align
-from regard.attention.scores import Score
+from regard.attention.masks import Interval, Mask, align, split
+from regard.attention.places import Places
+from regard.attention.scores import Form, Score
 
 __all__ = ["Problem"]
 
 
 class Problem(NamedTuple):
-    """One read, ready to compute: queries and keys are already mapped by the score."""
+    """One read, ready to compute: queries and keys are already mapped by the score.
+
+    The axis before the last two is that of heads, if there are at least two leading axes; the memory may have fewer
+    heads than the queries, of which then head h reads the memory's head h // group (grouped queries).
+    """
 
     query: Tensor
-    """(..., query, dim)"""
+    """(..., [head,] query, dim)"""
     keys: Tensor
-    """(..., key, dim)"""
+    """(..., [head,] key, dim)"""
     values: Tensor
-    """(..., key, value_dim)"""
+    """(..., [head,] key, value_dim)"""
     score: Score
     choose: Choice
     mask: Mask | None
-    bias: Tensor | None
+    bias: Bias | None
+    places: Places
+    asked: Tensor
+    """The queries before the score mapped them, for biases that depend on them."""
 
     @property
     def num_axes(self) -> int:
         """Axes of the weights."""
         return max(self.query.dim(), self.keys.dim())
 
-    def allowed(self) -> Tensor | None:
-        """Which pairs may be read, broadcasting to the weights: the mask, less what a bias of -inf closes."""
-        open_by_bias = None if self.bias is None else align(self.bias, self.num_axes) != float("-inf")
+    @property
+    def form(self) -> Form | None:
+        """What the score computes, if fused kernels may know it."""
+        return self.score.form(self.query.shape[-1])
+
+    @property
+    def group(self) -> int:
+        """How many query heads read each head of the memory; 1 unless queries are grouped."""
+        if self.query.dim() < 4 or self.keys.dim() < 4 or self.keys.shape[-3] in (1, self.query.shape[-3]):
+            return 1
+        return self.query.shape[-3] // self.keys.shape[-3]
+
+    def ungrouped(self) -> "Problem":
+        """The same read with a head of the memory for every head of queries."""
+        if self.group == 1:
+            return self
+        return self._replace(keys=_repeat(self.keys, self.group), values=_repeat(self.values, self.group))
+
+    def tile(self, first: int, last: int) -> "Problem":
+        """The queries first .. last - 1 alone."""
+        return self._replace(
+            query=self.query[..., first:last, :],
+            asked=self.asked[..., first:last, :],
+            places=self.places.tile(first, last),
+        )
+
+    def allowed(self, bias: Tensor | None = None) -> Tensor | None:
+        """Which pairs may be read, broadcasting to the weights: the mask, less what `bias` closes with -inf."""
+        open_by_bias = None if bias is None else bias != float("-inf")
         if self.mask is None:
             return open_by_bias
-        size = self.query.shape[-2], self.keys.shape[-2]
-        allowed = align(self.mask.tensor(*size, device=self.query.device), self.num_axes)
+        allowed = self._lined_up("mask", self.mask.see(self.places))
         return allowed if open_by_bias is None else allowed & open_by_bias
 
-    def finite_bias(self) -> Tensor | None:
-        """The bias, broadcasting to the weights, with zeros where `allowed` already says no."""
+    def added(self) -> Tensor | None:
+        """The bias, broadcasting to the weights, with -inf where it closes a pair."""
         if self.bias is None:
             return None
-        bias = align(self.bias, self.num_axes)
-        return bias.masked_fill(bias == float("-inf"), 0.0)
+        return self._lined_up("bias", self.bias.see(self.asked, self.places))
+
+    def split_mask(self) -> tuple[Interval | None, Tensor | None]:
+        """The mask as a range of keys a query, and the rest of it as a tensor; both broadcast to the weights."""
+        interval, rest = split(self.mask, self.places)
+        if interval is not None:
+            interval = self._lined_up("mask", interval[0]), self._lined_up("mask", interval[1])
+        return interval, None if rest is None else self._lined_up("mask", rest.see(self.places))
+
+    def may_have_closed_rows(self) -> bool:
+        """False only when every query is sure to see some key."""
+        if self.keys.shape[-2] == 0 or self.bias is not None:
+            return True
+        return self.mask is not None and self.mask.may_have_closed_rows(self.places)
+
+    def _lined_up(self, name: str, tensor: Tensor) -> Tensor:
+        """The tensor with as many axes as the weights, checked to broadcast to them."""
+        tensor = align(tensor, self.num_axes)
+        leading = self._leading()
+        for axis, size in enumerate(tensor.shape[:-2]):
+            if size not in (1, leading[axis]):
+                raise ValueError(
+                    f"the leading axes of {name} must be those of the read, {leading}, or 1, "
+                    f"but are {tuple(tensor.shape[:-2])}"
+                )
+        return tensor
+
+    def _leading(self) -> tuple[int, ...]:
+        """Leading axes of the weights."""
+        query, keys = self.query.shape[:-2], self.keys.shape[:-2]
+        if query == keys or not keys:
+            return tuple(query)
+        ones = (1,) * (self.num_axes - 2)
+        pairs = zip((*ones[len(query) :], *query), (*ones[len(keys) :], *keys), strict=True)
+        # Where heads are grouped, the queries have more of them.
+        return tuple(theirs if ours == 1 else ours for ours, theirs in pairs)
+
+
+def _repeat(tensor: Tensor, group: int) -> Tensor:
+    return torch.repeat_interleave(tensor, group, -3)

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.kernels.problem import Problem
+from regard.attention.scores import TanhSum
 
 __all__ = ["read", "refusal", "weights"]
 
@@ -18,13 +19,36 @@ def refusal(problem: Problem) -> str | None:
 
 def weights(problem: Problem) -> Float[Tensor, "... query key"]:
     """choose(score(query, key) + bias) over the keys that the mask allows."""
-    scores = problem.score.compare(problem.query, problem.keys)
-    bias = problem.finite_bias()
+    scores = _compare(problem)
+    bias = problem.added()
+    allowed = problem.allowed(bias)
     if bias is not None:
-        scores = scores + bias
-    return problem.choose.weights(scores, problem.allowed())
+        scores = scores + bias.masked_fill(bias == float("-inf"), 0.0)
+    return problem.choose.weights(scores, allowed)
 
 
 def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     """sum_j weight_ij value_j."""
-    return weights(problem) @ problem.values
+    share, group = weights(problem), problem.group
+    if group == 1:
+        return share @ problem.values
+    return _unfold(_fold(share, group) @ problem.values, group)
+
+
+def _compare(problem: Problem) -> Tensor:
+    """Scores of all pairs. Heads of queries that share a head of the memory are read as more queries of it."""
+    group = problem.group
+    if group == 1:
+        return problem.score.compare(problem.query, problem.keys)
+    form = problem.form
+    if isinstance(form, TanhSum) and form.v.dim() > 1:  # each head scores in its own way
+        return problem.score.compare(problem.query, problem.ungrouped().keys)
+    return _unfold(problem.score.compare(_fold(problem.query, group), problem.keys), group)
+
+
+def _fold(tensor: Tensor, group: int) -> Tensor:
+    return tensor.unflatten(-3, (-1, group)).flatten(-3, -2)  # (..., memory head, group * query, size)
+
+
+def _unfold(tensor: Tensor, group: int) -> Tensor:
+    return tensor.unflatten(-2, (group, -1)).flatten(-4, -3)  # (..., head, query, size)

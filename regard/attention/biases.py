@@ -1,0 +1,101 @@
+"""Biases: numbers that are added to the scores before the choice.
+
+    weight_ij = choose_j(score_ij + bias_ij)
+
+A bias is a function of places (ALiBi, T5), of places and the query (Shaw), or given as a tensor. It may be learnt.
+A bias of -inf hides its pair as a mask would. Leading axes line up from the left, as those of masks do. More biases
+are in regard.attention.positional.
+"""
+
+from abc import ABC, abstractmethod
+from typing import final
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention.masks import align, check_fits
+from regard.attention.places import Places
+
+__all__ = ["Bias", "Given", "Sum"]
+
+
+class Bias(nn.Module, ABC):
+    """What is added to the scores of a read."""
+
+    @abstractmethod
+    def see(self, query: Float[Tensor, "... query query_dim"], places: Places) -> Float[Tensor, "..."]:
+        """Tensor that broadcasts to (leading axes of this bias ..., queries, keys) of these places.
+
+        `query` are the queries of these places, as they were given to the read, before any score mapped them.
+        """
+
+    def diagonals(self, places: Places) -> Float[Tensor, "... diagonal"] | None:
+        """The bias in O(m + n), for those that are the same along every diagonal; None for others.
+
+        Entry j - i + m - 1 of the last axis is the bias of query i of m and key j of n; places are aligned.
+        """
+        return None
+
+    def select(self, index: Int[Tensor, " rows"]) -> "Bias":
+        """The bias of those rows of the first leading axis; unchanged if it is the same for all of them."""
+        return self
+
+    def __add__(self, other: "Bias") -> "Bias":
+        return Sum(self, other)
+
+
+@final
+class Given(Bias):
+    """As the floating tensor (..., query, key) says; axes of size 1 broadcast."""
+
+    def __init__(self, tensor: Float[Tensor, "..."]):
+        super().__init__()
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"bias must be a Bias or a floating tensor, but is {type(tensor).__name__}")
+        if not tensor.is_floating_point():
+            raise TypeError(f"bias must be floating point, but has dtype {tensor.dtype}; for a mask see regard.dense")
+        if tensor.dim() < 2:
+            raise ValueError(f"bias must be (..., query, key), but has shape {tuple(tensor.shape)}")
+        self.tensor = tensor
+
+    def see(self, query: Float[Tensor, "... query query_dim"], places: Places) -> Float[Tensor, "..."]:
+        """The tensor itself, checked."""
+        check_fits("bias", self.tensor, places)
+        return places.rows_of(self.tensor)
+
+    def select(self, index: Int[Tensor, " rows"]) -> Bias:
+        """Those rows, when there is a leading axis that tells rows apart."""
+        if self.tensor.dim() < 3 or self.tensor.shape[0] == 1:
+            return self
+        return Given(self.tensor.index_select(0, index))
+
+
+@final
+class Sum(Bias):
+    """bias = left + right."""
+
+    def __init__(self, left: Bias, right: Bias):
+        super().__init__()
+        for side in (left, right):
+            if not isinstance(side, Bias):
+                raise TypeError(f"only biases add to biases, but got {type(side).__name__}")
+        self.left, self.right = left, right
+
+    def see(self, query: Float[Tensor, "... query query_dim"], places: Places) -> Float[Tensor, "..."]:
+        """Both, added."""
+        left, right = self.left.see(query, places), self.right.see(query, places)
+        num_axes = max(left.dim(), right.dim())
+        return align(left, num_axes) + align(right, num_axes)
+
+    def diagonals(self, places: Places) -> Float[Tensor, "... diagonal"] | None:
+        """Both, added, if both are the same along diagonals."""
+        left, right = self.left.diagonals(places), self.right.diagonals(places)
+        if left is None or right is None:
+            return None
+        # An axis is added because leading axes line up before the last two.
+        num_axes = max(left.dim(), right.dim()) + 1
+        return (align(left.unsqueeze(-2), num_axes) + align(right.unsqueeze(-2), num_axes)).squeeze(-2)
+
+    def select(self, index: Int[Tensor, " rows"]) -> Bias:
+        """Both of those rows."""
+        return Sum(self.left.select(index), self.right.select(index))

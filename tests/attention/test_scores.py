@@ -7,7 +7,22 @@ import torch
 from torch import nn
 from torch.autograd import gradcheck
 
-from regard.attention.scores import Additive, Dot, General, ScaledDot
+from regard.attention.attend import attend, weigh
+from regard.attention.choices import Soft
+from regard.attention.masks import causal, padding
+from regard.attention.memory import Memory
+from regard.attention.scores import (
+    Additive,
+    BareAdditive,
+    Concat,
+    Dot,
+    General,
+    InnerProduct,
+    ScaledDot,
+    Score,
+    TanhSum,
+)
+from regard.attention.scores_more import Cosine, Location, SoftCap
 from tests.helpers import close
 
 QUERY = torch.tensor([[1.0, 2.0]])
@@ -64,23 +79,245 @@ def test_additive_is_a_one_hidden_layer_network_on_key_and_query():
     close(score(query, keys), torch.tanh(layer(pairs)) @ score.v)
 
 
+def test_normed_additive_is_a_length_times_a_direction_and_has_a_bias():
+    score, plain = Additive(3, 5, 7, normed=True).double(), Additive(3, 5, 7).double()
+    query, keys = torch.randn(2, 3).double(), torch.randn(11, 5).double()
+    with torch.no_grad():
+        score.gain.fill_(2.0)
+        score.bias.normal_()
+        plain.v.copy_(2 * score.v / score.v.norm())
+    hidden = (query @ score.query_weight.t())[:, None] + (keys @ score.key_weight.t())[None] + score.bias
+    close(score(query, keys), torch.tanh(hidden) @ plain.v)
+    before = score(query, keys)
+    with torch.no_grad():
+        score.v.mul_(3.0)
+    close(score(query, keys), before)
+
+
+def test_normed_additive_starts_with_a_vector_of_length_one_over_the_root_of_its_size():
+    form = Additive(3, 5, 16, normed=True).form(16)
+    close(form.v.norm(), torch.tensor(0.25))
+
+
+def test_concat_is_additive_with_its_matrix_split():
+    concat, additive = Concat(3, 5, 7).double(), Additive(3, 5, 7).double()
+    with torch.no_grad():
+        additive.query_weight.copy_(concat.weight[:, :3])
+        additive.key_weight.copy_(concat.weight[:, 3:])
+        additive.v.copy_(concat.v)
+    query, keys = torch.randn(2, 3).double(), torch.randn(11, 5).double()
+    assert torch.equal(concat(query, keys), additive(query, keys))
+    pairs = torch.cat((query[:, None].expand(2, 11, 3), keys.expand(2, 11, 5)), -1)
+    close(concat(query, keys), torch.tanh(pairs @ concat.weight.t()) @ concat.v)
+
+
+def test_bare_additive_is_additive_after_its_maps():
+    bare, additive = BareAdditive(7).double(), Additive(3, 5, 7).double()
+    bare.v = additive.v
+    query, keys = torch.randn(2, 3).double(), torch.randn(11, 5).double()
+    close(bare(query @ additive.query_weight.t(), keys @ additive.key_weight.t()), additive(query, keys))
+
+
+def test_cosine_is_the_angle_by_hand():
+    query, keys = torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0], [-6.0, -8.0], [4.0, -3.0]])
+    close(Cosine()(query, keys), torch.tensor([[0.96, -1.0, 0.0]]))
+
+
+def test_cosine_does_not_see_lengths_however_long_or_short():
+    query, keys = torch.randn(3, 5), torch.randn(7, 5)
+    close(Cosine()(query * 1e30, keys * 1e-30), Cosine()(query, keys))
+
+
+def test_cosine_of_a_zero_vector_is_zero_and_so_is_its_gradient():
+    query = torch.tensor([[0.0, 0.0], [1.0, 2.0]], requires_grad=True)
+    keys = torch.tensor([[0.0, 0.0], [3.0, -1.0]], requires_grad=True)
+    scores = Cosine()(query, keys)
+    assert scores.tolist()[0] == [0.0, 0.0]
+    assert scores[1, 0] == 0
+    scores.sum().backward()
+    assert query.grad[0].eq(0).all()
+    assert keys.grad[0].eq(0).all()
+    assert query.grad.isfinite().all()
+
+
+def test_cosine_read_with_beta_is_the_memory_of_neural_turing_machines():
+    query, keys, values = torch.randn(2, 3).double(), torch.randn(5, 3).double(), torch.randn(5, 7).double()
+    similarity = nn.functional.cosine_similarity(query[:, None], keys[None], -1)
+    expected = (4.0 * similarity).softmax(-1) @ values
+    for kernel in ("reference", "sdpa"):
+        close(attend(query, (keys, values), score=Cosine(), choose=Soft(4.0), kernel=kernel), expected)
+
+
+def test_location_scores_places_by_hand():
+    score = Location(2, 3)
+    with torch.no_grad():
+        score.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, -1.0]]))
+    assert score(QUERY, KEYS).tolist() == [[1.0, 2.0]]
+    assert score(QUERY, torch.zeros(3, 11)).tolist() == [[1.0, 2.0, 3.0]]
+
+
+def test_location_gives_every_row_its_scores_and_masks_hold():
+    score, lengths = Location(2, 9).double(), torch.tensor([5, 2])
+    query, keys, values = (torch.randn(2, n, d).double() for n, d in ((3, 2), (5, 7), (5, 1)))
+    out = attend(query, (keys, values), score=score, mask=padding(lengths))
+    for row, length in enumerate(lengths.tolist()):
+        weights = (query[row] @ score.weight[:length].t()).softmax(-1)
+        close(out[row], weights @ values[row, :length])
+
+
+def test_soft_cap_bounds_scores_by_hand():
+    scores = SoftCap(Dot(), 2.0)(QUERY, KEYS)
+    close(scores, torch.tensor([[2 * math.tanh(5.5), 0.0]]))
+    assert (scores <= 2).all()
+
+
+def test_soft_cap_far_away_changes_nothing():
+    query, keys = torch.randn(2, 3).double(), torch.randn(5, 3).double()
+    for score in (ScaledDot(), General(3, 3).double(), Additive(3, 3, 5).double()):
+        close(SoftCap(score, 1e8)(query, keys), score(query, keys))
+
+
+def test_soft_cap_maps_keys_as_the_inner_score_does():
+    score = SoftCap(General(3, 5).double(), 1.5)
+    query, keys = torch.randn(2, 3).double(), torch.randn(11, 5).double()
+    memory = Memory(keys, keys).map_keys_with(score)
+    close(memory.keys, keys @ score.score.key_weight.t())
+    close(weigh(query, memory, score=score), score(query, keys).softmax(-1))
+
+
+@pytest.mark.parametrize("score", [Dot(), ScaledDot(), General(3, 5, 2), Cosine(), SoftCap(ScaledDot(), 0.7)])
+def test_form_of_an_inner_product_is_what_compare_computes(score):
+    query, keys = torch.randn(2, 2), torch.randn(5, 2)
+    scale, cap = score.form(2)
+    expected = scale * query @ keys.t()
+    close(score.compare(query, keys), expected if cap is None else cap * torch.tanh(expected / cap))
+
+
+@pytest.mark.parametrize("score", [Additive(3, 5, 2), Additive(3, 5, 2, normed=True), Concat(3, 5, 2), BareAdditive(2)])
+def test_form_of_an_additive_score_is_what_compare_computes(score):
+    query, keys, form = torch.randn(3, 2), torch.randn(5, 2), score.form(2)
+    assert isinstance(form, TanhSum)
+    close(score.compare(query, keys), torch.tanh(query[:, None] + keys[None]) @ form.v)
+
+
+def test_scores_of_other_forms_say_so():
+    assert Location(3, 5).form(5) is None
+    assert SoftCap(Additive(3, 3, 2), 1.0).form(2) is None
+    assert SoftCap(SoftCap(Dot(), 1.0), 1.0).form(2) is None
+    assert SoftCap(Dot(), 3.0).form(2) == InnerProduct(1.0, cap=3.0)
+
+
 def test_parameters_have_the_documented_names_and_shapes():
-    shapes = {name: tuple(p.shape) for name, p in Additive(3, 5, 7).named_parameters()}
-    assert shapes == {"query_weight": (7, 3), "key_weight": (7, 5), "v": (7,)}
-    shapes = {name: tuple(p.shape) for name, p in General(3, 5).named_parameters()}
-    assert shapes == {"query_weight": (3, 3), "key_weight": (3, 5)}
+    def shapes_of(score: Score) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(p.shape) for name, p in score.named_parameters()}
+
+    assert shapes_of(Additive(3, 5, 7)) == {"query_weight": (7, 3), "key_weight": (7, 5), "v": (7,)}
+    assert shapes_of(General(3, 5)) == {"query_weight": (3, 3), "key_weight": (3, 5)}
+    assert shapes_of(Concat(3, 5, 7)) == {"weight": (7, 8), "v": (7,)}
+    assert shapes_of(Location(3, 5)) == {"weight": (5, 3)}
+    assert shapes_of(Additive(3, 5, 7, num_heads=6, key_heads=2, normed=True)) == {
+        "query_weight": (6, 7, 3), "key_weight": (2, 7, 5), "v": (6, 7), "gain": (6,), "bias": (6, 7)
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("score", [Dot(), ScaledDot(), General(3, 3), Additive(3, 3, 5)])
+@pytest.mark.parametrize(
+    "score",
+    [
+        Dot(),
+        ScaledDot(),
+        General(3, 3),
+        Additive(3, 3, 5),
+        Additive(3, 3, 5, normed=True),
+        Concat(3, 3, 5),
+        BareAdditive(3),
+        Cosine(),
+        Location(3, 7),
+        SoftCap(ScaledDot(), 0.7),
+        SoftCap(Additive(3, 3, 2), 0.7),
+    ],
+    ids=repr,
+)
 def test_score_has_the_gradient_it_claims(score):
+    names, weights = zip(*score.double().named_parameters(), strict=True) if list(score.parameters()) else ((), ())
+
+    def run(query, keys, *weights):
+        return torch.func.functional_call(score, dict(zip(names, weights, strict=True)), (query, keys))
+
     query = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
     keys = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
-    assert gradcheck(score.double(), (query, keys))
+    assert gradcheck(run, (query, keys, *weights))
+
+
+def heads_of(score: Score, single: Score, head: int, num_heads: int) -> Score:
+    """One head of a score for many, as a score of its own."""
+    one = {name: p[head * len(p) // num_heads] for name, p in score.state_dict().items()}
+    single.load_state_dict(one)
+    return single
+
+
+PER_HEAD = {
+    "general": lambda **heads: General(3, 5, 2, **heads),
+    "additive": lambda **heads: Additive(3, 5, 7, **heads),
+    "normed": lambda **heads: Additive(3, 5, 7, normed=True, **heads),
+    "concat": lambda **heads: Concat(3, 5, 7, **heads),
+    "location": lambda **heads: Location(3, 11, **heads),
+    "capped": lambda **heads: SoftCap(Additive(3, 5, 7, **heads), 0.2),
+}
+every_per_head = pytest.mark.parametrize("make", PER_HEAD.values(), ids=PER_HEAD)
+
+
+@every_per_head
+@pytest.mark.parametrize("key_heads", [6, 1])
+def test_score_of_many_heads_is_as_many_scores(make, key_heads):
+    score = make(num_heads=6).double()
+    query, keys = torch.randn(2, 6, 4, 3).double(), torch.randn(2, key_heads, 11, 5).double()
+    values = torch.randn(2, key_heads, 11, 2).double()
+    assert score.num_heads == 6
+    out = attend(query, (keys, values), score=score, mask=causal())
+    for head in range(6):
+        single, at = heads_of(score, make().double(), head, 6), head if key_heads == 6 else 0
+        expected = attend(query[:, head], (keys[:, at], values[:, at]), score=single, mask=causal())
+        close(out[:, head], expected)
+
+
+@pytest.mark.parametrize("name", ["general", "additive", "normed", "capped"])
+@pytest.mark.parametrize("key_heads", [1, 2, 3])
+def test_heads_of_a_score_share_grouped_keys(name, key_heads):
+    make = PER_HEAD[name]
+    score = make(num_heads=6, key_heads=key_heads).double()
+    query, keys = torch.randn(2, 6, 4, 3).double(), torch.randn(2, key_heads, 11, 5).double()
+    values = torch.randn(2, key_heads, 11, 2).double()
+    out = attend(query, (keys, values), score=score, mask=causal())
+    for head in range(6):
+        single, at = heads_of(score, make().double(), head, 6), head * key_heads // 6
+        close(out[:, head], attend(query[:, head], (keys[:, at], values[:, at]), score=single, mask=causal()))
+
+
+def test_bare_additive_of_many_heads_reads_grouped_keys():
+    score = BareAdditive(5, num_heads=6).double()
+    query = torch.randn(2, 6, 4, 5).double()
+    keys, values = torch.randn(2, 3, 11, 5).double(), torch.randn(2, 3, 11, 7).double()
+    out = attend(query, (keys, values), score=score)
+    for head in range(6):
+        scores = torch.tanh(query[:, head, :, None] + keys[:, head // 2, None]) @ score.v[head]
+        close(out[:, head], scores.softmax(-1) @ values[:, head // 2])
+
+
+@every_per_head
+def test_score_of_many_heads_has_the_gradient_it_claims(make):
+    score = make(num_heads=2).double()
+    query = torch.randn(2, 2, 3, dtype=torch.float64, requires_grad=True)
+    keys = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(score, (query, keys))
+    score(query, keys).sum().backward()
+    assert all(
+        p.grad is not None and p.grad.abs().amax(tuple(range(1, p.dim()))).gt(0).all() for p in score.parameters()
+    )
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_inner_products_refuse_unequal_sizes_and_name_who_takes_them():
-    with pytest.raises(ValueError, match=r"ScaledDot.*query has 2 and keys have 3.*General and Additive"):
+    with pytest.raises(ValueError, match=r"ScaledDot.*query has 2 and keys have 3.*General, Additive and Concat"):
         ScaledDot()(torch.zeros(1, 2), torch.zeros(1, 3))
 
 
@@ -92,3 +329,61 @@ def test_mapped_scores_refuse_other_sizes():
         Additive(3, 5, 2)(torch.zeros(1, 3), torch.zeros(1, 4))
     with pytest.raises(ValueError, match="hidden of Additive must be at least 1, but is 0"):
         Additive(3, 5, 0)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_concat_names_whose_size_is_wrong():
+    with pytest.raises(ValueError, match="keys must have size 5, but has 4"):
+        Concat(3, 5, 2)(torch.zeros(1, 3), torch.zeros(1, 4))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_bare_additive_refuses_other_sizes_than_its_own_and_names_who_takes_them():
+    with pytest.raises(ValueError, match=r"v's size, 3, .*query has 4 and keys have 3; Additive and Concat"):
+        BareAdditive(3)(torch.zeros(1, 4), torch.zeros(1, 3))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_cosine_refuses_unequal_sizes():
+    with pytest.raises(ValueError, match="Cosine needs queries and keys of equal size, but query has 2"):
+        Cosine()(torch.zeros(1, 2), torch.zeros(1, 3))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("score", "query", "keys", "message"),
+    [
+        (Additive(3, 3, 2, num_heads=4), (4, 5, 3), (2, 5, 3), r"keys must be \(..., 4 heads or 1, key, 3\)"),
+        (General(3, 3, num_heads=4), (3, 5, 3), (4, 5, 3), r"query must be \(..., 4 heads or 1, query, 3\)"),
+        (General(3, 3, num_heads=4), (5, 3), (4, 5, 3), r"query must be \(..., 4 heads or 1, query, 3\)"),
+        (BareAdditive(3, num_heads=4), (2, 5, 3), (2, 5, 3), r"query must be \(..., 4 heads, query, dim\)"),
+    ],
+)
+def test_scores_by_head_refuse_other_numbers_of_heads(score, query, keys, message):
+    with pytest.raises(ValueError, match=message):
+        score(torch.zeros(query), torch.zeros(keys))
+
+
+def test_scores_refuse_heads_that_cannot_be():
+    with pytest.raises(ValueError, match="num_heads of Concat must be at least 1, but is 0"):
+        Concat(3, 5, 2, num_heads=0)
+    with pytest.raises(ValueError, match="key_heads must divide num_heads=6, but is 4"):
+        General(3, 5, num_heads=6, key_heads=4)
+    with pytest.raises(ValueError, match="key_heads must divide num_heads=None, but is 2"):
+        Additive(3, 5, 2, key_heads=2)
+
+
+def test_location_refuses_more_keys_than_it_has_places_for():
+    with pytest.raises(ValueError, match="at most max_keys=4 keys, but there are 5"):
+        Location(2, 4)(torch.zeros(1, 2), torch.zeros(5, 2))
+    with pytest.raises(ValueError, match="max_keys of Location must be at least 1, but is 0"):
+        Location(2, 0)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_soft_cap_refuses_what_is_no_cap_or_no_score():
+    for cap in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"cap must be a positive number, but is {cap}"):
+            SoftCap(Dot(), cap)
+    with pytest.raises(TypeError, match="SoftCap caps a Score, but got Linear"):
+        SoftCap(nn.Linear(2, 2), 1.0)

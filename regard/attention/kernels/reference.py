@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.kernels.problem import Problem
-from regard.attention.scores import TanhSum
 
 __all__ = ["read", "refusal", "weights"]
 
@@ -40,8 +39,7 @@ def _compare(problem: Problem) -> Tensor:
     group = problem.group
     if group == 1:
         return problem.score.compare(problem.query, problem.keys)
-    form = problem.form
-    if isinstance(form, TanhSum) and form.v.dim() > 1:  # each head scores in its own way
+    if problem.score.num_heads is not None:  # each head scores in its own way
         return problem.score.compare(problem.query, problem.ungrouped().keys)
     return _unfold(problem.score.compare(_fold(problem.query, group), problem.keys), group)
 

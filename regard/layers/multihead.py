@@ -1,32 +1,45 @@
 """Multi-head attention: several reads side by side, each with its own small projections.
 
-    head_h(X', X) = attend(W_q^h X', (W_k^h X, W_v^h X))            h = 1 .. l
+    head_h(X', X) = attend(W_q^h X', (W_k^g X, W_v^g X))            h = 1 .. l;  g = h, unless heads share keys
     out           = W_o [head_1; ...; head_l]
 
 X' are the items that ask (queries), X those that are read. X' = X is self-attention; with a causal mask it is the
 decoder's masked self-attention; X another set is cross-attention. All heads' projections are stacked in one matrix.
 
-Source: lectures, C; vaswani2017, section 3.2.2.
+With fewer heads of keys and values than of queries, each serves l / key_heads heads that stand next to each other:
+the memory, which decoding reads again at every step, is that much smaller. One serves all in multi-query attention.
+
+Source: lectures, C; vaswani2017, section 3.2.2; grouped queries ainslie2023, multi-query shazeer2019.
 """
+
+from typing import TypeVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.biases import Bias
+from regard.attention.choices import Choice
 from regard.attention.masks import Mask
-from regard.attention.memory import Memory
+from regard.attention.memory import Memory, Store
 from regard.attention.scores import Score
 from regard.layers.read import Read
 
 __all__ = ["MultiHead"]
 
+Past = TypeVar("Past", bound=Store)
+
 
 class MultiHead(nn.Module):
     """l heads of sizes head_dim (queries, keys) and head_value_dim (values), back to output_dim.
 
-    Sizes are independent: query_dim of X', source_dim of X (default: the same), head_dim (default: query_dim / l,
-    rounded up), head_value_dim (default: head_dim), output_dim (default: query_dim).
-    Parameters: query (l head_dim, query_dim), key (l head_dim, source_dim), value (l head_value_dim, source_dim),
-    output (output_dim, l head_value_dim), each with a bias unless bias=False.
+    Sizes are independent: query_dim of X', source_dim of X (default: the same), value_dim of what values are made of
+    (default: source_dim), head_dim (default: query_dim / l, rounded up), head_value_dim (default: head_dim),
+    output_dim (default: query_dim); key_heads (default: l) divides l.
+    The read is any score (default: ScaledDot), choice, bias and kernel. W_q^h and W_k^h are the maps of an additive
+    score: BareAdditive(head_dim, num_heads=l) has a v a head and maps nothing twice.
+    Parameters: query (l head_dim, query_dim), key (key_heads head_dim, source_dim), value (key_heads head_value_dim,
+    value_dim), output (output_dim, l head_value_dim), each with an offset unless offsets=False.
+    Raises: ValueError for sizes below one, key_heads that do not divide l, a score for another number of heads.
     """
 
     def __init__(
@@ -34,44 +47,79 @@ class MultiHead(nn.Module):
         query_dim: int,
         *,
         num_heads: int,
+        key_heads: int | None = None,
         source_dim: int | None = None,
+        value_dim: int | None = None,
         head_dim: int | None = None,
         head_value_dim: int | None = None,
         output_dim: int | None = None,
         score: Score | None = None,
+        choose: Choice | None = None,
+        bias: Bias | None = None,
         kernel: str = "auto",
-        bias: bool = True,
+        offsets: bool = True,
     ):
         super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, but is {num_heads}")
+        _check_heads(num_heads, key_heads, score)
+        if bias is not None and not isinstance(bias, Bias):
+            raise TypeError(f"bias must be a Bias of the scores, but is {bias!r}; the projections' are `offsets`")
+        key_heads = num_heads if key_heads is None else key_heads
         source_dim = query_dim if source_dim is None else source_dim
+        value_dim = source_dim if value_dim is None else value_dim
         head_dim = -(-query_dim // num_heads) if head_dim is None else head_dim
         head_value_dim = head_dim if head_value_dim is None else head_value_dim
         output_dim = query_dim if output_dim is None else output_dim
+        sizes = {"query_dim": query_dim, "source_dim": source_dim, "value_dim": value_dim, "head_dim": head_dim}
+        for name, size in (sizes | {"head_value_dim": head_value_dim, "output_dim": output_dim}).items():
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, but is {size}")
         self.num_heads = num_heads
-        self.query = nn.Linear(query_dim, num_heads * head_dim, bias=bias)
-        self.key = nn.Linear(source_dim, num_heads * head_dim, bias=bias)
-        self.value = nn.Linear(source_dim, num_heads * head_value_dim, bias=bias)
-        self.output = nn.Linear(num_heads * head_value_dim, output_dim, bias=bias)
-        self.read = Read(score, kernel=kernel)
+        self.key_heads = key_heads
+        self.query = nn.Linear(query_dim, num_heads * head_dim, bias=offsets)
+        self.key = nn.Linear(source_dim, key_heads * head_dim, bias=offsets)
+        self.value = nn.Linear(value_dim, key_heads * head_value_dim, bias=offsets)
+        self.output = nn.Linear(num_heads * head_value_dim, output_dim, bias=offsets)
+        self.read = Read(score, choose=choose, bias=bias, kernel=kernel)
 
-    def memory(self, source: Float[Tensor, "batch source source_dim"], mask: Mask | None = None) -> Memory:
-        """Keys and values of every head for these items: (batch, head, source, head's size)."""
-        memory = Memory(self._heads(self.key(source)), self._heads(self.value(source)), mask)
-        return memory.map_keys_with(self.read.score)
+    def memory(
+        self,
+        source: Float[Tensor, "batch source source_dim"],
+        mask: Mask | None = None,
+        *,
+        values: Float[Tensor, "batch source value_dim"] | None = None,
+    ) -> Memory:
+        """Keys of every key head for these items, and values for these or for `values`: (batch, head, source, size)."""
+        key = _heads(self.key(source), self.key_heads)
+        value = _heads(self.value(source if values is None else values), self.key_heads)
+        return Memory(key, value, mask).map_keys_with(self.read.score)
 
-    def extend(self, memory: Memory, source: Float[Tensor, "batch new source_dim"]) -> Memory:
+    def extend(
+        self,
+        memory: Past,
+        source: Float[Tensor, "batch new source_dim"],
+        *,
+        values: Float[Tensor, "batch new value_dim"] | None = None,
+    ) -> Past:
         """The memory followed by the keys and values of new items (the growing past of a decoder)."""
-        new = self.memory(source)
+        new = self.memory(source, values=values)
         return memory.extend(new.keys, new.values)
 
     def forward(
-        self, query: Float[Tensor, "batch query query_dim"], memory: Memory, *, mask: Mask | None = None
+        self, query: Float[Tensor, "batch query query_dim"], memory: Store, *, mask: Mask | None = None
     ) -> Float[Tensor, "batch query output_dim"]:
         """What every query reads from a memory made by `memory` or `extend`."""
-        out = self.read(self._heads(self.query(query)), memory, mask=mask)
+        out = self.read(_heads(self.query(query), self.num_heads), memory, mask=mask)
         return self.output(out.transpose(1, 2).flatten(2))  # (batch, query, output_dim)
 
-    def _heads(self, items: Tensor) -> Tensor:
-        return items.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (batch, head, time, head's size)
+
+def _check_heads(num_heads: int, key_heads: int | None, score: Score | None) -> None:
+    if num_heads < 1:
+        raise ValueError(f"num_heads must be at least 1, but is {num_heads}")
+    if key_heads is not None and (key_heads < 1 or num_heads % key_heads):
+        raise ValueError(f"key_heads must divide num_heads={num_heads}, but is {key_heads}")
+    if score is not None and score.num_heads not in (None, num_heads):
+        raise ValueError(f"the score must be one for num_heads={num_heads}, but is {score}")
+
+
+def _heads(items: Tensor, num_heads: int) -> Tensor:
+    return items.unflatten(-1, (num_heads, -1)).transpose(1, 2)  # (batch, head, time, head's size)

@@ -5,8 +5,11 @@ import torch
 from torch import nn
 
 from regard.attention.attend import attend
+from regard.attention.biases import Given
+from regard.attention.choices import Soft
 from regard.attention.masks import causal, padding
-from regard.attention.scores import Additive
+from regard.attention.scores import Additive, BareAdditive, Dot, General, ScaledDot
+from regard.attention.scores_more import Cosine, Location, SoftCap
 from regard.layers.multihead import MultiHead
 from tests.helpers import close
 
@@ -44,18 +47,93 @@ def test_multihead_equals_torchs():
     close(ours(items, ours.memory(items, padding(lengths)), mask=causal()), expected)
 
 
-def test_heads_of_additive_scores_work_too():
-    heads = odd_sizes(score=Additive(2, 2, hidden=3).double())
-    asks, source = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double()
-    assert heads(asks, heads.memory(source)).shape == (2, 3, 13)
+def test_multihead_equals_torchs_with_sources_of_other_sizes():
+    ours = MultiHead(15, num_heads=3, source_dim=7, value_dim=11).double()
+    theirs = nn.MultiheadAttention(15, 3, kdim=7, vdim=11, batch_first=True).double()
+    with torch.no_grad():
+        for name, part in (("q", ours.query), ("k", ours.key), ("v", ours.value)):
+            getattr(theirs, f"{name}_proj_weight").copy_(part.weight)
+        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
+        theirs.out_proj.load_state_dict(ours.output.state_dict())
+    asks, keys, values = (torch.randn(2, n, d).double() for n, d in ((3, 15), (5, 7), (5, 11)))
+    expected = theirs(asks, keys, values, need_weights=False)[0]
+    close(ours(asks, ours.memory(keys, values=values)), expected)
+
+
+SCORES = {
+    "scaled": (ScaledDot, None),
+    "dot": (Dot, None),
+    "cosine": (Cosine, None),
+    "general": (lambda: General(2, 2, 5), None),
+    "additive": (lambda: Additive(2, 2, 5), None),
+    "capped": (lambda: SoftCap(ScaledDot(), 0.3), None),
+    "general by head": (lambda: General(2, 2, 5, num_heads=6, key_heads=3), lambda: General(2, 2, 5)),
+    "additive by head": (
+        lambda: Additive(2, 2, 5, num_heads=6, key_heads=3, normed=True),
+        lambda: Additive(2, 2, 5, normed=True),
+    ),
+    "bare by head": (lambda: BareAdditive(2, num_heads=6), lambda: BareAdditive(2)),
+    "location by head": (lambda: Location(2, 13, num_heads=6), lambda: Location(2, 13)),
+    "capped by head": (
+        lambda: SoftCap(BareAdditive(2, num_heads=6), 0.3),
+        lambda: SoftCap(BareAdditive(2), 0.3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_heads_of_any_score_are_single_reads_that_share_grouped_keys(name):
+    make, make_single = SCORES[name]
+    bias, choose = Given(torch.randn(2, 6, 4, 11).double()), Soft(torch.linspace(0.5, 2, 6).double().view(6, 1, 1))
+    many = odd_sizes(num_heads=6, key_heads=3, score=make(), choose=choose, bias=bias).double()
+    asks, source = torch.randn(2, 4, 5).double(), torch.randn(2, 11, 7).double()
+    query = many.query(asks).unflatten(-1, (6, 2))
+    keys, values = many.key(source).unflatten(-1, (3, 2)), many.value(source).unflatten(-1, (3, 4))
+    heads = []
+    for h in range(6):
+        g, single = h // 2, many.read.score
+        if make_single is not None:
+            single = make_single().double()
+            single.load_state_dict({n: p[h * len(p) // 6] for n, p in many.read.score.state_dict().items()})
+        scores = single(query[:, :, h], keys[:, :, g]) + bias.tensor[:, h]
+        scores = scores.masked_fill(torch.ones(4, 11).tril(7) == 0, float("-inf"))
+        heads.append((scores * choose.beta[h]).softmax(-1) @ values[:, :, g])
+    close(many(asks, many.memory(source), mask=causal()), many.output(torch.cat(heads, -1)))
+
+
+@pytest.mark.parametrize("score", ["scaled", "bare by head"])
+@pytest.mark.parametrize("key_heads", [1, 2, 3, 6])
+def test_grouped_heads_are_full_ones_with_their_keys_repeated(score, key_heads):
+    make = SCORES[score][0]
+    grouped, full = (odd_sizes(num_heads=6, key_heads=k, score=make()).double() for k in (key_heads, 6))
+    weights = grouped.state_dict()
+    for name in ("key.weight", "key.bias", "value.weight", "value.bias"):
+        by_head = weights[name].unflatten(0, (key_heads, -1))
+        weights[name] = by_head.repeat_interleave(6 // key_heads, 0).flatten(0, 1)
+    full.load_state_dict(weights)
+    asks, source, mask = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double(), padding([11, 4])
+    memory = grouped.memory(source, mask)
+    assert memory.keys.shape == (2, key_heads, 11, 2)
+    assert memory.values.shape == (2, key_heads, 11, 4)
+    outs = grouped(asks, memory), full(asks, full.memory(source, mask))
+    close(*outs)
+    shared = [torch.autograd.grad(out.square().sum(), heads.query.weight)[0]
+              for out, heads in zip(outs, (grouped, full), strict=True)]  # fmt: skip
+    close(*shared)
+
+
+def test_multi_query_memory_is_as_small_as_one_head():
+    heads = MultiHead(12, num_heads=4, key_heads=1)
+    assert (heads.key.weight.shape, heads.value.weight.shape) == ((3, 12), (3, 12))
 
 
 def test_width_need_not_be_a_multiple_of_heads():
     assert MultiHead(5, num_heads=3).query.weight.shape == (6, 5)
 
 
-def test_growing_memory_equals_all_at_once():
-    heads = odd_sizes(source_dim=5)
+@pytest.mark.parametrize("name", SCORES)
+def test_growing_memory_equals_all_at_once(name):
+    heads = odd_sizes(num_heads=6, key_heads=3, source_dim=5, score=SCORES[name][0]()).double()
     items = torch.randn(2, 6, 5).double()
     together = heads(items, heads.memory(items), mask=causal())
     memory = heads.memory(items[:, :1])
@@ -64,6 +142,38 @@ def test_growing_memory_equals_all_at_once():
         close(heads(items[:, i : i + 1], memory, mask=causal())[:, 0], together[:, i])
 
 
-def test_multihead_refuses_no_heads():
+def test_growing_memory_takes_values_of_their_own():
+    heads = odd_sizes(value_dim=11)
+    keys, values = torch.randn(2, 6, 7).double(), torch.randn(2, 6, 11).double()
+    whole, grown = heads.memory(keys, values=values), heads.memory(keys[:, :2], values=values[:, :2])
+    grown = heads.extend(grown, keys[:, 2:], values=values[:, 2:])
+    close(grown.values, whole.values)
+    close(grown.keys, whole.keys)
+
+
+def test_projections_without_offsets_have_none():
+    assert [name for name, _ in odd_sizes(offsets=False).named_parameters() if "bias" in name] == []
+
+
+def test_multihead_refuses_heads_that_cannot_be():
     with pytest.raises(ValueError, match="num_heads must be at least 1, but is 0"):
         MultiHead(5, num_heads=0)
+    for key_heads in (0, 4):
+        with pytest.raises(ValueError, match=f"key_heads must divide num_heads=6, but is {key_heads}"):
+            MultiHead(5, num_heads=6, key_heads=key_heads)
+    with pytest.raises(
+        ValueError, match=r"score must be one for num_heads=3, but is BareAdditive\(dim=2, num_heads=2\)"
+    ):
+        MultiHead(5, num_heads=3, score=BareAdditive(2, num_heads=2))
+
+
+def test_multihead_refuses_sizes_below_one():
+    for name in ("source_dim", "value_dim", "head_dim", "head_value_dim", "output_dim"):
+        with pytest.raises(ValueError, match=f"^{name} must be at least 1, but is 0"):
+            odd_sizes(**{name: 0})
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_bias_of_the_scores_is_not_that_of_the_projections():
+    with pytest.raises(TypeError, match="bias must be a Bias of the scores, but is False; the projections' are `offs"):
+        MultiHead(5, num_heads=3, bias=False)

@@ -8,12 +8,15 @@ are in regard.attention.positional.
 """
 
 from abc import ABC, abstractmethod
+from itertools import chain
 from typing import final
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.masks import align, check_fits
+from regard.attention.axes import align, check_fits
+from regard.attention.picture import Picture, draw_bias
 from regard.attention.places import Places
 
 __all__ = ["Bias", "Given", "Sum"]
@@ -29,16 +32,35 @@ class Bias(nn.Module, ABC):
         `query` are the queries of these places, as they were given to the read, before any score mapped them.
         """
 
-    def diagonals(self, places: Places) -> Float[Tensor, "... diagonal"] | None:
+    def diagonals(self, places: Places, dtype: torch.dtype = torch.float32) -> Float[Tensor, "... diagonal"] | None:
         """The bias in O(m + n), for those that are the same along every diagonal; None for others.
 
-        Entry j - i + m - 1 of the last axis is the bias of query i of m and key j of n; places are aligned.
+        Entry j - i + m - 1 of the last axis is the bias of query i of m and key j of n, in the dtype asked for; places
+        are aligned and whole (else None).
         """
         return None
 
     def select(self, index: Int[Tensor, " rows"]) -> "Bias":
         """The bias of those rows of the first leading axis; unchanged if it is the same for all of them."""
         return self
+
+    def picture(
+        self, num_queries: int, num_keys: int, *, query: Tensor | None = None, title: str | None = None
+    ) -> Picture:
+        """Draw the bias: queries down, keys across, blue below zero, orange above, hatched where it is -inf.
+
+        query: the queries (..., query, query_dim), for a bias that depends on them; zeros of size 1 unless given.
+        """
+        if query is None:
+            state = next(chain(self.parameters(), self.buffers()), torch.empty(0))
+            query = torch.zeros(num_queries, 1, device=state.device)
+        places = Places(num_queries, num_keys, query.device)
+
+        def see(tile: Places) -> Tensor:
+            assert tile.rows is not None
+            return self.see(query[..., tile.rows[0] : tile.rows[1], :], tile)
+
+        return draw_bias(see, places, title=_one_line(self) if title is None else title)
 
     def __add__(self, other: "Bias") -> "Bias":
         return Sum(self, other)
@@ -69,6 +91,10 @@ class Given(Bias):
             return self
         return Given(self.tensor.index_select(0, index))
 
+    def extra_repr(self) -> str:
+        """Sizes."""
+        return ", ".join(map(str, self.tensor.shape))
+
 
 @final
 class Sum(Bias):
@@ -87,9 +113,9 @@ class Sum(Bias):
         num_axes = max(left.dim(), right.dim())
         return align(left, num_axes) + align(right, num_axes)
 
-    def diagonals(self, places: Places) -> Float[Tensor, "... diagonal"] | None:
+    def diagonals(self, places: Places, dtype: torch.dtype = torch.float32) -> Float[Tensor, "... diagonal"] | None:
         """Both, added, if both are the same along diagonals."""
-        left, right = self.left.diagonals(places), self.right.diagonals(places)
+        left, right = self.left.diagonals(places, dtype), self.right.diagonals(places, dtype)
         if left is None or right is None:
             return None
         # An axis is added because leading axes line up before the last two.
@@ -99,3 +125,10 @@ class Sum(Bias):
     def select(self, index: Int[Tensor, " rows"]) -> Bias:
         """Both of those rows."""
         return Sum(self.left.select(index), self.right.select(index))
+
+
+def _one_line(bias: Bias) -> str:
+    """Alibi(num_heads=4) + Given(3, 5)."""
+    if isinstance(bias, Sum):
+        return f"{_one_line(bias.left)} + {_one_line(bias.right)}"
+    return f"{type(bias).__name__}({bias.extra_repr()})"

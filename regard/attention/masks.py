@@ -15,13 +15,15 @@ Source: lectures, C (masked multi-head attention); vaswani2017, section 3.2.3.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from regard.attention.axes import Rule, align, can_look_at, check_fits, line_up, look_up
+from regard.attention.picture import Picture, draw_mask, save_as_asked, side_by_side
 from regard.attention.places import Places
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "causal",
     "check_fits",
     "dense",
+    "lengths_of",
     "padding",
     "split",
 ]
@@ -47,9 +50,6 @@ __all__ = [
 
 Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
 """First and past-the-last key of each query, each (leading axes ..., query or 1, 1)."""
-
-Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""rule(row, head, query, key) of integer tensors: may query number `query` attend to key number `key`?"""
 
 
 class Mask(ABC):
@@ -72,7 +72,7 @@ class Mask(ABC):
 
     def rule(self, places: Places) -> Rule:
         """The mask as a function of indices, for kernels that make their own tiles; by default a look-up."""
-        return _look_up(self.see(places))
+        return look_up(self.see(places))
 
     def may_have_closed_rows(self, places: Places) -> bool:
         """False only when every query is sure to see some key, so that kernels need not look."""
@@ -81,6 +81,13 @@ class Mask(ABC):
     def tensor(self, num_queries: int, num_keys: int, *, device: torch.device | None = None) -> Bool[Tensor, "..."]:
         """`see` for a read of so many queries and keys, the last query standing at the last key."""
         return self.see(Places(num_queries, num_keys, torch.device("cpu") if device is None else device))
+
+    def picture(
+        self, num_queries: int, num_keys: int, *, title: str | None = None, device: torch.device | None = None
+    ) -> Picture:
+        """Draw who sees whom: queries down, keys across, dark = may attend; notebooks show it, `save` writes it."""
+        places = Places(num_queries, num_keys, torch.device("cpu") if device is None else device)
+        return draw_mask(self.see, places, title=repr(self) if title is None else title)
 
     def __and__(self, other: "Mask") -> "Mask":
         return All(_checked(self), _checked(other))
@@ -113,7 +120,7 @@ class Causal(Mask):
     def rule(self, places: Places) -> Rule:
         """j <= i + start."""
         if places.key_places is not None:
-            return _look_up(self.see(places))
+            return look_up(self.see(places))
         first = places.first
         return lambda row, head, query, key: key <= query + first
 
@@ -192,14 +199,14 @@ class All(Mask):
 
     def see(self, places: Places) -> Bool[Tensor, "..."]:
         """Both."""
-        return torch.logical_and(*_lined_up(self.left.see(places), self.right.see(places)))
+        return torch.logical_and(*line_up(self.left.see(places), self.right.see(places)))
 
     def interval(self, places: Places) -> Interval | None:
         """Where both ranges overlap."""
         left, right = self.left.interval(places), self.right.interval(places)
         if left is None or right is None:
             return None
-        return torch.maximum(*_lined_up(left[0], right[0])), torch.minimum(*_lined_up(left[1], right[1]))
+        return torch.maximum(*line_up(left[0], right[0])), torch.minimum(*line_up(left[1], right[1]))
 
     def rule(self, places: Places) -> Rule:
         """Both."""
@@ -223,7 +230,7 @@ class Any(Mask):
 
     def see(self, places: Places) -> Bool[Tensor, "..."]:
         """Either."""
-        return torch.logical_or(*_lined_up(self.left.see(places), self.right.see(places)))
+        return torch.logical_or(*line_up(self.left.see(places), self.right.see(places)))
 
     def rule(self, places: Places) -> Rule:
         """Either."""
@@ -294,13 +301,7 @@ def padding(lengths: Int[Tensor, "..."] | Sequence[int]) -> Mask:
 
     Raises: TypeError if lengths are not integers, ValueError if one is negative.
     """
-    if not isinstance(lengths, Tensor):
-        lengths = torch.tensor(list(lengths), dtype=torch.int64)
-    if lengths.dtype == torch.bool or lengths.is_floating_point():
-        raise TypeError(f"lengths must be integers (items a row), but have dtype {lengths.dtype}")
-    if can_look_at(lengths) and bool((lengths < 0).any()):
-        raise ValueError(f"lengths must not be negative, but the smallest is {int(lengths.min())}")
-    return Padding(lengths)
+    return Padding(lengths_of("lengths", lengths))
 
 
 def dense(tensor: Tensor) -> Mask:
@@ -316,6 +317,17 @@ def dense(tensor: Tensor) -> Mask:
     if tensor.dim() < 2:
         raise ValueError(f"a dense mask must be (..., query, key), but has shape {tuple(tensor.shape)}")
     return Dense(tensor)
+
+
+def lengths_of(name: str, lengths: Tensor | Sequence[int]) -> Int[Tensor, "..."]:
+    """The argument called `name` as a tensor of lengths; TypeError if not integers, ValueError if one is negative."""
+    if not isinstance(lengths, Tensor):
+        lengths = torch.tensor(lengths) if len(lengths) else torch.zeros(0, dtype=torch.int64)
+    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
+        raise TypeError(f"{name} must be integers (items a row), but have dtype {lengths.dtype}")
+    if can_look_at(lengths) and bool((lengths < 0).any()):
+        raise ValueError(f"{name} must not be negative, but the smallest is {int(lengths.min())}")
+    return lengths
 
 
 def _checked(mask: Mask) -> Mask:
@@ -337,53 +349,11 @@ def split(mask: Mask | None, places: Places) -> tuple[Interval | None, Mask | No
     rest = left_rest if right_rest is None else right_rest if left_rest is None else All(left_rest, right_rest)
     if left is None or right is None:
         return (right if left is None else left), rest
-    both = torch.maximum(*_lined_up(left[0], right[0])), torch.minimum(*_lined_up(left[1], right[1]))
+    both = torch.maximum(*line_up(left[0], right[0])), torch.minimum(*line_up(left[1], right[1]))
     return both, rest
 
 
-def can_look_at(tensor: Tensor) -> bool:
-    """Whether the values of a tensor may steer Python: not on an accelerator, nor in a compiled or mapped function."""
-    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return not torch._C._functorch.is_batchedtensor(tensor)
-
-
-def check_fits(name: str, tensor: Tensor, places: Places) -> None:
-    """Raise ValueError unless (..., query, key) broadcasts to the read and lies on its device."""
-    rows, columns = tensor.shape[-2:]
-    if rows not in (1, places.num_queries) or columns not in (1, places.num_keys):
-        raise ValueError(
-            f"{name} must be (..., {places.num_queries} queries or 1, {places.num_keys} keys or 1), "
-            f"but is {tuple(tensor.shape)}"
-        )
-    if tensor.device != places.device:
-        raise ValueError(f"{name} must be on the query's device {places.device}, but is on {tensor.device}")
-
-
-def _lined_up(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Both with the same number of axes, leading axes from the left."""
-    num_axes = max(left.dim(), right.dim())
-    return align(left, num_axes), align(right, num_axes)
-
-
-def _look_up(seen: Tensor) -> Rule:
-    """A rule that reads a tensor (row, head, query, key) of which any axis may have size 1."""
-    table = align(seen, 4)
-
-    def rule(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        index = [
-            at if size > 1 else torch.zeros_like(at)
-            for at, size in zip((row, head, query, key), table.shape, strict=True)
-        ]
-        return table[tuple(index)]
-
-    return rule
-
-
-def align(tensor: Tensor, num_axes: int) -> Tensor:
-    """Insert axes of size 1 before the last two, so that leading axes line up from the left."""
-    missing = num_axes - tensor.dim()
-    if missing < 0:
-        raise ValueError(f"mask or bias has {tensor.dim()} axes, but the read has only {num_axes}")
-    leading = tensor.shape[:-2]
-    return tensor.reshape(*leading, *(1,) * missing, *tensor.shape[-2:])
+if __name__ == "__main__":
+    _HOLES = dense(torch.arange(15).outer(torch.arange(15)) % 4 < 2)
+    _SHOWN = (causal(), padding([9]), _HOLES, causal() & padding([9]), causal() | _HOLES, ~causal())
+    save_as_asked(side_by_side([mask.picture(15, 15) for mask in _SHOWN]), "masks.svg")

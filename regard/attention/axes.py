@@ -1,0 +1,68 @@
+"""Axes of masks and biases: (leading axes ..., query, key), where leading axes line up from the left.
+
+    read        (batch, head, query, key)
+    mask        (batch,       query, key)   ->   (batch, 1, query, key)
+    mask        (             query, key)   ->   (1,     1, query, key)
+
+Whatever has fewer leading axes than the read serves all the later ones: axes of size 1 go before the last two.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from regard.attention.places import Places
+
+__all__ = ["Rule", "align", "can_look_at", "check_fits", "line_up", "look_up"]
+
+Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""rule(row, head, query, key) of integer tensors: may query number `query` attend to key number `key`?"""
+
+
+def align(tensor: Tensor, num_axes: int) -> Tensor:
+    """Insert axes of size 1 before the last two, so that leading axes line up from the left."""
+    missing = num_axes - tensor.dim()
+    if missing < 0:
+        raise ValueError(f"mask or bias has {tensor.dim()} axes, but the read has only {num_axes}")
+    leading = tensor.shape[:-2]
+    return tensor.reshape(*leading, *(1,) * missing, *tensor.shape[-2:])
+
+
+def line_up(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Both with the same number of axes, leading axes from the left."""
+    num_axes = max(left.dim(), right.dim())
+    return align(left, num_axes), align(right, num_axes)
+
+
+def look_up(table: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """A function that reads a tensor (row, head, query, key) of which any axis may be missing or have size 1."""
+    table = align(table, 4)
+
+    def entry(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        index = [
+            at if size > 1 else torch.zeros_like(at)
+            for at, size in zip((row, head, query, key), table.shape, strict=True)
+        ]
+        return table[tuple(index)]
+
+    return entry
+
+
+def can_look_at(tensor: Tensor) -> bool:
+    """Whether the values of a tensor may steer Python: not on an accelerator, nor in a compiled or mapped function."""
+    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_batchedtensor(tensor)
+
+
+def check_fits(name: str, tensor: Tensor, places: Places) -> None:
+    """Raise ValueError unless (..., query, key) broadcasts to the read and lies on its device."""
+    rows, columns = tensor.shape[-2:]
+    if rows not in (1, places.num_queries) or columns not in (1, places.num_keys):
+        raise ValueError(
+            f"{name} must be (..., {places.num_queries} queries or 1, {places.num_keys} keys or 1), "
+            f"but is {tuple(tensor.shape)}"
+        )
+    if tensor.device != places.device:
+        raise ValueError(f"{name} must be on the query's device {places.device}, but is on {tensor.device}")

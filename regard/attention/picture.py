@@ -1,0 +1,388 @@
+"""Pictures of masks and biases: queries down, keys across, one cell a pair, as SVG text.
+
+    mask    dark: may attend        light: hidden
+    bias    blue: below zero        orange: above zero        hatched: -inf, hidden
+
+The numbers on the axes are places: the last query stands at the last key. Of a large read, k x k neighbouring pairs
+are drawn as one cell: of a mask its darkness is the share of them that may attend, in quarters rounded up, so that a
+single pair shows; of a bias its colour is the mean of those that are finite. k is the least that keeps all panels
+together at 40,000 cells, and the file far below a megabyte; the picture says what k is.
+
+A mask or a bias that differs by row or head makes a panel for each of the first 16. Blue and orange differ in
+lightness from the ground and in hue from one another, which print and colour-blind eyes keep.
+"""
+
+import html
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.places import Places
+
+__all__ = ["Panel", "Picture", "Scale", "draw_bias", "draw_mask", "save_as_asked", "side_by_side"]
+
+_MAX_CELLS = 40_000
+_MAX_SIDE = 400
+_MAX_PANELS = 16
+_STRIP = 2**20
+"""Pairs that are looked at together, so that a large read needs little memory."""
+
+_INK, _PALE, _FRAME = "#1f2933", "#52606d", "#9aa5b1"
+_SHARES = ("#eef2f6", "#b5d3fb", "#6aaafb", "#2971c6", "#0b4a8f")
+_BELOW = ("#073e7a", "#0c56a5", "#2971c6", "#468de4", "#85b8fb", "#c4ddfd")
+_ABOVE = ("#fddcc0", "#fbb782", "#ee9149", "#d26e1e", "#a9520c", "#7a3800")
+_ZERO, _HATCHED = "#f7f8fa", "hatched"
+
+_FONT, _CHARACTER, _LINE = 11, 6.2, 15
+"""Size of the font, width of a character and height of a line, in pixels."""
+_LABEL, _GAP, _EDGE = 20, 18, 8
+_MIN_PANEL = 120
+
+
+class Scale(NamedTuple):
+    """What the levels of cells look like and mean."""
+
+    colours: tuple[str, ...]
+    """Fill of each level."""
+    ground: int
+    """The level that is drawn as the panel's ground."""
+    legend: tuple[tuple[int, str], ...]
+    """Levels shown below the picture, with words."""
+
+
+class Panel(NamedTuple):
+    """One row or head of a mask or a bias."""
+
+    title: str
+    levels: tuple[tuple[int, ...], ...]
+    """Level of each cell, row by row."""
+    num_queries: int
+    num_keys: int
+    pairs: int
+    """Queries, and keys, along a side of a cell."""
+
+    @property
+    def cell(self) -> float:
+        """Side of a cell in pixels."""
+        side = max(len(self.levels), len(self.levels[0]))
+        return max(1.0, min(16.0, 400 // side))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A drawn mask or bias; notebooks show it by itself, `svg` is its text and `save` writes it."""
+
+    heading: str
+    panels: tuple[Panel, ...]
+    scale: Scale
+    left_out: int = 0
+    """Panels beyond the first 16, which are not drawn."""
+
+    @property
+    def svg(self) -> str:
+        """The picture as the text of an SVG file."""
+        return "\n".join([*_document(self), ""])
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the SVG file and return its path.
+
+        Raises: ValueError for a suffix other than .svg, FileExistsError if the file exists and may not be overwritten.
+        """
+        path = Path(path)
+        if path.suffix.lower() != ".svg":
+            raise ValueError(f"path of a picture must end in .svg, but is {path}")
+        with path.open("w" if overwrite else "x", encoding="utf-8") as file:
+            file.write(self.svg)
+        return path
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        panels = "1 panel" if len(self.panels) == 1 else f"{len(self.panels)} panels"
+        return f"<picture of {self.heading}, {panels}; .save(path) writes it>"
+
+
+def draw_mask(see: Callable[[Places], Tensor], places: Places, *, title: str) -> Picture:
+    """Draw a mask, given as what it sees at places: a boolean tensor that broadcasts to (..., query, key).
+
+    Raises: ValueError unless there are at least one query and one key.
+    """
+    shares, names, pairs = _reduced(see, places)
+    levels = (shares * (len(_SHARES) - 1)).ceil().long()
+    legend = ((len(_SHARES) - 1, "may attend"), (0, "hidden"))
+    return _picture(title, levels, names, places, pairs, Scale(_SHARES, 0, legend))
+
+
+def draw_bias(see: Callable[[Places], Tensor], places: Places, *, title: str) -> Picture:
+    """Draw a bias, given as its values at places: a floating tensor that broadcasts to (..., query, key).
+
+    Raises: ValueError unless there are at least one query and one key, and for NaN.
+    """
+    means, names, pairs = _reduced(see, places)
+    hidden = means == float("-inf")
+    finite = means.masked_fill(hidden, 0.0)
+    bound = float(finite.abs().max())
+    steps = len(_ABOVE)
+    levels = (finite / (bound or 1.0) * steps).round().long() + steps
+    levels = levels.masked_fill(hidden, 2 * steps + 1)
+    ends = {0: f"{-bound:.3g}", 2 * steps: f"{bound:.3g}"} if bound else {}
+    legend = tuple((level, ends.get(level, "")) for level in range(2 * steps + 1)) if bound else ((steps, "0"),)
+    if bool(hidden.any()):
+        legend = (*legend, (2 * steps + 1, "hidden (-inf)"))
+    scale = Scale((*_BELOW, _ZERO, *_ABOVE, _HATCHED), steps, legend)
+    return _picture(title, levels, names, places, pairs, scale)
+
+
+def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
+    """One picture with the panels of several, which must be of one scale: all of masks."""
+    if len({picture.scale for picture in pictures}) != 1:
+        raise ValueError("pictures side by side must have one scale, but these differ in colours or bounds")
+    panels = tuple(
+        panel._replace(title=" ".join(filter(None, (picture.heading, panel.title))))
+        for picture in pictures
+        for panel in picture.panels
+    )
+    left_out = sum(picture.left_out for picture in pictures)
+    return Picture(heading=heading, panels=panels, scale=pictures[0].scale, left_out=left_out)
+
+
+def save_as_asked(picture: Picture, default: str) -> None:
+    """Write a picture to the path on the command line, or `default`; `--overwrite` may replace a file."""
+    paths = [argument for argument in sys.argv[1:] if argument != "--overwrite"]
+    print(picture.save(paths[0] if paths else default, overwrite="--overwrite" in sys.argv))
+
+
+# From pairs to cells
+
+
+def _reduced(
+    see: Callable[[Places], Tensor], places: Places
+) -> tuple[Float[Tensor, "panel row column"], list[str], int]:
+    """Mean of each cell, names of the panels (of all there are), and the pairs along a cell's side."""
+    for name, size in (("num_queries", places.num_queries), ("num_keys", places.num_keys)):
+        if size < 1:
+            raise ValueError(f"{name} of a picture must be at least 1, but is {size}")
+    leading = tuple(see(places.tile(0, 1)).shape[:-2])
+    pairs = _pairs(places.num_queries, places.num_keys, min(math.prod(leading), _MAX_PANELS))
+    strip = pairs * max(1, _STRIP // (pairs * places.num_keys))
+    means = [
+        _means(see(places.tile(first, last)), leading, last - first, places.num_keys, pairs)
+        for first in range(0, places.num_queries, strip)
+        for last in [min(first + strip, places.num_queries)]
+    ]
+    return torch.cat(means, 1), _names(leading), pairs
+
+
+def _pairs(num_queries: int, num_keys: int, num_panels: int) -> int:
+    """The least pairs along a cell's side that keep within the number of cells."""
+    pairs = 1
+    while True:
+        rows, columns = -(-num_queries // pairs), -(-num_keys // pairs)
+        if rows * columns * num_panels <= _MAX_CELLS and max(rows, columns) <= _MAX_SIDE:
+            return pairs
+        pairs += 1
+
+
+def _means(values: Tensor, leading: tuple[int, ...], rows: int, columns: int, pairs: int) -> Tensor:
+    """Mean of the values of each cell, (panel, row, column); -inf does not count, and is what is left of it alone."""
+    values = values.detach().expand(*leading, rows, columns).reshape(-1, rows, columns)[:_MAX_PANELS].float().cpu()
+    if bool(values.isnan().any()):
+        raise ValueError(f"a picture cannot show NaN, but {int(values.isnan().sum())} of the values are")
+    counts = values != float("-inf")
+    beyond = (0, -columns % pairs, 0, -rows % pairs)
+    sums, totals = (
+        torch.nn.functional.pad(x, beyond).unflatten(-1, (-1, pairs)).unflatten(-3, (-1, pairs)).sum((-1, -3))
+        for x in (values.masked_fill(~counts, 0.0), counts.float())
+    )
+    return torch.where(totals > 0, sums / totals, float("-inf"))
+
+
+def _names(leading: tuple[int, ...]) -> list[str]:
+    """What each panel is: "row 0, head 2"; axes of size 1 are not mentioned."""
+    axes = ["row", "head", *(f"axis {axis}" for axis in range(2, len(leading)))]
+    return [
+        ", ".join(f"{axis} {at}" for axis, at, size in zip(axes, index, leading, strict=False) if size > 1)
+        for index in product(*(range(size) for size in leading))
+    ]
+
+
+def _picture(heading: str, levels: Tensor, names: list[str], places: Places, pairs: int, scale: Scale) -> Picture:
+    panels = tuple(
+        Panel(name, tuple(map(tuple, rows)), places.num_queries, places.num_keys, pairs)
+        for name, rows in zip(names, levels.tolist(), strict=False)
+    )
+    return Picture(heading=heading, panels=panels, scale=scale, left_out=len(names) - len(panels))
+
+
+# From cells to text
+
+
+def _document(picture: Picture) -> Iterator[str]:
+    """The lines of the SVG file: heading, panels in a grid, legend."""
+    panels = picture.panels
+    # About four panels wide for three high, as a page lying down; all as large as the largest.
+    columns = min(len(panels), max(1, math.ceil(math.sqrt(len(panels) * 4 / 3))))
+    boxes = [_box(panel) for panel in panels]
+    width, height = max(box[0] for box in boxes) + _GAP, max(box[1] for box in boxes) + _GAP
+    top = _EDGE + (_LINE + 6 if picture.heading else 0)
+    legend, legend_width = _legend(picture)
+    bottom = top + -(-len(panels) // columns) * height
+    across = max(columns * width - _GAP, legend_width)
+    total = f"{2 * _EDGE + across:g}", f"{bottom + _LINE + _EDGE:g}"
+    label = _escaped(f"{picture.heading}: queries down, keys across, by place")
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" width="{total[0]}" '
+        f'height="{total[1]}" viewBox="0 0 {total[0]} {total[1]}" style="max-width:100%;height:auto" '
+        f'font-family="system-ui, sans-serif" font-size="{_FONT}" fill="{_INK}">'
+    )
+    if _HATCHED in picture.scale.colours:
+        yield from (_hatch(cell) for cell in sorted({1.0, *(panel.cell for panel in panels)}))
+    yield '<rect width="100%" height="100%" fill="#ffffff"/>'
+    if picture.heading:
+        yield _title(picture.heading, _EDGE, _EDGE + _LINE - 4, across, weight="600")
+    for number, panel in enumerate(panels):
+        row, column = divmod(number, columns)
+        yield f'<g transform="translate({_EDGE + column * width:g} {top + row * height:g})">'
+        yield from _panel(panel, picture.scale, width - _GAP)
+        yield "</g>"
+    yield f'<g transform="translate({_EDGE} {bottom:g})">{legend}</g>'
+    yield "</svg>"
+
+
+def _margins(panel: Panel) -> tuple[float, float]:
+    """Left of the cells and above them: labels, ticks, and the title if there is one."""
+    largest = max(panel.num_keys - 1, abs(panel.num_keys - panel.num_queries))
+    ticks = _CHARACTER * (len(str(largest)) + (panel.num_queries > panel.num_keys))
+    return _LABEL + ticks + 4, (_LINE + 2 if panel.title else 0) + 2 * _LINE
+
+
+def _box(panel: Panel) -> tuple[float, float]:
+    """Width and height of a panel with all its words."""
+    left, top = _margins(panel)
+    width, height = len(panel.levels[0]) * panel.cell, len(panel.levels) * panel.cell
+    return max(left + width, _MIN_PANEL), top + height + (_LINE if panel.pairs > 1 else 0)
+
+
+def _panel(panel: Panel, scale: Scale, room: float) -> Iterator[str]:
+    """Title, axes, cells and frame of one panel."""
+    (left, top), cell = _margins(panel), panel.cell
+    columns, rows = len(panel.levels[0]), len(panel.levels)
+    width, height = columns * cell, rows * cell
+    if panel.title:
+        yield _title(panel.title, 0, _LINE - 4, room)
+    label = f'fill="{_PALE}" text-anchor="middle"'
+    yield f'<text x="{left + width / 2:g}" y="{top - _LINE - 4:g}" {label}>key</text>'
+    yield f'<text transform="translate({_LABEL - 9} {top + height / 2:g}) rotate(-90)" {label}>query</text>'
+    yield from _ticks(panel, left, top)
+    yield f'<g transform="translate({left:g} {top:g}) scale({cell:g})" shape-rendering="crispEdges">'
+    yield f'<rect width="{columns}" height="{rows}" fill="{scale.colours[scale.ground]}"/>'
+    for level, path in sorted(_rectangles(panel.levels, scale.ground).items()):
+        yield f'<path fill="{_fill(scale, level, cell)}" d="{"".join(path)}"/>'
+    yield "</g>"
+    if cell >= 6:
+        lines = [f"M{x * cell:g} 0v{height:g}" for x in range(1, columns)]
+        lines += [f"M0 {y * cell:g}h{width:g}" for y in range(1, rows)]
+        yield f'<path transform="translate({left:g} {top:g})" stroke="#ffffff" d="{"".join(lines)}"/>'
+    yield f'<rect x="{left:g}" y="{top:g}" width="{width:g}" height="{height:g}" fill="none" stroke="{_FRAME}"/>'
+    if panel.pairs > 1:
+        words = f"a cell is {panel.pairs} x {panel.pairs} pairs"
+        yield f'<text x="{left:g}" y="{top + height + _LINE - 2:g}" fill="{_PALE}">{words}</text>'
+
+
+def _ticks(panel: Panel, left: float, top: float) -> Iterator[str]:
+    """Places along both axes, as many as there is room for."""
+    pixels, shift = panel.cell / panel.pairs, panel.num_keys - panel.num_queries
+    across = _step(_CHARACTER * len(str(panel.num_keys - 1)) + 6, pixels)
+    for place in range(0, panel.num_keys, across):
+        x = left + (place + 0.5) * pixels
+        yield f'<text x="{x:g}" y="{top - 5:g}" text-anchor="middle">{place}</text>'
+    down = _step(_FONT, pixels)
+    for place in range(shift + -shift % down, panel.num_keys, down):
+        y = top + (place - shift + 0.5) * pixels + 4
+        yield f'<text x="{left - 4:g}" y="{y:g}" text-anchor="end">{place}</text>'
+
+
+def _step(room: float, pixels: float) -> int:
+    """The least of 1, 2, 5, 10, 20 ... places that are at least `room` apart."""
+    return next(
+        step for power in range(12) for step in (10**power, 2 * 10**power, 5 * 10**power) if step * pixels >= room
+    )
+
+
+def _rectangles(levels: Sequence[Sequence[int]], ground: int) -> dict[int, list[str]]:
+    """Path of each level: runs of equal cells in a row, joined with equal runs of the rows below."""
+    paths: dict[int, list[str]] = {}
+    standing: dict[tuple[int, int, int], int] = {}  # level, first column, columns -> first row
+    for y, row in enumerate([*levels, ()]):
+        runs = list(_runs(row, ground))
+        for run in standing.keys() - set(runs):
+            level, x, width = run
+            start = standing[run]
+            paths.setdefault(level, []).append(f"M{x} {start}h{width}v{y - start}h-{width}z")
+        standing = {run: standing.get(run, y) for run in runs}
+    return {level: sorted(path) for level, path in paths.items()}
+
+
+def _runs(row: Sequence[int], ground: int) -> Iterator[tuple[int, int, int]]:
+    """Level, first column and number of columns of each run of equal cells that are not the ground."""
+    x = 0
+    for level, cells in groupby(row):
+        width = len(list(cells))
+        if level != ground:
+            yield level, x, width
+        x += width
+
+
+def _fill(scale: Scale, level: int, cell: float) -> str:
+    """Colour of a level, where a unit is drawn as `cell` pixels."""
+    return f"url(#hatched-{cell:g})" if scale.colours[level] == _HATCHED else scale.colours[level]
+
+
+def _hatch(cell: float) -> str:
+    """Lines four pixels apart, where a unit is drawn as `cell` pixels."""
+    return (
+        f'<defs><pattern id="hatched-{cell:g}" width="4" height="4" patternUnits="userSpaceOnUse" '
+        f'patternTransform="scale({1 / cell:g})"><rect width="4" height="4" fill="#ffffff"/>'
+        f'<path d="M-1 1l2-2M0 4l4-4M3 5l2-2" stroke="{_PALE}"/></pattern></defs>'
+    )
+
+
+def _legend(picture: Picture) -> tuple[str, float]:
+    """A swatch of each level with its words, and their width; swatches without words stand side by side."""
+    parts, x = [], 0.0
+    for level, words in picture.scale.legend:
+        if words.startswith("-"):  # the lower end stands before its swatch
+            parts.append(f'<text x="{x:g}" y="11">{words}</text>')
+            x += _CHARACTER * len(words) + 6
+        fill = _fill(picture.scale, level, 1.0)
+        parts.append(f'<rect x="{x:g}" width="14" height="14" fill="{fill}" stroke="{_FRAME}" stroke-width="0.5"/>')
+        x += 14
+        if words and not words.startswith("-"):
+            parts.append(f'<text x="{x + 6:g}" y="11">{words}</text>')
+            x += _CHARACTER * len(words) + 24
+    if picture.left_out:
+        words = f"the first {len(picture.panels)} of {len(picture.panels) + picture.left_out}"
+        parts.append(f'<text x="{x + 6:g}" y="11" fill="{_PALE}">{words}</text>')
+        x += _CHARACTER * len(words) + 6
+    return "".join(parts), x
+
+
+def _title(words: str, x: float, y: float, room: float, *, weight: str = "400") -> str:
+    """A line of text, cut where there is no more room; pointing at it shows all."""
+    fits = max(8, int(room / _CHARACTER))
+    shown = words if len(words) <= fits else words[: fits - 3] + "..."
+    full = "" if shown == words else f"<title>{_escaped(words)}</title>"
+    return f'<text x="{x:g}" y="{y:g}" font-weight="{weight}">{full}{_escaped(shown)}</text>'
+
+
+def _escaped(words: str) -> str:
+    return html.escape(words)

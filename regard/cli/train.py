@@ -67,7 +67,7 @@ def run(argv: list[str]) -> int:
         return 0
     parsed = parse(rest, Options(), config, most_positionals=0, what=f"only options after `{recipe}`")
     if parsed.own.print_config:
-        print(yaml.safe_dump(plain(parsed.config), sort_keys=False, allow_unicode=True), end="")
+        print(yaml.safe_dump(plain(parsed.config, whole=True), sort_keys=False, allow_unicode=True), end="")
         return 0
     folder = parsed.own.run or Path("runs") / recipe
     return _train(folder, Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config), parsed.own.threads)

@@ -7,6 +7,10 @@ a union of named variants (dataclasses with a class variable `name`), of which o
 
 `changed` builds a new configuration through the dataclasses alone, so every check they make holds wherever
 the values come from, and nothing that a file names is imported or called.
+
+A field that came after runs had been written carries metadata {"since": VERSION}, and its default is what runs did
+before. It is written only where it has another value: so older runs are complete, and a run that does not use it
+has the same settings as ever.
 """
 
 import ast
@@ -67,15 +71,19 @@ def groups(config: Any, path: str = "") -> list[Group]:
     return [Group(path, inspect.cleandoc(type(config).__doc__ or ""), tuple(own)), *below]
 
 
-def plain(config: Any) -> dict[str, Any]:
-    """The configuration for JSON: nested dicts, numbers, text, lists; a variant's dict has a `name`."""
+def plain(config: Any, *, whole: bool = False) -> dict[str, Any]:
+    """The configuration for JSON: nested dicts, numbers, text, lists; a variant's dict has a `name`.
+
+    Fields with a `since` are left out at their default, unless the whole is asked for.
+    """
     out: dict[str, Any] = {}
+    later = {} if whole else _later(type(config))
     for name, annotation in _fields(type(config)):
         value = getattr(config, name)
         if dataclasses.is_dataclass(value):
             chosen = {"name": value.name} if variants_of(annotation) else {}
-            out[name] = chosen | plain(value)
-        else:
+            out[name] = chosen | plain(value, whole=whole)
+        elif name not in later or value != later[name]:
             out[name] = _plain_value(value)
     return out
 
@@ -92,7 +100,7 @@ def changed(
 
     A variant is chosen by its name alone or by a dict with `name`; its other fields begin at their defaults
     if it is another than before. `called(path)` is how a message names a setting. With `complete`, every
-    field must be given.
+    field must be given that `plain` writes, and one that it leaves out has its default.
 
     Raises UserError for a name that is no setting, a wrong kind of value, one out of range, a missing field.
     """
@@ -100,10 +108,11 @@ def changed(
     for name in changes:
         if name not in known:
             raise UserError(f"{called(_join(path, name))} is not a setting{nearest(str(name), known)}")
-    missing = [name for name in known if name not in changes]
+    later = _later(type(config))
+    missing = [name for name in known if name not in changes and name not in later]
     if complete and missing:
         raise UserError(f"{called(_join(path, missing[0]))} is missing")
-    new = {}
+    new = dict(later) if complete else {}
     for name, value in changes.items():
         at = _join(path, name)
         below, given = _chosen(known[name], getattr(config, name), value, called(at))
@@ -175,6 +184,12 @@ def _join(path: str, name: str) -> str:
 def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
     hints = get_type_hints(cls)
     return tuple((field.name, hints[field.name]) for field in dataclasses.fields(cls) if field.init)
+
+
+@functools.cache
+def _later(cls: type) -> dict[str, Any]:
+    """The defaults of the fields that came after runs had been written."""
+    return {field.name: field.default for field in dataclasses.fields(cls) if "since" in field.metadata}
 
 
 @functools.cache

@@ -120,6 +120,34 @@ def test_changed_refuses_a_missing_setting_when_complete() -> None:
         change(everything, complete=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wall:
+    """A wall, of which at first only the height was told."""
+
+    height: int = 3
+    """How high it is."""
+    colour: str | None = field(default=None, metadata={"since": "0.2"})
+    """What it is painted in."""
+
+
+def test_later_settings_are_written_where_they_say_something() -> None:
+    assert plain(Wall()) == {"height": 3}
+    assert plain(Wall(colour="red")) == {"height": 3, "colour": "red"}
+    assert plain(Wall(), whole=True) == {"height": 3, "colour": None}
+
+
+@pytest.mark.parametrize("wall", [Wall(), Wall(colour="red")])
+def test_earlier_settings_are_complete_without_later_ones(wall: Wall) -> None:
+    assert changed(wall, {"height": 5}, called=called, complete=True) == Wall(height=5)
+    assert changed(Wall(), plain(wall), called=called, complete=True) == wall
+    with pytest.raises(UserError, match="<height> is missing"):
+        changed(wall, {"colour": "red"}, called=called, complete=True)
+
+
+def test_changes_leave_later_settings_alone() -> None:
+    assert changed(Wall(colour="red"), {"height": 5}, called=called) == Wall(height=5, colour="red")
+
+
 shapes = st.builds(Round, radius=st.integers()) | st.builds(
     Square, side=st.floats(allow_nan=False), radius=st.integers()
 )

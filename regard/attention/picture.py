@@ -119,7 +119,7 @@ def draw_mask(see: Callable[[Places], Tensor], places: Places, *, title: str) ->
     shares, names, pairs = _reduced(see, places)
     levels = (shares * (len(_SHARES) - 1)).ceil().long()
     legend = ((len(_SHARES) - 1, "may attend"), (0, "hidden"))
-    return _picture(title, levels, names, places, pairs, Scale(_SHARES, 0, legend))
+    return _picture(title, levels, names=names, places=places, pairs=pairs, scale=Scale(_SHARES, 0, legend))
 
 
 def draw_bias(see: Callable[[Places], Tensor], places: Places, *, title: str) -> Picture:
@@ -139,7 +139,7 @@ def draw_bias(see: Callable[[Places], Tensor], places: Places, *, title: str) ->
     if bool(hidden.any()):
         legend = (*legend, (2 * steps + 1, "hidden (-inf)"))
     scale = Scale((*_BELOW, _ZERO, *_ABOVE, _HATCHED), steps, legend)
-    return _picture(title, levels, names, places, pairs, scale)
+    return _picture(title, levels, names=names, places=places, pairs=pairs, scale=scale)
 
 
 def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
@@ -215,7 +215,7 @@ def _names(leading: tuple[int, ...]) -> list[str]:
     ]
 
 
-def _picture(heading: str, levels: Tensor, names: list[str], places: Places, pairs: int, scale: Scale) -> Picture:
+def _picture(heading: str, levels: Tensor, *, names: list[str], places: Places, pairs: int, scale: Scale) -> Picture:
     panels = tuple(
         Panel(name, tuple(map(tuple, rows)), places.num_queries, places.num_keys, pairs)
         for name, rows in zip(names, levels.tolist(), strict=False)

@@ -50,11 +50,14 @@ def attend(
              regard.attention.kernels.table. A kernel that cannot do what is asked raises and names one that can.
     Cost:    time O(query * key * dim) for inner products, O(query * key * hidden) for Additive.
     Raises:  TypeError and ValueError for what does not fit together, and for NaN in keys or values given as a pair
-             on a CPU (a Memory was looked at by whoever made it): name, rule, got.
+             that spoilt the read, on a CPU (a Memory is looked at by whoever made it): name, rule, got.
     Source:  lectures, A; vaswani2017, section 3.2.
     """
     problem = pose(query, memory, score=score, choose=choose, mask=mask, bias=bias)
-    return table.pick(kernel, problem)(problem)
+    out = table.pick(kernel, problem)(problem)
+    if not isinstance(memory, Store):
+        check_numbers(out, problem.keys, problem.values)
+    return out
 
 
 def weigh(
@@ -86,7 +89,6 @@ def pose(
     bias: Bias | Tensor | None,
 ) -> Problem:
     """The read as kernels take it: keys and queries mapped, masks joined, everything checked; see `attend`."""
-    given = not isinstance(memory, Store)
     if not isinstance(memory, Store):
         memory = Memory(*memory)
     if mask is not None and not isinstance(mask, Mask):
@@ -94,8 +96,6 @@ def pose(
     if bias is not None and not isinstance(bias, Bias):
         bias = Given(bias)
     check_pair(query, memory.keys, memory.values)
-    if given:
-        check_numbers(memory.keys, memory.values)
     if mask is not None and memory.mask is not None:
         mask = All(mask, memory.mask)
     mapped = memory.map_keys_with(score)

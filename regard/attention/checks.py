@@ -1,5 +1,7 @@
 """What a read is given must fit together: each mistake is named before anything is computed."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -30,14 +32,18 @@ def check_pair(query: Tensor, keys: Tensor, values: Tensor) -> None:
         _check_leading(name, tensor, query)
 
 
-def check_numbers(keys: Tensor, values: Tensor) -> None:
-    """Raise ValueError if keys or values hold NaN: one such key would spoil every query's read, hidden or not.
+def check_numbers(out: Tensor, keys: Tensor, values: Tensor) -> None:
+    """Raise ValueError if NaN in the keys or the values has spoilt what was read.
 
-    Only where looking is free of waiting: on a CPU, and not in compiled or mapped functions.
+    Only where looking is free of waiting: on a CPU, and not in compiled or mapped functions. The read is looked at
+    first, as it is small: its sum is NaN if any number of it is (or if infinities cancel).
     """
+    if not can_look_at(out):
+        return
+    if not math.isnan(out.detach().sum().item()):
+        return
     for name, tensor in (("keys", keys), ("values", values)):
-        # The sum is NaN if any number is (or if infinities cancel): one pass and no tensor of booleans.
-        if can_look_at(tensor) and bool(tensor.detach().sum().isnan()) and bool(tensor.isnan().any()):
+        if can_look_at(tensor) and bool(tensor.isnan().any()):
             where = tuple(tensor.isnan().nonzero()[0].tolist())
             raise ValueError(f"{name} must not hold NaN, but do at {where}, of {int(tensor.isnan().sum())} in all")
 

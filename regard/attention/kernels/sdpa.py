@@ -13,7 +13,7 @@ from regard.attention.kernels.problem import Problem
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
 
-__all__ = ["read", "refusal"]
+__all__ = ["read", "refusal", "spread"]
 
 
 def refusal(problem: Problem) -> str | None:
@@ -71,20 +71,33 @@ def _with_bias(query: Tensor, bias: Tensor | None, allowed: Tensor | None, beta:
 
 
 def _fused(problem: Problem, query: Tensor, *, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
-    # torch's fused kernels want (batch, head, ..., dim); a read without heads has one. Broadcasting over leading
-    # axes is spelled out, as the kernels do not do it, and only where it is needed: it costs more than a short read.
-    keys, values, grouped = problem.keys, problem.values, problem.group > 1
-    leading = query.shape[:-2]
-    if not grouped and not leading == keys.shape[:-2] == values.shape[:-2]:
-        leading = torch.broadcast_shapes(leading, keys.shape[:-2], values.shape[:-2])
-        query, keys, values = (x.expand(*leading, *x.shape[-2:]) for x in (query, keys, values))
-    added = max(0, 2 - len(leading))
+    # torch's fused kernels want (batch, head, ..., dim); a read without heads has one.
+    if problem.group > 1:
+        keys, values = problem.keys, problem.values
+    else:
+        query, keys, values = spread(problem, query)
+    added = max(0, 4 - query.dim())
     for _ in range(added):
         query, keys, values = (x.unsqueeze(-3) for x in (query, keys, values))
         mask = None if mask is None else mask.unsqueeze(-3)
+    grouped = problem.group > 1
     out = scaled_dot_product_attention(
         query, keys, values, attn_mask=mask, is_causal=is_causal, scale=scale, enable_gqa=grouped
     )
     for _ in range(added):
         out = out.squeeze(-3)
     return out
+
+
+def spread(problem: Problem, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, keys and values with the same leading axes, spelled out only where they differ: it costs time."""
+    keys, values = problem.keys, problem.values
+    if problem.group > 1:
+        problem = problem.ungrouped()
+        keys, values = problem.keys, problem.values
+    leading = query.shape[:-2]
+    if leading == keys.shape[:-2] == values.shape[:-2]:
+        return query, keys, values
+    leading = torch.broadcast_shapes(leading, keys.shape[:-2], values.shape[:-2])
+    query, keys, values = (x.expand(*leading, *x.shape[-2:]) for x in (query, keys, values))
+    return query, keys, values

@@ -1,11 +1,17 @@
 """Which kernel computes a read: by name, or by this table when the name is "auto".
 
-| score                          | choice | where                                    | kernel    |
-|--------------------------------|--------|------------------------------------------|-----------|
-| inner product (Dot, ScaledDot, | Soft   | CPU, half precision, at most 1,024 keys  | reference |
-| General)                       | Soft   | CPU, several queries, at most 128 keys   | reference |
-|                                | Soft   | everywhere else                          | sdpa      |
-| Additive                       | any    | everywhere                               | reference |
+| score                          | choice     | where                                    | kernel    |
+|--------------------------------|------------|------------------------------------------|-----------|
+| inner product (Dot, ScaledDot, | Soft       | CPU, half precision, at most 1,024 keys  | products  |
+| General, Cosine)               | Soft       | CPU, several queries, at most 128 keys   | products  |
+|                                | Soft       | everywhere else                          | sdpa      |
+| capped inner product (SoftCap) | Soft       | CUDA                                     | flex      |
+| additive (Additive, Concat)    | Soft       | CPU, CUDA                                | additive  |
+| any                            | Hard, TopK | everywhere                               | gather    |
+| feature maps                   | Proportional | masks that are ranges from the first key | linear  |
+| whatever is left               | any        | everywhere                               | reference |
+
+A kernel that the table names but that cannot do the read (it says why in `refusal`) leaves it to the reference.
 
 The bounds are measured (benchmarks/kernels.py): torch's fused CPU kernel has a cost a call that short reads do not
 earn back, and multiplies bfloat16 at half the rate of plain products. From some length on it wins, and always in
@@ -15,40 +21,68 @@ A kernel asked for by name is never swapped for another: what it cannot do raise
 """
 
 from collections.abc import Callable
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from regard.attention.kernels import reference, sdpa
+from regard.attention.choices import Soft
+from regard.attention.kernels import flex, products, reference, sdpa
 from regard.attention.kernels.problem import Problem
+from regard.attention.scores import InnerProduct, TanhSum
 
-__all__ = ["KERNELS", "pick"]
+__all__ = ["KERNELS", "choose", "pick"]
 
-KERNELS = {"reference": reference, "sdpa": sdpa}
+KERNELS: dict[str, ModuleType] = {
+    "reference": reference,
+    "products": products,
+    "sdpa": sdpa,
+    "flex": flex,
+}
 
 
 def pick(name: str, problem: Problem) -> Callable[[Problem], Tensor]:
-    """The kernel of that name, or the table's for "auto".
+    """The kernel of that name, or the table's for "auto"; errors as `choose`."""
+    return KERNELS[choose(name, problem)].read
+
+
+def choose(name: str, problem: Problem) -> str:
+    """The name of the kernel that computes the read: `name` itself, or the table's choice for "auto".
 
     Raises: ValueError for an unknown name, and for a kernel that cannot do the problem, naming those that can.
     """
     if name == "auto":
-        return KERNELS[_auto(problem)].read
+        return _auto(problem)
     if name not in KERNELS:
         raise ValueError(f"kernel must be auto or one of {', '.join(sorted(KERNELS))}, but is {name!r}")
     reason = KERNELS[name].refusal(problem)
     if reason is not None:
         able = [other for other, kernel in KERNELS.items() if kernel.refusal(problem) is None]
         raise ValueError(f"kernel {name!r} cannot do this read: {reason}; {', '.join(able)} can")
-    return KERNELS[name].read
+    return name
 
 
 def _auto(problem: Problem) -> str:
-    if sdpa.refusal(problem) is not None:
+    """The table, line by line."""
+    name = _by_form(problem) if isinstance(problem.choose, Soft) else _by_choice(problem)
+    return name if name in KERNELS and KERNELS[name].refusal(problem) is None else "reference"
+
+
+def _by_form(problem: Problem) -> str:
+    form, query, num_keys = problem.form, problem.query, problem.keys.shape[-2]
+    on_cpu = query.device.type == "cpu"
+    if isinstance(form, TanhSum):
+        return "additive"
+    if not isinstance(form, InnerProduct):
         return "reference"
-    query, num_keys = problem.query, problem.keys.shape[-2]
-    if query.device.type != "cpu":
+    if form.cap is not None:
+        return "flex" if query.device.type == "cuda" else "reference"
+    if not on_cpu:
         return "sdpa"
     if query.dtype in (torch.bfloat16, torch.float16):
-        return "reference" if num_keys <= 1024 else "sdpa"
-    return "reference" if num_keys <= 128 and query.shape[-2] > 1 else "sdpa"
+        return "products" if num_keys <= 1024 else "sdpa"
+    return "products" if num_keys <= 128 and query.shape[-2] > 1 else "sdpa"
+
+
+def _by_choice(problem: Problem) -> str:
+    return "reference"

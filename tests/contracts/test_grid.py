@@ -1,0 +1,122 @@
+"""Every score x choice x mask x bias x kernel x dtype: right to the stated bound, in value and gradient, or refused.
+
+What is right is the formula in float64, of the inputs as they are after rounding. A refusal names a kernel that can.
+"""
+
+import copy
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attend import attend
+from regard.attention.biases import Bias
+from regard.attention.choices import Choice, Soft
+from regard.attention.kernels.table import KERNELS
+from regard.attention.masks import Mask, causal, dense, padding
+from regard.attention.scores import Additive, Dot, General, ScaledDot, Score
+
+BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 3, 2, 5, 7, 11, 13
+HOLES = torch.rand(BATCH, QUERIES, KEYS, generator=torch.Generator().manual_seed(3)) > 0.4
+
+SCORES: dict[str, Callable[[], Score]] = {
+    "dot": Dot,
+    "scaled": ScaledDot,
+    "general": lambda: General(DIM, DIM, hidden=3),
+    "additive": lambda: Additive(DIM, DIM, hidden=17),
+}
+CHOICES: dict[str, Callable[[], Choice]] = {
+    "soft": Soft,
+    "sharp": lambda: Soft(beta=1.7),
+    "learnt": lambda: Soft(beta=torch.tensor([0.5, 2.0]).view(HEADS, 1, 1), learn=True),
+}
+MASKS: dict[str, Mask | None] = {
+    "none": None,
+    "causal": causal(),
+    "ranges": causal() & padding([7, 0, 4]),
+    "holes": dense(HOLES) & padding([6, 7, 2]),
+}
+BIASES: dict[str, Callable[[], Bias | Tensor | None]] = {
+    "none": lambda: None,
+    "given": lambda: torch.randn(BATCH, 1, QUERIES, KEYS),
+}
+BOUNDS = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 2**-4, torch.float16: 2**-7}
+"""Largest error allowed, relative to the largest number of the result: half precision rounds terms, not sums."""
+
+CELLS = list(itertools.product(SCORES, CHOICES, KERNELS))
+FLEX_SEES = [("ranges", "given")]
+"""Compiled for seconds each, and masks and biases are functions to it: tests of its own have the others."""
+SEPARATED = ("soft", "sharp", "learnt")
+"""Choices whose weights change little when a score is rounded; others are compared in float32 and float64."""
+
+
+@pytest.mark.parametrize(("score", "choice", "kernel"), CELLS, ids=["-".join(cell) for cell in CELLS])
+def test_read_is_right_or_refused(score: str, choice: str, kernel: str) -> None:
+    for mask, bias in itertools.product(MASKS, BIASES):
+        if kernel == "flex" and (mask, bias) not in FLEX_SEES:
+            continue
+        _check_cell(score, choice, mask, bias, kernel)
+
+
+@pytest.mark.parametrize(("score", "choice"), list(itertools.product(SCORES, CHOICES)))
+def test_auto_refuses_nothing(score: str, choice: str) -> None:
+    for mask, bias in itertools.product(MASKS, BIASES):
+        assert _check_cell(score, choice, mask, bias, "auto")
+
+
+def _check_cell(score: str, choice: str, mask: str, bias: str, kernel: str) -> bool:
+    torch.manual_seed(7)
+    parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
+    tensors = [torch.randn(BATCH, HEADS, n, dim) for n, dim in ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))]
+    done = False
+    for dtype, bound in BOUNDS.items():
+        if dtype.itemsize < 4 and (choice not in SEPARATED or kernel == "flex"):
+            continue
+        # FlexAttention has no gradient on a CPU; asked for one, it refuses.
+        with torch.set_grad_enabled(kernel != "flex"):
+            rounded = _cast(parts, tensors, dtype)
+            try:
+                got = _read(*rounded, kernel)
+            except ValueError as refusal:
+                _check_refusal(kernel, refusal)
+                continue
+        done = True
+        with torch.set_grad_enabled(kernel != "flex"):
+            exact = _read(*_cast(*rounded, torch.float64), "reference")
+        for actual, expected in zip(got, exact, strict=dtype.itemsize > 2):
+            assert actual.dtype == dtype
+            assert (actual.double() - expected).abs().max() <= bound * expected.abs().max().clamp(min=1e-30)
+    return done
+
+
+def _cast(parts: dict, tensors: list[Tensor], dtype: torch.dtype) -> tuple[dict, list[Tensor]]:
+    """Copies of everything, in another dtype."""
+    cast = {}
+    for name, part in parts.items():
+        moves = isinstance(part, nn.Module) or (isinstance(part, Tensor) and part.is_floating_point())
+        cast[name] = copy.deepcopy(part).to(dtype) if moves else part
+    return cast, [x.detach().to(dtype).requires_grad_(torch.is_grad_enabled()) for x in tensors]
+
+
+def _read(parts: dict, tensors: list[Tensor], kernel: str) -> list[Tensor]:
+    """What is read and, if anything wants them, the gradients of inputs and parameters."""
+    query, keys, values = tensors
+    out = attend(query, (keys, values), kernel=kernel, **parts)
+    if not out.requires_grad:
+        return [out.detach()]
+    # In half precision a parameter's gradient is a long sum that nobody keeps in half precision.
+    modules = [part for part in parts.values() if isinstance(part, nn.Module) and out.dtype.itemsize > 2]
+    learnt = [p for module in modules for p in module.parameters()]
+    weighting = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
+    found = torch.autograd.grad((out * weighting).sum(), [*tensors, *learnt], allow_unused=True)
+    return [out, *(g for g in found if g is not None)]
+
+
+def _check_refusal(kernel: str, refusal: ValueError) -> None:
+    """It names the kernel that was asked for, and at the end those that can."""
+    assert f"kernel {kernel!r} cannot do this read" in str(refusal)
+    able = str(refusal).rpartition("; ")[2].removesuffix(" can").split(", ")
+    assert set(able) <= set(KERNELS) - {kernel}
+    assert "reference" in able

@@ -62,6 +62,7 @@ class Problem(NamedTuple):
         """The queries first .. last - 1 alone."""
         return self._replace(
             query=self.query[..., first:last, :],
+            choose=self.choose.tile(first, last),
             asked=self.asked[..., first:last, :],
             places=self.places.tile(first, last),
         )

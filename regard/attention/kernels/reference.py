@@ -3,12 +3,12 @@
 Works for every score, choice, mask and bias, forms the weights, and costs O(query * key) memory for it.
 """
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention.kernels.problem import Problem
 
-__all__ = ["read", "refusal", "weights"]
+__all__ = ["fold", "read", "refusal", "scored", "unfold", "weights"]
 
 
 def refusal(problem: Problem) -> str | None:
@@ -18,12 +18,17 @@ def refusal(problem: Problem) -> str | None:
 
 def weights(problem: Problem) -> Float[Tensor, "... query key"]:
     """choose(score(query, key) + bias) over the keys that the mask allows."""
+    return problem.choose.weights(*scored(problem))
+
+
+def scored(problem: Problem) -> tuple[Float[Tensor, "... query key"], Bool[Tensor, "..."] | None]:
+    """score(query, key) + bias, and which pairs may be read: what a choice is made from."""
     scores = _compare(problem)
     bias = problem.added()
     allowed = problem.allowed(bias)
     if bias is not None:
         scores = scores + bias.masked_fill(bias == float("-inf"), 0.0)
-    return problem.choose.weights(scores, allowed)
+    return scores, allowed
 
 
 def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
@@ -31,7 +36,7 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     share, group = weights(problem), problem.group
     if group == 1:
         return share @ problem.values
-    return _unfold(_fold(share, group) @ problem.values, group)
+    return unfold(fold(share, group) @ problem.values, group)
 
 
 def _compare(problem: Problem) -> Tensor:
@@ -41,12 +46,14 @@ def _compare(problem: Problem) -> Tensor:
         return problem.score.compare(problem.query, problem.keys)
     if problem.score.num_heads is not None:  # each head scores in its own way
         return problem.score.compare(problem.query, problem.ungrouped().keys)
-    return _unfold(problem.score.compare(_fold(problem.query, group), problem.keys), group)
+    return unfold(problem.score.compare(fold(problem.query, group), problem.keys), group)
 
 
-def _fold(tensor: Tensor, group: int) -> Tensor:
+def fold(tensor: Float[Tensor, "..."], group: int) -> Float[Tensor, "..."]:
+    """Heads of queries that share a head of the memory, (..., head, query, size), as more queries of it."""
     return tensor.unflatten(-3, (-1, group)).flatten(-3, -2)  # (..., memory head, group * query, size)
 
 
-def _unfold(tensor: Tensor, group: int) -> Tensor:
+def unfold(tensor: Float[Tensor, "..."], group: int) -> Float[Tensor, "..."]:
+    """`fold` undone."""
     return tensor.unflatten(-2, (group, -1)).flatten(-4, -3)  # (..., head, query, size)

@@ -12,8 +12,10 @@ Source: lectures, D; vaswani2017, section 3.1.
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention import patterns
 from regard.attention.masks import Mask, causal
-from regard.attention.memory import Memory
+from regard.attention.memory import Memory, Store
+from regard.attention.sliding import SlidingMemory
 from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import MultiHead
 from regard.layers.residual import Residual
@@ -39,7 +41,10 @@ class EncoderBlock(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Masked self-attention, attention to a source, then feed-forward; in and out (batch, target, model)."""
+    """Masked self-attention, attention to a source, then feed-forward; in and out (batch, target, model).
+
+    window: how many targets each sees, the last ones up to itself; all if not given.
+    """
 
     def __init__(
         self,
@@ -47,34 +52,42 @@ class DecoderBlock(nn.Module):
         cross: MultiHead,
         feedforward: FeedForward,
         residuals: tuple[Residual, Residual, Residual],
+        *,
+        window: int | None = None,
     ):
         super().__init__()
         self.attention = attention
         self.cross = cross
         self.feedforward = feedforward
         self.add_attention, self.add_cross, self.add_feedforward = residuals
+        self.window = window
 
     def forward(
         self, items: Float[Tensor, "batch target model"], source: Memory
     ) -> Float[Tensor, "batch target model"]:
         """All targets at once: each reads those up to itself, then the source."""
-        mask = causal()
+        mask = causal() if self.window is None else patterns.window(self.window)
         items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(x), mask=mask))
         return self._rest(items, source)
 
     def step(
-        self, item: Float[Tensor, "batch 1 model"], past: Memory | None, source: Memory
-    ) -> tuple[Float[Tensor, "batch 1 model"], Memory]:
+        self, item: Float[Tensor, "batch 1 model"], past: Store | None, source: Memory
+    ) -> tuple[Float[Tensor, "batch 1 model"], Store]:
         """One target more: it reads the past and itself, then the source. Returns the past that now has it."""
 
         def read_own_past(x: Tensor) -> Tensor:
             nonlocal past
-            past = self.attention.memory(x) if past is None else self.attention.extend(past, x)
+            past = self._first(x) if past is None else self.attention.extend(past, x)
             return self.attention(x, past)
 
         item = self.add_attention(item, read_own_past)
         assert past is not None
         return self._rest(item, source), past
+
+    def _first(self, item: Tensor) -> Store:
+        """The past that holds the first target."""
+        past = self.attention.memory(item)
+        return past if self.window is None else SlidingMemory.of(past, window=self.window)
 
     def _rest(self, items: Tensor, source: Memory) -> Tensor:
         items = self.add_cross(items, lambda x: self.cross(x, source))

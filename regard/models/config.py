@@ -5,6 +5,9 @@ from typing import ClassVar, Literal
 
 __all__ = ["CORES", "ModelConfig", "RecurrentConfig", "TransformerConfig", "paper_base"]
 
+_LATER = {"since": "0.2.0"}
+"""Marks settings that runs of version 0.1.0 do not have; their defaults are what those did."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
@@ -31,16 +34,37 @@ class TransformerConfig:
     norm: Literal["pre", "post"] = "pre"
     """post: LayerNorm(x + f(x)), as in the paper; pre: x + f(LayerNorm(x)), which trains at higher rates and
     where post may stay at the level of a model that does not read its source."""
-    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    """How a position is told: fixed sines and cosines, a learned vector each, or not at all."""
+    positions: Literal["sinusoidal", "learned", "alibi", "relative", "none"] = "sinusoidal"
+    """How a position is told: fixed sines and cosines, a learned vector each, by distance inside self-attention
+    (alibi: keys count the less the farther they are, on either side; relative: T5's learned number a distance), or not
+    at all."""
     max_positions: int = 1024
-    """Longest sequence that learned positions serve (sinusoidal ones have no limit)."""
+    """Longest sequence that learned positions serve (the others have no limit)."""
     kernel: str = "auto"
-    """Kernel of every read: auto, sdpa or reference."""
+    """Kernel of every read: auto, or one by name, such as reference or sdpa."""
+    key_heads: int | None = field(default=None, metadata=_LATER)
+    """Heads of keys and values, each for heads / key_heads heads of queries: a smaller memory, decoded faster. As
+    many as heads if not given; 1 is multi-query attention."""
+    score: Literal["scaled-dot", "dot", "cosine", "additive"] = field(default="scaled-dot", metadata=_LATER)
+    """How well a key matches a query: inner product over the root of the head's size, inner product, cosine (times a
+    number that each head learns), or v . tanh(q + k) with a v of each head's own."""
+    soft_cap: float | None = field(default=None, metadata=_LATER)
+    """Scores s become c tanh(s / c), which never exceeds c; not capped if not given."""
+    window: int | None = field(default=None, metadata=_LATER)
+    """Targets that the decoder's self-attention sees, the last ones, its own included; all if not given."""
 
     def __post_init__(self) -> None:
         _at_least_one(self, "layers", "decoder_layers", "width", "heads", "head_dim", "head_value_dim")
-        _at_least_one(self, "feedforward", "max_positions")
+        _at_least_one(self, "feedforward", "max_positions", "key_heads", "window")
+        if self.key_heads is not None and self.heads % self.key_heads:
+            raise ValueError(f"key_heads must divide heads={self.heads}, but is {self.key_heads}")
+        if self.soft_cap is not None and not 0 < self.soft_cap < float("inf"):
+            raise ValueError(f"soft_cap must be a positive number, but is {self.soft_cap}")
+
+    @property
+    def query_size(self) -> int:
+        """Size of each head's queries and keys."""
+        return -(-self.width // self.heads) if self.head_dim is None else self.head_dim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,15 +85,18 @@ class RecurrentConfig:
     """Size of the embeddings and of what the output layer sees."""
     hidden: int = 256
     """Size of the decoder's state, and of the encoder's (over both directions together)."""
-    attention: Literal["none", "additive", "general", "dot", "scaled-dot"] = "additive"
-    """How the decoder scores the encoder's states; none: only the final state is handed over."""
+    attention: Literal["none", "additive", "concat", "general", "dot", "scaled-dot", "cosine", "location"] = "additive"
+    """How the decoder scores the encoder's states (location: by their places alone); none: only the final state is
+    handed over."""
     attention_hidden: int = 128
-    """Hidden size of the additive score, and rank of the general one."""
+    """Hidden size of the additive and concat scores, and rank of the general one."""
     kernel: str = "auto"
-    """Kernel of every read: auto or reference (and sdpa, for all but additive)."""
+    """Kernel of every read: auto, or one by name, such as reference, or sdpa (for inner products)."""
+    max_positions: int = field(default=1024, metadata=_LATER)
+    """Longest source that location attention serves (the others have no limit)."""
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "layers", "decoder_layers", "width", "hidden", "attention_hidden")
+        _at_least_one(self, "layers", "decoder_layers", "width", "hidden", "attention_hidden", "max_positions")
         if self.hidden % self.directions:
             raise ValueError(f"hidden must be divisible by directions={self.directions}, but is {self.hidden}")
 

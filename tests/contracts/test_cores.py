@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.models.build import build
@@ -15,6 +15,22 @@ from tests.helpers import close
 VOCAB = 23
 TRANSFORMER = {"layers": 2, "decoder_layers": 3, "width": 13, "heads": 3, "head_dim": 5, "head_value_dim": 2}
 RECURRENT = {"width": 7, "hidden": 10, "attention_hidden": 11}
+SMALL = {"width": 13, "heads": 6, "head_dim": 5, "head_value_dim": 2, "feedforward": 17}
+FEATURES = {
+    "alibi": {"positions": "alibi", "heads": 5},
+    "relative": {"positions": "relative"},
+    "grouped": {"key_heads": 2, "positions": "alibi", "kernel": "sdpa"},
+    "multi-query": {"key_heads": 1, "positions": "relative", "kernel": "reference"},
+    "dot": {"score": "dot"},
+    "cosine": {"score": "cosine", "key_heads": 3},
+    "additive": {"score": "additive"},
+    "additive-grouped": {"score": "additive", "key_heads": 3, "positions": "relative", "window": 2},
+    "capped": {"soft_cap": 0.5, "key_heads": 2},
+    "capped-additive": {"soft_cap": 0.5, "score": "additive", "key_heads": 2},
+    "window-2": {"window": 2},
+    "window-3": {"window": 3, "positions": "relative", "key_heads": 3},
+    "window-4": {"window": 4, "positions": "alibi", "score": "cosine", "norm": "post"},
+}
 CONFIGS = {
     f"transformer-{norm}-{positions}-{kernel}": TransformerConfig(
         **TRANSFORMER, feedforward=17, norm=norm, positions=positions, kernel=kernel
@@ -30,6 +46,14 @@ CONFIGS = {
     for attention in ("none", "additive", "general", "dot", "scaled-dot")
     for layers, directions in ((1, 2), (2, 1))
 }
+CONFIGS |= {
+    f"transformer-{name}": TransformerConfig(**SMALL | {"layers": 1, "decoder_layers": 2} | change)
+    for name, change in FEATURES.items()
+}
+CONFIGS |= {
+    f"recurrent-{attention}": RecurrentConfig(**RECURRENT, attention=attention, max_positions=7)
+    for attention in ("concat", "cosine", "location")
+}
 every_core = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
@@ -41,6 +65,9 @@ class Pair:
 
 def model_of(config) -> Model:
     model = build(ModelConfig(core=config, dropout=0.0), source_vocab=VOCAB, target_vocab=VOCAB, label_smoothing=0.1)
+    for parameter in model.parameters():
+        if not parameter.any():  # what starts at zero does nothing yet
+            nn.init.normal_(parameter, std=0.3)
     return model.double().eval()
 
 

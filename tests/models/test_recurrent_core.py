@@ -1,5 +1,7 @@
 """The recurrent core: the lectures' formulas by hand, what it reads when, and what it hands over."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,11 +12,12 @@ from regard.attention.scores import Additive, General
 from regard.layers.read import Read
 from regard.models.config import RecurrentConfig
 from regard.models.cores.recurrent import RecurrentCore
+from regard.recipes.settings import plain
 from tests.helpers import close
 
 WIDTH, HIDDEN, STEPS, TIME, LENGTHS = 3, 10, 5, 7, (4, 7, 1)
 CELLS = ("rnn", "gru", "lstm")
-READING = ("additive", "general", "dot", "scaled-dot")
+READING = ("additive", "general", "dot", "scaled-dot", "cosine", "location")
 every_cell = pytest.mark.parametrize("cell", CELLS)
 every_attention = pytest.mark.parametrize("attention", ["none", *READING])
 every_depth = pytest.mark.parametrize(
@@ -322,3 +325,40 @@ def test_unknown_name_is_refused(field):
     object.__setattr__(config, field, "hard")  # past the check of types that the tests run under
     with pytest.raises(ValueError, match=rf"{field} must be one of \w+, .*but is 'hard'"):
         RecurrentCore(config)
+
+
+def test_cosine_attention_learns_its_scale():
+    core = core_of(attention="cosine")
+    assert list(dict(core.read.named_parameters())) == ["choose.log_beta"]
+
+
+def test_concat_attention_is_additive_with_one_matrix():
+    concat, additive = core_of(attention="concat"), core_of(attention="additive")
+    weights = concat.state_dict()
+    both = weights.pop("read.score.weight")
+    weights |= {"read.score.query_weight": both[:, :HIDDEN], "read.score.key_weight": both[:, HIDDEN:]}
+    additive.load_state_dict(weights)
+    source, targets = source_of(), targets_of()
+    close(concat(targets, concat.start(source)), additive(targets, additive.start(source)))
+
+
+def test_location_attention_does_not_look_at_what_the_encoder_wrote():
+    core, source, targets = core_of(attention="location", max_positions=TIME), source_of(), targets_of()
+    state = core.start(source)
+    seen = reads_of(core)
+    for memory in (state.memory, replace(state.memory, keys=torch.randn_like(state.memory.keys))):
+        core.step(targets[:, 0], replace(state, memory=memory))
+    assert torch.equal(seen[0], seen[1])
+    close(seen[0].sum(-1), torch.ones(len(LENGTHS), dtype=torch.float64))
+
+
+def test_location_attention_refuses_longer_sources():
+    core = core_of(attention="location", max_positions=TIME - 1)
+    with pytest.raises(ValueError, match="at most max_keys=6 keys, but there are 7"):
+        core.start(source_of())
+
+
+def test_config_of_an_earlier_run_is_complete():
+    assert set(plain(RecurrentConfig())) == {
+        "cell", "layers", "decoder_layers", "directions", "width", "hidden", "attention", "attention_hidden", "kernel",
+    }  # fmt: skip

@@ -5,8 +5,10 @@ import torch
 from torch import nn
 
 from regard.attention.masks import Padded
+from regard.attention.positional import Alibi, RelativeBias
 from regard.models.config import TransformerConfig, paper_base
 from regard.models.cores.transformer import TransformerCore
+from regard.recipes.settings import plain
 from tests.helpers import close
 
 
@@ -86,12 +88,13 @@ def test_encoder_without_positions_knows_no_order():
     close(core(targets, core.start(Padded(shuffled, lengths))), core(targets, core.start(Padded(source, lengths))))
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "alibi", "relative"])
 def test_positions_tell_the_order(positions):
     core = TransformerCore(TransformerConfig(layers=2, width=12, heads=3, positions=positions)).double()
+    _shake(core)  # relative positions start at zero
     source, targets = torch.randn(1, 7, 12).double(), torch.randn(1, 5, 12).double()
     lengths = torch.tensor([7])
-    a, b = (core(targets, core.start(Padded(items, lengths))) for items in (source, source.flip(1)))
+    a, b = (core(targets, core.start(Padded(items, lengths))) for items in (source, source.roll(2, 1)))
     assert (a - b).abs().max() > 1e-3
 
 
@@ -104,6 +107,87 @@ def test_blocks_share_no_parameters():
     assert counts[0] == 4 * (128 * 128 + 128) + 2 * 128 * 256 + 256 + 128 + 4 * 128
 
 
+def test_relative_positions_are_a_table_for_each_side_that_its_blocks_share():
+    core = TransformerCore(TransformerConfig(layers=3, heads=4, positions="relative"))
+    sides = [[block.attention.read.bias for block in side] for side in (core.encoder, core.decoder)]
+    for side, two_sided in zip(sides, (True, False), strict=True):
+        assert isinstance(side[0], RelativeBias)
+        assert side[0].two_sided is two_sided
+        assert all(bias is side[0] for bias in side)
+    assert sides[0][0] is not sides[1][0]
+    assert all(block.cross.read.bias is None for block in core.decoder)
+
+
+def test_alibi_is_in_self_attention_only():
+    core = TransformerCore(TransformerConfig(layers=1, heads=3, positions="alibi"))
+    assert isinstance(core.encoder[0].attention.read.bias, Alibi)
+    assert isinstance(core.decoder[0].attention.read.bias, Alibi)
+    assert core.decoder[0].cross.read.bias is None
+
+
+@pytest.mark.parametrize("positions", ["alibi", "relative"])
+def test_positions_by_distance_do_not_see_where_the_source_begins(positions):
+    config = TransformerConfig(layers=1, width=12, heads=3, positions=positions)
+    core = TransformerCore(config).double()
+    _shake(core)
+    heads, items = core.encoder[0].attention, torch.randn(1, 7, 12).double()
+    query = heads.query(items).unflatten(-1, (3, 4)).transpose(1, 2)
+    whole, part = heads.memory(items), heads.memory(items[:, 2:])
+    biases = [problem.added() for problem in (heads.read.pose(query, whole), heads.read.pose(query[:, :, 2:], part))]
+    close(biases[0][..., 2:, 2:], biases[1])
+    assert biases[1].std() > 0.01
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_window_is_as_many_targets_as_a_block_sees(window):
+    core = TransformerCore(TransformerConfig(layers=1, width=12, heads=3, window=window)).double()
+    targets = torch.randn(1, 7, 12).double().requires_grad_()
+    source = Padded(torch.randn(1, 5, 12).double(), torch.tensor([5]))
+    out = core(targets, core.start(source))
+    (grad,) = torch.autograd.grad(out[0, 5, 0], targets)
+    seen = grad[0].abs().amax(-1) > 0
+    assert seen.tolist() == [5 - window < place <= 5 for place in range(7)]
+
+
+def test_past_of_a_window_does_not_grow_beyond_it():
+    core = TransformerCore(TransformerConfig(layers=2, width=12, heads=3, window=3)).double()
+    state = core.start(Padded(torch.randn(1, 5, 12).double(), torch.tensor([5])))
+    for _ in range(7):
+        _, state = core.step(torch.randn(1, 12).double(), state)
+    assert [past.size for past in state.pasts] == [3, 3]
+
+
+def test_key_heads_make_every_memory_smaller():
+    core = TransformerCore(TransformerConfig(layers=2, width=12, heads=6, key_heads=2)).double()
+    state = core.start(Padded(torch.randn(1, 5, 12).double(), torch.tensor([5])))
+    _, state = core.step(torch.randn(1, 12).double(), state)
+    for memory in (*state.sources, *state.pasts):
+        assert memory.keys.shape[1] == memory.values.shape[1] == 2
+
+
+def test_cosine_heads_do_not_see_lengths_and_learn_their_own_scale():
+    core = TransformerCore(TransformerConfig(layers=1, width=12, heads=3, score="cosine")).double()
+    read = core.encoder[0].attention.read
+    query, keys = torch.randn(1, 3, 5, 4).double(), torch.randn(1, 3, 7, 4).double()
+    close(read.score(query * 5, keys / 7), read.score(query, keys))
+    assert read.choose.beta.flatten().tolist() == pytest.approx([10.0] * 3)
+    assert read.choose.log_beta.requires_grad
+
+
+def test_additive_heads_have_a_vector_each_and_map_nothing_twice():
+    config = TransformerConfig(layers=1, width=12, heads=3, head_dim=5, score="additive")
+    core = TransformerCore(config)
+    read = core.encoder[0].attention.read
+    assert {name: tuple(p.shape) for name, p in read.named_parameters()} == {"score.v": (3, 5)}
+
+
+def test_soft_cap_bounds_every_score():
+    core = TransformerCore(TransformerConfig(layers=1, width=12, heads=3, soft_cap=0.25))
+    for read in (core.encoder[0].attention.read, core.decoder[0].attention.read, core.decoder[0].cross.read):
+        scores = read.score(100 * torch.randn(3, 5, 4), torch.randn(3, 7, 4))
+        assert 0.2 < scores.abs().max() <= 0.25
+
+
 def test_paper_base_has_the_papers_sizes():
     config = paper_base()
     assert (config.layers, config.width, config.heads, config.feedforward) == (6, 512, 8, 2048)
@@ -112,3 +196,24 @@ def test_paper_base_has_the_papers_sizes():
 def test_config_refuses_sizes_below_one():
     with pytest.raises(ValueError, match="layers must be at least 1, but is 0"):
         TransformerConfig(layers=0)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_config_refuses_what_heads_and_scores_cannot_be():
+    with pytest.raises(ValueError, match="key_heads must divide heads=4, but is 3"):
+        TransformerConfig(key_heads=3)
+    for name in ("key_heads", "window"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, but is 0"):
+            TransformerConfig(**{name: 0})
+    for cap in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"soft_cap must be a positive number, but is {cap}"):
+            TransformerConfig(soft_cap=cap)
+    with pytest.raises(ValueError, match=r"score must be one of scaled-dot, .*but is 'hard'"):
+        TransformerCore(TransformerConfig(score="hard"))
+
+
+def test_config_of_an_earlier_run_is_complete():
+    assert set(plain(TransformerConfig())) == {
+        "layers", "decoder_layers", "width", "heads", "head_dim", "head_value_dim", "feedforward", "activation",
+        "norm", "positions", "max_positions", "kernel",
+    }  # fmt: skip

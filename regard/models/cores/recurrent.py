@@ -14,9 +14,11 @@ context anywhere, and s_0 is all that the decoder knows of the source.
 With several layers the lowest is fed [x'_j; c_{j-1}], and the top one's state is the query. A decoder layer
 starts from the encoder layer at its depth, counted from the top; an lstm's cell from W' [cells] + b'.
 
-Source: lectures, B; sutskever2014 (none); bahdanau2015 (additive, "option 1"); luong2015 (rest, "option 2").
+Source: lectures, B; sutskever2014 (none); bahdanau2015 (additive, "option 1"); luong2015 (rest, "option 2");
+cosine graves2014.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self, cast
 
@@ -24,9 +26,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded
 from regard.attention.memory import Memory
-from regard.attention.scores import Additive, Dot, General, ScaledDot, Score
+from regard.attention.scores import Additive, Concat, Dot, General, ScaledDot, Score
+from regard.attention.scores_more import Cosine, Location
 from regard.layers.dropout import Dropout
 from regard.layers.read import Read
 from regard.layers.recurrent import CELLS, Cell, CellState
@@ -84,7 +88,7 @@ class RecurrentCore(Core):
         num_handovers = num_decoder if config.directions == 2 else 0
         self.handovers = nn.ModuleList(Handover(hidden, parts=cell.parts) for _ in range(num_handovers))
         score = _score(config)
-        self.read = None if score is None else Read(score, kernel=config.kernel)
+        self.read = None if score is None else Read(score, choose=_choice(config), kernel=config.kernel)
         context_dim = 0 if score is None else hidden
         self.cells = nn.ModuleList([cell(width, hidden, context_dim=context_dim)])
         self.cells.extend(cell(hidden, hidden) for _ in range(num_decoder - 1))
@@ -184,16 +188,21 @@ def _output(state: RecurrentState) -> Tensor:
 
 def _score(config: RecurrentConfig) -> Score | None:
     hidden = config.hidden
-    match config.attention:
-        case "additive":
-            return Additive(hidden, hidden, config.attention_hidden)
-        case "general":
-            return General(hidden, hidden, config.attention_hidden)
-        case "dot":
-            return Dot()
-        case "scaled-dot":
-            return ScaledDot()
-        case "none":
-            return None
-    names = "none, additive, general, dot, scaled-dot"
-    raise ValueError(f"attention must be one of {names}, but is {config.attention!r}")
+    makers: dict[str, Callable[[], Score | None]] = {
+        "none": lambda: None,
+        "additive": lambda: Additive(hidden, hidden, config.attention_hidden),
+        "concat": lambda: Concat(hidden, hidden, config.attention_hidden),
+        "general": lambda: General(hidden, hidden, config.attention_hidden),
+        "dot": Dot,
+        "scaled-dot": ScaledDot,
+        "cosine": Cosine,
+        "location": lambda: Location(hidden, config.max_positions),
+    }
+    if config.attention not in makers:
+        raise ValueError(f"attention must be one of {', '.join(makers)}, but is {config.attention!r}")
+    return makers[config.attention]()
+
+
+def _choice(config: RecurrentConfig) -> Choice | None:
+    # Cosines lie in [-1, 1], where a softmax is nearly flat: how much to make of them is learnt.
+    return Soft(10.0, learn=True) if config.attention == "cosine" else None

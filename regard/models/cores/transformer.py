@@ -3,19 +3,26 @@
     memory  = encoder(source + positions)               every source item sees every other
     hidden  = decoder(targets + positions, memory)      every target sees those up to itself, and the source
 
-Blocks share no parameters. Each decoder block projects the encoder's output to keys and values once a source.
+Blocks share no parameters, but for relative positions: a table for the encoder and one for the decoder, as T5 has.
+Each decoder block projects the encoder's output to keys and values once a source.
 
-Source: lectures, D and E; vaswani2017.
+Source: lectures, D and E; vaswani2017; positions by distance press2022, raffel2020; cosine scores henry2020.
 """
 
 from dataclasses import dataclass, replace
 from typing import Self, cast
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.biases import Bias
+from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded
-from regard.attention.memory import Memory
+from regard.attention.memory import Memory, Store
+from regard.attention.positional import Alibi, RelativeBias
+from regard.attention.scores import BareAdditive, Dot, ScaledDot, Score
+from regard.attention.scores_more import Cosine, SoftCap
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import MultiHead
@@ -32,7 +39,7 @@ class TransformerState:
     """Each decoder block's memory of the source and of its own past; `position` targets have been taken in."""
 
     sources: tuple[Memory, ...]
-    pasts: tuple[Memory | None, ...]
+    pasts: tuple[Store | None, ...]
     position: int = 0
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
@@ -54,8 +61,10 @@ class TransformerCore(Core):
         self.width = config.width
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         self.positions = _positions(config)
-        self.encoder = nn.ModuleList(_encoder_block(config, dropout) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(_decoder_block(config, dropout) for _ in range(num_decoder))
+        bias = _bias(config, two_sided=True)
+        self.encoder = nn.ModuleList(_encoder_block(config, dropout, bias) for _ in range(config.layers))
+        bias = _bias(config, two_sided=False)
+        self.decoder = nn.ModuleList(_decoder_block(config, dropout, bias) for _ in range(num_decoder))
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.width) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.width) if pre else nn.Identity()
@@ -114,14 +123,47 @@ def _positions(config: TransformerConfig) -> nn.Module:
     return _NoPositions()
 
 
-def _attention(config: TransformerConfig) -> MultiHead:
+def _bias(config: TransformerConfig, *, two_sided: bool) -> Bias | None:
+    """What positions add to the scores of self-attention."""
+    if config.positions == "alibi":
+        return Alibi(config.heads)
+    if config.positions == "relative":
+        return RelativeBias(config.heads, two_sided=two_sided)
+    return None
+
+
+def _attention(config: TransformerConfig, bias: Bias | None = None) -> MultiHead:
     return MultiHead(
         config.width,
         num_heads=config.heads,
+        key_heads=config.key_heads,
         head_dim=config.head_dim,
         head_value_dim=config.head_value_dim,
+        score=_score(config),
+        choose=_choice(config),
+        bias=bias,
         kernel=config.kernel,
     )
+
+
+def _score(config: TransformerConfig) -> Score:
+    match config.score:
+        case "scaled-dot":
+            score = ScaledDot()
+        case "dot":
+            score = Dot()
+        case "cosine":
+            score = Cosine()
+        case "additive":
+            score = BareAdditive(config.query_size, num_heads=config.heads)
+        case _:
+            raise ValueError(f"score must be one of scaled-dot, dot, cosine, additive, but is {config.score!r}")
+    return score if config.soft_cap is None else SoftCap(score, config.soft_cap)
+
+
+def _choice(config: TransformerConfig) -> Choice | None:
+    # Cosines lie in [-1, 1], where a softmax is nearly flat: each head learns how much to make of them.
+    return Soft(torch.full((config.heads, 1, 1), 10.0), learn=True) if config.score == "cosine" else None
 
 
 def _feedforward(config: TransformerConfig) -> FeedForward:
@@ -132,14 +174,15 @@ def _residual(config: TransformerConfig, dropout: float) -> Residual:
     return Residual(config.width, order=config.norm, dropout=dropout)
 
 
-def _encoder_block(config: TransformerConfig, dropout: float) -> EncoderBlock:
+def _encoder_block(config: TransformerConfig, dropout: float, bias: Bias | None) -> EncoderBlock:
     residuals = (_residual(config, dropout), _residual(config, dropout))
-    return EncoderBlock(_attention(config), _feedforward(config), residuals)
+    return EncoderBlock(_attention(config, bias), _feedforward(config), residuals)
 
 
-def _decoder_block(config: TransformerConfig, dropout: float) -> DecoderBlock:
+def _decoder_block(config: TransformerConfig, dropout: float, bias: Bias | None) -> DecoderBlock:
     residuals = (_residual(config, dropout), _residual(config, dropout), _residual(config, dropout))
-    return DecoderBlock(_attention(config), _attention(config), _feedforward(config), residuals)
+    own, cross = _attention(config, bias), _attention(config)
+    return DecoderBlock(own, cross, _feedforward(config), residuals, window=config.window)
 
 
 def _initialise(module: nn.Module) -> None:

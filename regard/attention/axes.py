@@ -53,7 +53,7 @@ def can_look_at(tensor: Tensor) -> bool:
     """Whether the values of a tensor may steer Python: not on an accelerator, nor in a compiled or mapped function."""
     if tensor.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    return not torch._C._functorch.is_batchedtensor(tensor)
+    return torch._C._functorch.peek_interpreter_stack() is None
 
 
 def check_fits(name: str, tensor: Tensor, places: Places) -> None:

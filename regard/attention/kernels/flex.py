@@ -75,7 +75,7 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
         query,
         keys,
         values,
-        score_mod=_score_mod(problem, choose.beta, form.cap, query.shape[1]),
+        score_mod=_score_mod(problem, choose.beta, form.cap),
         block_mask=_block_mask(problem, query.shape[:2]),
         scale=form.scale,
         enable_gqa=grouped,
@@ -96,23 +96,24 @@ def _flex(*tensors: Tensor, **rules: object) -> Tensor:
         return _compiled()(*tensors, **rules)
 
 
-def _score_mod(problem: Problem, beta: float | Tensor, cap: float | None, heads: int):
+def _score_mod(problem: Problem, beta: float | Tensor, cap: float | None):
     """What happens to a score on its way to the softmax; None if nothing."""
-    bias, diagonals = problem.added(), None
+    bias, diagonals, num_queries = problem.added(), None, problem.places.num_queries
     if problem.bias is not None and problem.places.aligned and problem.places.rows is None:
         diagonals = problem.bias.diagonals(problem.places)
+    bias = None if bias is None else _with_four_axes(bias)
+    diagonals = None if diagonals is None else diagonals[(None,) * (3 - diagonals.dim()) + (...,)]
     if bias is None and cap is None and not isinstance(beta, Tensor) and beta == 1:
         return None
     if isinstance(beta, Tensor):
-        beta = _with_four_axes(beta if beta.dim() >= 2 else beta.reshape(1, 1))
-        beta = beta.expand(-1, heads if beta.shape[1] == 1 else -1, -1, -1)
+        beta = _with_four_axes(beta[(None,) * (problem.num_axes - beta.dim()) + (...,)])  # lines up from the right
 
     @no_type_check
     def modify(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         if cap is not None:
             score = cap * torch.tanh(score / cap)
         if diagonals is not None:
-            score = score + _at(diagonals, row, head, key - query + problem.places.num_queries - 1)
+            score = score + _at(diagonals, row, head, key - query + num_queries - 1)
         elif bias is not None:
             score = score + _at(bias, row, head, query, key)
         if isinstance(beta, Tensor):
@@ -125,7 +126,6 @@ def _score_mod(problem: Problem, beta: float | Tensor, cap: float | None, heads:
 @no_type_check
 def _at(table: Tensor, *index: Tensor) -> Tensor:
     """An entry of a table of which any axis may have size 1."""
-    table = table[(None,) * (len(index) - table.dim())]
     return table[tuple(at if size > 1 else torch.zeros_like(at) for at, size in zip(index, table.shape, strict=True))]
 
 
@@ -154,4 +154,4 @@ def _with_four_axes(tensor: Tensor) -> Tensor:
     """(batch, head, ..., ...): a read without heads has one, and one without a batch a batch of one."""
     if tensor.dim() == 3:
         return tensor.unsqueeze(1)
-    return tensor[(None,) * (4 - tensor.dim())]
+    return tensor[(None,) * (4 - tensor.dim()) + (...,)]

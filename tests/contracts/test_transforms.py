@@ -1,0 +1,26 @@
+"""What torch compiles is tested in processes without shape checks: these are Python that its compiler cannot see."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("name", "at_least"), [("unhooked_transforms.py", 30), ("unhooked_flex.py", 5)])
+def test_compiled_code_is_right(name: str, at_least: int) -> None:
+    options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, f"tests/contracts/{name}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= at_least

@@ -1,0 +1,33 @@
+"""FlexAttention: the cells of the grid that it can do, and what it refuses. Run by test_transforms.py, see there."""
+
+import pytest
+import torch
+
+from regard.attention.attend import attend
+from regard.attention.masks import causal
+from tests.contracts.test_grid import check_cell
+from tests.helpers import close
+
+# Compiled for seconds, in each dtype: every part is met once, not every combination.
+CELLS = [
+    ("scaled", "learnt", "ranges", "given"),
+    ("dot", "soft", "holes", "none"),
+    ("additive", "soft", "none", "none"),
+]
+
+
+@pytest.mark.parametrize(("score", "choice", "mask", "bias"), CELLS)
+def test_flex_is_right_or_refuses(score: str, choice: str, mask: str, bias: str) -> None:
+    assert check_cell(score, choice, mask, bias, "flex") == (score != "additive")
+
+
+def test_flex_reads_heads_that_share_keys() -> None:
+    query, keys, values = torch.randn(2, 6, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 13)
+    out = attend(query, (keys, values), mask=causal(), kernel="flex")
+    close(out, attend(query, (keys, values), mask=causal(), kernel="reference"))
+
+
+def test_flex_refuses_gradients_on_a_cpu() -> None:
+    query, memory = torch.randn(2, 5, 11, requires_grad=True), (torch.randn(2, 7, 11), torch.randn(2, 7, 13))
+    with pytest.raises(ValueError, match=r"no gradient on a CPU; .*reference"):
+        attend(query, memory, kernel="flex")

@@ -1,0 +1,95 @@
+"""The read inside torch's transforms: compiled without a graph break, exported, mapped, differentiated, autocast.
+
+Run by test_transforms.py in a process of its own, without the shape checks of the other tests.
+"""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attend import attend
+from regard.attention.kernels.table import KERNELS
+from regard.attention.masks import causal, padding
+from regard.attention.scores import Additive, General, ScaledDot, Score
+from tests.helpers import close
+
+BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
+SCORES = {"scaled": ScaledDot, "general": lambda: General(DIM, DIM), "additive": lambda: Additive(DIM, DIM, 17)}
+ABLE = {"scaled": ("reference", "products", "sdpa"), "additive": ("reference", "additive")}
+ABLE["general"] = ABLE["scaled"]
+cells = pytest.mark.parametrize(
+    ("score", "kernel"), [(score, kernel) for score, able in ABLE.items() for kernel in able if kernel in KERNELS]
+)
+
+
+class Reader(nn.Module):
+    """A read under a causal and a padding mask, both made inside."""
+
+    def __init__(self, score: Score, kernel: str):
+        super().__init__()
+        self.score = score
+        self.kernel = kernel
+
+    def forward(self, query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
+        mask = causal() & padding(lengths)
+        return attend(query, (keys, values), score=self.score, mask=mask, kernel=self.kernel)
+
+
+def reader(score: str, kernel: str) -> Reader:
+    return Reader(SCORES[score](), kernel).double()
+
+
+def tensors() -> tuple[Tensor, ...]:
+    shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
+    made = [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    return (*made, torch.tensor([7, 4]))
+
+
+@cells
+def test_compiled_read_equals_the_eager_one_without_graph_breaks(score, kernel):
+    read, inputs = reader(score, kernel), tensors()
+    compiled = torch.compile(read, fullgraph=True, backend="aot_eager")
+    out, expected = compiled(*inputs), read(*inputs)
+    close(out, expected)
+    weighting = torch.randn_like(out)
+    learnt = [*inputs[:3], *read.parameters()]
+    for got, wanted in zip(
+        torch.autograd.grad(out, learnt, weighting), torch.autograd.grad(expected, learnt, weighting), strict=True
+    ):
+        close(got, wanted)
+
+
+@cells
+def test_exported_read_equals_the_eager_one(score, kernel):
+    read, inputs = reader(score, kernel), tuple(x.detach() for x in tensors())
+    with torch.no_grad():
+        exported = torch.export.export(read, inputs).module()
+        close(exported(*inputs), read(*inputs))
+
+
+@cells
+def test_mapped_read_equals_the_batched_one(score, kernel):
+    read, inputs = reader(score, kernel), tuple(x.detach() for x in tensors())
+    close(torch.func.vmap(read)(*(x.unsqueeze(1) for x in inputs)).squeeze(1), read(*inputs))
+
+
+@cells
+def test_gradients_of_each_row_alone_are_rows_of_the_whole_gradient(score, kernel):
+    read, (query, keys, values, lengths) = reader(score, kernel), tensors()
+
+    def total(query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
+        return read(query[None], keys[None], values[None], lengths[None]).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(total))(query.detach(), keys.detach(), values.detach(), lengths)
+    (whole,) = torch.autograd.grad(read(query, keys, values, lengths).square().sum(), query)
+    close(each, whole)
+
+
+@cells
+def test_autocast_computes_in_half_precision(score, kernel):
+    read, inputs = Reader(SCORES[score](), kernel), tensors()
+    single = [x.detach().float() for x in inputs[:3]]
+    with torch.autocast("cpu", torch.bfloat16):
+        out = read(*single, inputs[3])
+    exact = read(*single, inputs[3])
+    assert (out.float() - exact).abs().max() <= 2**-4 * exact.abs().max()

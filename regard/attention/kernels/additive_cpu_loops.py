@@ -1,0 +1,369 @@
+"""The loops of additive attention on a CPU: tanh by shared exponentials and shared divisions, compiled by numba.
+
+    tanh(a + b) = 1 - 2 r,    r = 1 / x,    x = 1 + e^{2a} e^{2b},    tanh'(a + b) = 4 r (1 - r)
+
+so with e^{2a} computed once a query and e^{2b} once a key, a (query, key, hidden) triple costs one multiply-add and
+one division, and several reciprocals share a division:
+
+    v/x + w/y = (v y + w x) / (x y)          1/x = y / (x y),  1/y = x / (x y)
+
+Four shares of one division need their product in range: each x is capped at `CAP`, beyond which tanh is 1 to less
+than half a unit in the last place. The exponentials themselves are right as long as one side of the sum is at most
+`SIDE` in size; the other may be clamped to `CLAMP`, since CLAMP - SIDE is already saturated. Where both sides are
+larger, and where there are too few queries to earn tables of exponentials, e^{2(a + b)} is computed for each triple.
+
+Error: |tanh| within 1e-6 in float32, 1e-14 in float64, for every finite a and b. NaN stays NaN.
+
+Loops run over contiguous lanes, over keys for scores and over the hidden size for gradients, so that LLVM makes
+vectors of them and no sum goes across lanes. `KEYS` keys make a tile; a tile of exponentials fits the first cache.
+
+Source: bahdanau2015, appendix A.1.2 (the score).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+from numpy.polynomial import Chebyshev, Polynomial
+
+__all__ = [
+    "CAP",
+    "CLAMP",
+    "KEYS",
+    "LANES",
+    "ROWS",
+    "SIDE",
+    "add_gradients",
+    "add_products",
+    "add_scores",
+    "compiled",
+    "constants",
+    "decay",
+    "direct_gradients",
+    "direct_scores",
+    "exp_twice",
+    "largest",
+    "pasted",
+    "reach",
+    "table",
+    "transpose",
+]
+
+KEYS = 64
+"""Keys in a tile."""
+ROWS = 32
+"""Query rows in a block; a multiple of 4."""
+LANES = 16
+"""Rows are padded to this many numbers: the widest vector in float32."""
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+CAP = {_F32: 2.0**26, _F64: 2.0**56}
+CLAMP = {_F32: 43.0, _F64: 350.0}
+SIDE = {_F32: 33.0, _F64: 330.0}
+
+# Sums may be reordered and contracted; infinities and NaN stay what they are.
+_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
+compiled: Callable = njit(nogil=True, cache=True, **_OPTIONS)
+"""Compile a function and keep it on disk."""
+pasted: Callable = njit(inline="always", **_OPTIONS)
+"""Write a function's body where it is called, which spares compiling it by itself."""
+# A largest number is found in lanes only where the compiler may take it that none is NaN; sums keep NaN alive anyway.
+compiled_without_nan: Callable = njit(nogil=True, cache=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"})
+
+# 2^f for |f| <= 1/2, interpolated at Chebyshev nodes: relative error 9e-8 at degree 5, in float32.
+_POWERS = (
+    Chebyshev.interpolate(lambda f: 2.0**f, 5, domain=[-0.5, 0.5]).convert(kind=Polynomial).coef.astype(np.float32)
+)
+_C0, _C1, _C2, _C3, _C4, _C5 = _POWERS
+# 2 / ln 2 in two parts: the product with the first, less a whole number, is exact in a fused multiply-add.
+_HIGH = np.float32(2 / math.log(2))
+_LOW = np.float32(2 / math.log(2) - float(_HIGH))
+_ABOVE = np.float32(256.5)
+_OFFSET, _EXPONENT, _MANTISSA = np.int32(256), np.int32(127), np.int32(23)
+
+
+def constants(dtype: np.dtype) -> np.ndarray:
+    """1, CAP, CLAMP, SIDE, 1/2 and 0 in the dtype of the loops: a literal would make them compute in float64."""
+    return np.array([1.0, CAP[dtype], CLAMP[dtype], SIDE[dtype], 0.5, 0.0], dtype)
+
+
+def exp_twice(x):  # pragma: no cover - numba compiles the overload below
+    """e^{2x} for |x| <= CLAMP."""
+    return np.exp(2 * x)
+
+
+@overload(exp_twice, jit_options=_OPTIONS)
+def _exp_twice(x):
+    if x != types.float32:
+        return lambda x: math.exp(x + x)
+
+    def single(x):
+        # e^{2x} = 2^(n + f), n whole and |f| <= 1/2; adding 256.5 makes truncation round.
+        n = np.int32(x * _HIGH + _ABOVE) - _OFFSET
+        f = (x * _HIGH - np.float32(n)) + x * _LOW
+        power = _C4 + _C5 * f
+        power = _C3 + power * f
+        power = _C2 + power * f
+        power = _C1 + power * f
+        power = _C0 + power * f
+        return power * np.int32((n + _EXPONENT) << _MANTISSA).view(np.float32)
+
+    return single
+
+
+@pasted
+def _between(x, bound):
+    """x within [-bound, bound]; NaN stays, which is why min and max are spelt out."""
+    x = bound if bound < x else x
+    return -bound if x < -bound else x
+
+
+@pasted
+def decay(x, half, zero, clamp):
+    """e^x for x <= 0, zero below the range of `exp_twice`: minus infinity gives zero, NaN stays."""
+    x = half * x
+    return zero if x < -clamp else exp_twice(x)
+
+
+@compiled_without_nan
+def largest(x):
+    """max x[j]; x must not be empty."""
+    most = x[0]
+    for j in range(x.shape[0]):
+        most = max(most, x[j])
+    return most
+
+
+@compiled_without_nan
+def reach(x):
+    """max |x[d]|; zero for an empty x."""
+    most = abs(x[0]) if x.size > 0 else x.dtype.type(0)
+    for d in range(x.shape[0]):
+        most = max(most, abs(x[d]))
+    return most
+
+
+@compiled
+def table(x, first, last, const, out):
+    """Row r of out is e^{2 x[first + r]}; rows from `last` on, and columns beyond x's, are zero."""
+    width, clamp = x.shape[1], const[2]
+    for r in range(out.shape[0]):
+        to = out[r]
+        if first + r >= last:
+            to[:] = 0
+            continue
+        row = x[first + r]
+        for d in range(width):
+            to[d] = exp_twice(_between(row[d], clamp))
+        to[width:] = 0
+
+
+@compiled
+def transpose(x, first, last, out):
+    """out[c, j] = x[first + j, c], zero from `last` on and beyond x's columns."""
+    width = x.shape[1]
+    seen = min(out.shape[1], last - first)
+    for c in range(width):
+        to = out[c]
+        for j in range(seen):
+            to[j] = x[first + j, c]
+        to[seen:] = 0
+    out[width:] = 0
+
+
+@pasted
+def _share(one, cap, v0, v1, v2, v3, a0, a1, a2, a3, b0, b1, b2, b3):
+    """sum_d v_d / (1 + a_d b_d) over four d, with one division."""
+    x, y, z, w = one + a0 * b0, one + a1 * b1, one + a2 * b2, one + a3 * b3
+    x = cap if cap < x else x
+    y = cap if cap < y else y
+    z = cap if cap < z else z
+    w = cap if cap < w else w
+    p, q = x * y, z * w
+    return ((v0 * y + v1 * x) * q + (v2 * w + v3 * z) * p) / (p * q)
+
+
+@compiled
+def add_scores(rows, keys, v, begin, end, const, out):
+    """out[i, j] += sum_d v_d / (1 + rows[i, d] keys[d, j]), four rows at a time, for begin <= j < end of the four.
+
+    rows (query, dim), keys (dim, key); dim is a multiple of 4.
+    """
+    one, cap = const[0], const[1]
+    for d in range(0, keys.shape[0], 4):
+        v0, v1, v2, v3 = v[d], v[d + 1], v[d + 2], v[d + 3]
+        for four in range(begin.shape[0]):
+            i, here = 4 * four, slice(begin[four], end[four])
+            k0, k1, k2, k3 = keys[d, here], keys[d + 1, here], keys[d + 2, here], keys[d + 3, here]
+            p0, p1, p2, p3 = rows[i, d], rows[i, d + 1], rows[i, d + 2], rows[i, d + 3]
+            i += 1
+            q0, q1, q2, q3 = rows[i, d], rows[i, d + 1], rows[i, d + 2], rows[i, d + 3]
+            i += 1
+            r0, r1, r2, r3 = rows[i, d], rows[i, d + 1], rows[i, d + 2], rows[i, d + 3]
+            i += 1
+            s0, s1, s2, s3 = rows[i, d], rows[i, d + 1], rows[i, d + 2], rows[i, d + 3]
+            to0, to1, to2, to3 = out[i - 3, here], out[i - 2, here], out[i - 1, here], out[i, here]
+            for j in range(k0.shape[0]):
+                b0, b1, b2, b3 = k0[j], k1[j], k2[j], k3[j]
+                to0[j] += _share(one, cap, v0, v1, v2, v3, p0, p1, p2, p3, b0, b1, b2, b3)
+                to1[j] += _share(one, cap, v0, v1, v2, v3, q0, q1, q2, q3, b0, b1, b2, b3)
+                to2[j] += _share(one, cap, v0, v1, v2, v3, r0, r1, r2, r3, b0, b1, b2, b3)
+                to3[j] += _share(one, cap, v0, v1, v2, v3, s0, s1, s2, s3, b0, b1, b2, b3)
+
+
+@pasted
+def _x(a, b, one, cap, clamp):
+    """1 + e^{2(a + b)}, capped."""
+    x = one + exp_twice(_between(a + b, clamp))
+    return cap if cap < x else x
+
+
+@compiled
+def direct_scores(row, keys, v, first, begin, end, const, out):
+    """out[j] = sum_d v_d / (1 + e^{2(row[d] + keys[first + j, d])}) for begin <= j < end, without tables."""
+    one, cap, clamp, zero = const[0], const[1], const[2], const[5]
+    j = begin
+    while j + 4 <= end:
+        k0, k1, k2, k3 = keys[first + j], keys[first + j + 1], keys[first + j + 2], keys[first + j + 3]
+        s0 = s1 = s2 = s3 = zero
+        for d in range(row.shape[0]):
+            a = row[d]
+            x, y = _x(a, k0[d], one, cap, clamp), _x(a, k1[d], one, cap, clamp)
+            z, w = _x(a, k2[d], one, cap, clamp), _x(a, k3[d], one, cap, clamp)
+            p, q = x * y, z * w
+            share = v[d] / (p * q)
+            p, q = share * q, share * p
+            s0 += p * y
+            s1 += p * x
+            s2 += q * w
+            s3 += q * z
+        out[j], out[j + 1], out[j + 2], out[j + 3] = s0, s1, s2, s3
+        j += 4
+    while j < end:
+        k0 = keys[first + j]
+        s0 = zero
+        for d in range(row.shape[0]):
+            s0 += v[d] / _x(row[d], k0[d], one, cap, clamp)
+        out[j] = s0
+        j += 1
+
+
+@compiled
+def add_products(x, i, y, first, begin, end, left, right, out, to):
+    """out[to + r, c] += sum_k x[i + r, k] y[first + k, c] for r < 4, begin <= k < end, left <= c < right."""
+    here = slice(left, right)
+    o0, o1, o2, o3 = out[to, here], out[to + 1, here], out[to + 2, here], out[to + 3, here]
+    x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+    k = begin
+    while k + 4 <= end:
+        n = first + k
+        y0, y1, y2, y3 = y[n, here], y[n + 1, here], y[n + 2, here], y[n + 3, here]
+        a0, a1, a2, a3 = x0[k], x0[k + 1], x0[k + 2], x0[k + 3]
+        b0, b1, b2, b3 = x1[k], x1[k + 1], x1[k + 2], x1[k + 3]
+        c0, c1, c2, c3 = x2[k], x2[k + 1], x2[k + 2], x2[k + 3]
+        d0, d1, d2, d3 = x3[k], x3[k + 1], x3[k + 2], x3[k + 3]
+        for c in range(o0.shape[0]):
+            u, v, w, z = y0[c], y1[c], y2[c], y3[c]
+            o0[c] += a0 * u + a1 * v + a2 * w + a3 * z
+            o1[c] += b0 * u + b1 * v + b2 * w + b3 * z
+            o2[c] += c0 * u + c1 * v + c2 * w + c3 * z
+            o3[c] += d0 * u + d1 * v + d2 * w + d3 * z
+        k += 4
+    while k < end:
+        y0 = y[first + k, here]
+        a0, b0, c0, d0 = x0[k], x1[k], x2[k], x3[k]
+        for c in range(o0.shape[0]):
+            u = y0[c]
+            o0[c] += a0 * u
+            o1[c] += b0 * u
+            o2[c] += c0 * u
+            o3[c] += d0 * u
+        k += 1
+
+
+@pasted
+def _reciprocals(one, cap, a, b0, b1, b2, b3):
+    """1 / (1 + a b) for four b, with one division."""
+    x, y, z, w = one + a * b0, one + a * b1, one + a * b2, one + a * b3
+    x = cap if cap < x else x
+    y = cap if cap < y else y
+    z = cap if cap < z else z
+    w = cap if cap < w else w
+    p, q = x * y, z * w
+    share = one / (p * q)
+    p, q = share * q, share * p
+    return p * y, p * x, q * w, q * z
+
+
+@compiled
+def add_gradients(rows, keys, first, ds, i, begin, end, const, to_rows, to_keys, to_v):
+    """What two rows i, i + 1 and the keys begin <= j < end send back, with r = 1 / (1 + rows[i, d] keys[first + j, d]).
+
+    to_rows[i] += sum_j ds r (1 - r);  to_keys[first + j] += sum_i ds r (1 - r);  to_v += sum_ij ds r.
+    begin and end are multiples of 4; ds is zero where nothing is sent.
+    """
+    one, cap = const[0], const[1]
+    p, q, dp, dq = rows[i], rows[i + 1], to_rows[i], to_rows[i + 1]
+    for j in range(begin, end, 4):
+        n = first + j
+        k0, k1, k2, k3 = keys[n], keys[n + 1], keys[n + 2], keys[n + 3]
+        t0, t1, t2, t3 = to_keys[n], to_keys[n + 1], to_keys[n + 2], to_keys[n + 3]
+        e0, e1, e2, e3 = ds[i, j], ds[i, j + 1], ds[i, j + 2], ds[i, j + 3]
+        f0, f1, f2, f3 = ds[i + 1, j], ds[i + 1, j + 1], ds[i + 1, j + 2], ds[i + 1, j + 3]
+        for d in range(to_v.shape[0]):
+            b0, b1, b2, b3 = k0[d], k1[d], k2[d], k3[d]
+            r0, r1, r2, r3 = _reciprocals(one, cap, p[d], b0, b1, b2, b3)
+            u0, u1, u2, u3 = e0 * r0, e1 * r1, e2 * r2, e3 * r3
+            total = (u0 + u1) + (u2 + u3)
+            u0, u1, u2, u3 = u0 - u0 * r0, u1 - u1 * r1, u2 - u2 * r2, u3 - u3 * r3
+            dp[d] += (u0 + u1) + (u2 + u3)
+            r0, r1, r2, r3 = _reciprocals(one, cap, q[d], b0, b1, b2, b3)
+            w0, w1, w2, w3 = f0 * r0, f1 * r1, f2 * r2, f3 * r3
+            to_v[d] += total + ((w0 + w1) + (w2 + w3))
+            w0, w1, w2, w3 = w0 - w0 * r0, w1 - w1 * r1, w2 - w2 * r2, w3 - w3 * r3
+            dq[d] += (w0 + w1) + (w2 + w3)
+            t0[d] += u0 + w0
+            t1[d] += u1 + w1
+            t2[d] += u2 + w2
+            t3[d] += u3 + w3
+
+
+@compiled
+def direct_gradients(row, keys, first, ds, begin, end, const, to_row, to_keys, to_v):
+    """As `add_gradients` for one row, without tables, for any begin <= j < end."""
+    one, cap, clamp = const[0], const[1], const[2]
+    j = begin
+    while j + 4 <= end:
+        n = first + j
+        k0, k1, k2, k3 = keys[n], keys[n + 1], keys[n + 2], keys[n + 3]
+        t0, t1, t2, t3 = to_keys[n], to_keys[n + 1], to_keys[n + 2], to_keys[n + 3]
+        e0, e1, e2, e3 = ds[j], ds[j + 1], ds[j + 2], ds[j + 3]
+        for d in range(row.shape[0]):
+            a = row[d]
+            x, y = _x(a, k0[d], one, cap, clamp), _x(a, k1[d], one, cap, clamp)
+            z, w = _x(a, k2[d], one, cap, clamp), _x(a, k3[d], one, cap, clamp)
+            p, q = x * y, z * w
+            share = one / (p * q)
+            p, q = share * q, share * p
+            r0, r1, r2, r3 = p * y, p * x, q * w, q * z
+            u0, u1, u2, u3 = e0 * r0, e1 * r1, e2 * r2, e3 * r3
+            to_v[d] += (u0 + u1) + (u2 + u3)
+            u0, u1, u2, u3 = u0 - u0 * r0, u1 - u1 * r1, u2 - u2 * r2, u3 - u3 * r3
+            to_row[d] += (u0 + u1) + (u2 + u3)
+            t0[d] += u0
+            t1[d] += u1
+            t2[d] += u2
+            t3[d] += u3
+        j += 4
+    while j < end:
+        k0, t0, e0 = keys[first + j], to_keys[first + j], ds[j]
+        for d in range(row.shape[0]):
+            r0 = one / _x(row[d], k0[d], one, cap, clamp)
+            u0 = e0 * r0
+            to_v[d] += u0
+            u0 -= u0 * r0
+            to_row[d] += u0
+            t0[d] += u0
+        j += 1

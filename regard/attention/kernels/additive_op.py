@@ -1,0 +1,286 @@
+"""The operator regard::additive_read: fused additive attention, known to autograd, torch.compile, export and vmap.
+
+    score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]    out[i] = softmax_j(score) values    lse[i] = logsumexp_j
+
+The device chooses who computes: compiled loops on a CPU (`additive_cpu`, numba), Triton on a GPU (`additive_gpu`). Both
+are imported on first use, and hold O((query + key) dim) memory, forward and backward; the gradients that they give
+have no gradients of their own.
+
+Source: bahdanau2015, appendix A.1.2.
+"""
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+__all__ = ["additive_read"]
+
+_RULES = "Tensor? first, Tensor? last, Tensor? allowed, Tensor? bias, Tensor? diagonals"
+_INPUTS = f"Tensor query, Tensor keys, Tensor values, Tensor v, {_RULES}"
+_READ, _BACKWARD = "regard::additive_read", "regard::additive_read_backward"
+
+torch.library.define(_READ, f"({_INPUTS}) -> (Tensor, Tensor)")
+torch.library.define(
+    _BACKWARD,
+    f"(Tensor grad_out, {_INPUTS}, Tensor out, Tensor lse, bool[] needs) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+
+
+def additive_read(
+    query: Float[Tensor, "batch head query dim"],
+    keys: Float[Tensor, "batch key_head key dim"],
+    values: Float[Tensor, "batch key_head key value_dim"],
+    v: Float[Tensor, "#head dim"],
+    first: Int[Tensor, "#batch #head #query"] | None = None,
+    last: Int[Tensor, "#batch #head #query"] | None = None,
+    allowed: Bool[Tensor, "#batch #head #query #key"] | None = None,
+    bias: Float[Tensor, "#batch #head #query #key"] | None = None,
+    diagonals: Float[Tensor, "#batch #head diagonal"] | None = None,
+) -> tuple[Float[Tensor, "batch head query value_dim"], Float[Tensor, "batch head query"]]:
+    """Read the memory with additive scores, storing neither weights nor hidden units. Returns out and lse.
+
+        score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j] + diagonals[j - i + M - 1]       M queries
+        out[i] = sum_j softmax_j(score)[i,j] values[j]    lse[i] = log sum_j e^score[i,j]
+
+    Query head h reads key head h // (head / key_head). Row i sees the keys first[i] <= j < last[i], bounds beyond the
+    keys being clipped, for which `allowed` is True and the bias is not -inf; loops run over these alone. A row that
+    sees nothing gives out = 0, lse = -inf and no gradient.
+
+    Gradients: of query, keys, values, v, bias and diagonals, once; lse is not differentiable.
+    Precision: inputs of half precision are computed in float32; lse is float32, or float64 for float64 inputs.
+    Cost:      time O(query * key * (dim + value_dim)) over pairs that are seen, memory O((query + key) * dim).
+    Raises:    ValueError for shapes that do not fit together, TypeError for dtypes that differ.
+    Source:    bahdanau2015, appendix A.1.2; milakov2018 (softmax as one goes).
+    """
+    _check(query, keys, values, v)
+    _check_rules(query, keys, first, last, allowed, bias, diagonals)
+    return _Read.apply(query, keys, values, v, first, last, allowed, bias, diagonals)
+
+
+def _check(query: Tensor, keys: Tensor, values: Tensor, v: Tensor) -> None:
+    """The loops trust these sizes."""
+    for name, x in (("keys", keys), ("values", values), ("v", v)):
+        if x.dtype != query.dtype:
+            raise TypeError(f"{name} must have the query's dtype {query.dtype}, but have {x.dtype}")
+    batch, heads, _, dim = query.shape
+    key_heads, num_keys = keys.shape[1:3]
+    if keys.shape != (batch, key_heads, num_keys, dim):
+        raise ValueError(f"keys must have batch {batch} and size {dim}, as the query, but are {tuple(keys.shape)}")
+    if values.shape[:3] != keys.shape[:3]:
+        raise ValueError(f"values must have the keys' {tuple(keys.shape[:3])} axes, but have {tuple(values.shape[:3])}")
+    if key_heads == 0 or heads % key_heads != 0:
+        raise ValueError(f"heads of the query must be a multiple of the keys' {key_heads}, but are {heads}")
+    if v.dim() != 2 or v.shape[0] not in (1, heads) or v.shape[1] != dim:
+        raise ValueError(f"v must be (1 or {heads}, {dim}), but is {tuple(v.shape)}")
+
+
+def _check_rules(query: Tensor, keys: Tensor, *rules: Tensor | None) -> None:
+    """Each axis of a rule is 1 or whole."""
+    batch, heads, num_queries, _ = query.shape
+    num_keys = keys.shape[2]
+    pairs, spread = (batch, heads, num_queries, num_keys), (batch, heads, max(0, num_queries + num_keys - 1))
+    sizes = (pairs[:3], pairs[:3], pairs, pairs, spread)
+    for name, rule, size in zip(("first", "last", "allowed", "bias", "diagonals"), rules, sizes, strict=True):
+        if rule is None:
+            continue
+        fits = rule.dim() == len(size) and all(x in (1, y) for x, y in zip(rule.shape, size, strict=True))
+        if not fits or (name == "diagonals" and rule.shape[2] != size[2]):
+            raise ValueError(f"{name} must broadcast to {size} axis by axis, but has shape {tuple(rule.shape)}")
+
+
+@functools.cache
+def _kernel(device: str) -> ModuleType:
+    """Who computes on a device; numba and Triton are loaded by the first read."""
+    return importlib.import_module(f"regard.attention.kernels.additive_{device}")
+
+
+def _implement(name: str, key: str, function: Callable[..., object]) -> None:
+    torch.library.impl(name, key)(function)
+
+
+def _read_on(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    return lambda *inputs: _kernel(device).forward(*inputs)
+
+
+def _backward_on(device: str) -> Callable[..., tuple[Tensor, ...]]:
+    def backward(*inputs: object) -> tuple[Tensor, ...]:
+        gradients = _kernel(device).backward(*inputs[:-1], tuple(inputs[-1]))  # type: ignore[arg-type]
+        out = inputs[0]
+        assert isinstance(out, Tensor)
+        return tuple(out.new_empty(0) if gradient is None else gradient for gradient in gradients)
+
+    return backward
+
+
+for _key, _device in (("CPU", "cpu"), ("CUDA", "gpu")):
+    _implement(_READ, _key, _read_on(_device))
+    _implement(_BACKWARD, _key, _backward_on(_device))
+
+
+@torch.library.register_fake(_READ)
+def _fake_read(query: Tensor, keys: Tensor, values: Tensor, v: Tensor, *rules: Tensor | None) -> tuple[Tensor, Tensor]:
+    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    return query.new_empty(*query.shape[:3], values.shape[3]), query.new_empty(query.shape[:3], dtype=wide)
+
+
+@torch.library.register_fake(_BACKWARD)
+def _fake_backward(grad_out: Tensor, *inputs: Tensor | list[bool] | None) -> tuple[Tensor, ...]:
+    *tensors, _, _, needs = inputs
+    wanted = [tensors[i] for i in _DIFFERENTIABLE]
+    assert isinstance(needs, Sequence)
+    return tuple(
+        torch.empty_like(x, memory_format=torch.contiguous_format)
+        if need and isinstance(x, Tensor)
+        else grad_out.new_empty(0)
+        for x, need in zip(wanted, needs, strict=True)
+    )
+
+
+_DIFFERENTIABLE = (0, 1, 2, 3, 7, 8)
+"""query, keys, values, v, bias, diagonals among the inputs."""
+
+
+class _Read(torch.autograd.Function):
+    """The operator with its gradients.
+
+    A function, since what torch.library.register_autograd makes has no gradients under vmap (torch 2.13).
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        v: Tensor,
+        first: Tensor | None,
+        last: Tensor | None,
+        allowed: Tensor | None,
+        bias: Tensor | None,
+        diagonals: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        return torch.ops.regard.additive_read(query, keys, values, v, first, last, allowed, bias, diagonals)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*inputs, *output)
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+        gradients: list[Tensor | None] = [None] * 9
+        if grad_out is None:
+            return tuple(gradients)
+        needs = [ctx.needs_input_grad[i] for i in _DIFFERENTIABLE]
+        found = _Backward.apply(grad_out, *ctx.saved_tensors, needs)
+        for place, gradient, need in zip(_DIFFERENTIABLE, found, needs, strict=True):
+            gradients[place] = gradient if need else None
+        return tuple(gradients)
+
+
+class _Backward(torch.autograd.Function):
+    """The operator of the gradients, which has none itself and says so."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        grad_out: Tensor,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        v: Tensor,
+        first: Tensor | None,
+        last: Tensor | None,
+        allowed: Tensor | None,
+        bias: Tensor | None,
+        diagonals: Tensor | None,
+        out: Tensor,
+        lse: Tensor,
+        needs: list[bool],
+    ) -> tuple[Tensor, ...]:
+        return torch.ops.regard.additive_read_backward(
+            grad_out, query, keys, values, v, first, last, allowed, bias, diagonals, out, lse, needs
+        )
+
+    @staticmethod
+    def setup_context(ctx, inputs: object, output: object) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx, *gradients: Tensor | None) -> tuple[None, ...]:
+        raise RuntimeError(
+            "fused additive attention has no second derivatives: attend(..., kernel='reference') has; choose it there"
+        )
+
+
+# So that whoever calls the operator itself, an exported program say, has its gradients too.
+torch.library.register_autograd(_READ, _Read.backward, setup_context=_Read.setup_context)
+
+# Copies under vmap become heads, since each head may have its own of everything: queries, keys, v, masks and biases.
+_HEAD_AXES = (1, 1, 1, 0, 1, 1, 1, 1, 1)
+
+
+def _as_heads(x: Tensor | None, dim: int | None, axis: int, copies: int, heads: int | None) -> Tensor | None:
+    """Fold copies into the axis of heads, spread to `heads` first; where heads is None a shared axis of one stays."""
+    if x is None:
+        return None
+    if dim is None:
+        if heads is None and x.shape[axis] == 1:
+            return x
+        x = x.unsqueeze(0).expand(copies, *x.shape)
+    else:
+        x = x.movedim(dim, 0)
+    if heads is not None and x.shape[axis + 1] == 1:
+        shape = list(x.shape)
+        shape[axis + 1] = heads
+        x = x.expand(shape)
+    return x.movedim(0, axis).flatten(axis, axis + 1)
+
+
+def _folded(info, dims: Sequence, inputs: Sequence, spread: bool) -> list[Tensor | None]:
+    query, keys = (x.movedim(dim, 0)[0] if dim is not None else x for x, dim in zip(inputs[:2], dims[:2], strict=True))
+    folded = []
+    for place, (x, dim, axis) in enumerate(zip(inputs, dims, _HEAD_AXES, strict=True)):
+        heads = keys.shape[1] if place in (1, 2) else query.shape[1]
+        shared = not spread and dim is None and place > 2
+        folded.append(_as_heads(x, dim, axis, info.batch_size, None if shared else heads))
+    return folded
+
+
+def _as_copies(x: Tensor, axis: int, copies: int) -> Tensor:
+    return x.unflatten(axis, (copies, -1)).movedim(axis, 0)
+
+
+def _read_copies(info, dims: Sequence, *inputs: Tensor | None) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    out, lse = torch.ops.regard.additive_read(*_folded(info, dims, inputs, spread=False))
+    return (_as_copies(out, 1, info.batch_size), _as_copies(lse, 1, info.batch_size)), (0, 0)
+
+
+def _backward_copies(info, dims: Sequence, *inputs) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
+    copies, needs = info.batch_size, inputs[12]
+    grad_out, out, lse = (_as_heads(inputs[i], dims[i], 1, copies, None) for i in (0, 10, 11))
+    folded = _folded(info, dims[1:10], inputs[1:10], spread=True)
+    found = torch.ops.regard.additive_read_backward(grad_out, *folded, out, lse, needs)
+    gradients = []
+    for place, gradient, need in zip(_DIFFERENTIABLE, found, needs, strict=True):
+        x, dim, axis = inputs[1 + place], dims[1 + place], _HEAD_AXES[place]
+        if not need or x is None:
+            gradients.append(gradient.expand(copies, *gradient.shape))
+            continue
+        each = _as_copies(gradient, axis, copies)
+        shape = x.shape if dim is None else x.movedim(dim, 0).shape[1:]
+        gradients.append(each.sum(axis + 1, keepdim=True) if shape[axis] == 1 else each)
+    return tuple(gradients), (0,) * 6
+
+
+torch.library.register_vmap(_READ, _read_copies)
+torch.library.register_vmap(_BACKWARD, _backward_copies)

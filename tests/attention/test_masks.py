@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.attention.masks import Mask, Padded, causal, dense, padding
+from regard.attention.masks import Mask, Padded, causal, dense, padding, split
 from regard.attention.places import Places
 
 CPU = torch.device("cpu")
@@ -71,6 +71,40 @@ def test_select_takes_rows_of_what_tells_rows_apart():
     assert dense(table[0]).select(index).tensor(1, 3, device=CPU).tolist() == [[True, False, False]]
 
 
+def test_not_sees_what_is_hidden():
+    assert drawn(~causal(), 3, 3) == [".##", "..#", "..."]
+    assert drawn(causal() & ~dense(torch.eye(3, dtype=torch.bool)), 3, 3) == ["...", "#..", "##."]
+    assert (~causal()).interval(Places(3, 3, CPU)) is None
+    assert (~causal()).may_have_closed_rows(Places(3, 3, CPU))
+
+
+def test_interval_of_both_is_where_they_overlap():
+    first, last = (causal() & padding([2, 5])).interval(Places(3, 4, CPU))
+    assert first.expand(2, 3, 1).squeeze(-1).tolist() == [[0, 0, 0]] * 2
+    assert last.squeeze(-1).tolist() == [[2, 2, 2], [2, 3, 4]]
+
+
+def test_interval_needs_both_to_be_one_and_split_keeps_the_other():
+    holes, places = dense(torch.eye(3, dtype=torch.bool)), Places(3, 3, CPU)
+    mask = (holes & causal()) & (padding([2]) & holes)
+    assert mask.interval(places) is None
+    (_, last), rest = split(mask, places)
+    assert last.squeeze(-1).tolist() == [[1, 2, 2]]
+    assert repr(rest) == "(dense((3, 3)) & dense((3, 3)))"
+    assert split(None, places) == (None, None)
+    assert split(holes, places) == (None, holes)
+    interval, rest = split(causal(), places)
+    assert rest is None
+    assert interval is not None
+
+
+def test_masks_that_go_by_place_have_no_interval_in_a_ring():
+    ring = Places(1, 3, CPU, start=4, key_places=torch.tensor([3, 4, 2]))
+    assert causal().interval(ring) is None
+    assert padding([4]).interval(ring) is None
+    assert padding([4]).see(ring).tolist() == [[[True, False, True]]]
+
+
 def test_padded_gives_the_mask_of_its_lengths():
     padded = Padded(torch.zeros(2, 4, 3), torch.tensor([4, 1]))
     assert padded.mask.tensor(1, 4, device=CPU).sum(-1).tolist() == [[4], [1]]
@@ -85,6 +119,9 @@ def test_padding_refuses_what_are_no_lengths():
         padding(torch.tensor([True]))
     with pytest.raises(ValueError, match=r"must not be negative, but the smallest is -2"):
         padding([3, -2])
+    with pytest.raises(TypeError, match=r"lengths must be integers.*float32"):
+        padding([1.5])
+    assert padding([]).lengths.dtype == torch.int64
 
 
 def test_dense_refuses_numbers_and_names_the_bias():

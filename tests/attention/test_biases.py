@@ -1,0 +1,73 @@
+"""Biases that are given, and sums of biases."""
+
+import pytest
+import torch
+
+from regard.attention.attend import attend
+from regard.attention.biases import Given
+from regard.attention.places import Places
+from regard.attention.positional import Alibi, RelativeBias
+from tests.helpers import close
+
+CPU = torch.device("cpu")
+QUERY = torch.zeros(3, 1)
+
+
+def test_given_is_the_tensor():
+    tensor = torch.randn(3, 5)
+    assert Given(tensor).see(QUERY, Places(3, 5, CPU)) is tensor
+    assert torch.equal(Given(tensor).see(QUERY, Places(3, 5, CPU).tile(1, 3)), tensor[1:3])
+
+
+def test_sum_lines_up_from_the_left():
+    by_row, by_head = torch.randn(2, 3, 5), torch.randn(2, 7, 1, 5)
+    total = (Given(by_row) + Given(by_head)).see(QUERY, Places(3, 5, CPU))
+    close(total, by_row.unsqueeze(1) + by_head)
+
+
+def test_sum_reads_as_the_sum_of_tensors():
+    query, keys = torch.randn(2, 3, 5), torch.randn(2, 7, 5)
+    left, right = torch.randn(3, 7), torch.randn(2, 1, 7)
+    together = attend(query, (keys, keys), bias=Given(left) + Given(right))
+    close(together, attend(query, (keys, keys), bias=left + right))
+
+
+def test_diagonals_of_a_sum_are_there_if_both_are():
+    places = Places(3, 5, CPU)
+    both = Alibi(2) + RelativeBias(2)
+    assert torch.equal(both.diagonals(places), Alibi(2).diagonals(places))
+    assert both.diagonals(places, torch.float64).dtype == torch.float64
+    assert (Alibi(2) + Given(torch.zeros(3, 5))).diagonals(places) is None
+    assert (Given(torch.zeros(3, 5)) + Alibi(2)).diagonals(places) is None
+
+
+def test_select_takes_rows_of_what_tells_rows_apart():
+    tensor, index = torch.randn(3, 1, 5), torch.tensor([2, 2, 0, 1])
+    table, alibi = Given(tensor), Alibi(2)
+    assert torch.equal(table.select(index).see(QUERY, Places(3, 5, CPU)), tensor[index])
+    assert Given(tensor[:1]).select(index).tensor.shape == (1, 1, 5)
+    assert alibi.select(index) is alibi
+    assert (table + alibi).select(index).see(QUERY, Places(3, 5, CPU)).shape == (4, 2, 3, 5)
+
+
+def test_learnt_parts_of_a_sum_are_its_parameters():
+    assert [name for name, _ in (RelativeBias(2) + Alibi(2)).named_parameters()] == ["left.table"]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_biases_are_refused():
+    with pytest.raises(TypeError, match="bias must be a Bias or a floating tensor, but is list"):
+        Given([[0.0]])
+    with pytest.raises(TypeError, match=r"floating point, but has dtype torch.bool; for a mask see regard.dense"):
+        Given(torch.ones(2, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"bias must be \(\.\.\., query, key\), but has shape \(2,\)"):
+        Given(torch.zeros(2))
+    with pytest.raises(TypeError, match="only biases add to biases, but got Tensor"):
+        Alibi(2) + torch.zeros(2, 2)
+
+
+def test_given_refuses_another_size_or_device():
+    with pytest.raises(ValueError, match=r"bias must be \(\.\.\., 3 queries or 1, 4 keys or 1\), but is \(3, 5\)"):
+        Given(torch.zeros(3, 5)).see(QUERY, Places(3, 4, CPU))
+    with pytest.raises(ValueError, match="bias must be on the query's device meta, but is on cpu"):
+        Given(torch.zeros(3, 5)).see(QUERY, Places(3, 5, torch.device("meta")))

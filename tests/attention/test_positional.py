@@ -1,0 +1,230 @@
+"""ALiBi, T5 and Shaw biases: slopes and buckets worked by hand, the papers' equations, gradients, what is refused."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.attention.attend import attend
+from regard.attention.masks import causal
+from regard.attention.places import Places
+from regard.attention.positional import Alibi, RelativeBias, ShawBias
+from regard.attention.scores import ScaledDot
+from tests.helpers import close
+
+CPU = torch.device("cpu")
+
+
+def filled(bias: RelativeBias | ShawBias) -> RelativeBias | ShawBias:
+    torch.nn.init.normal_(bias.table)
+    return bias
+
+
+def values(bias: Alibi | RelativeBias, places: Places, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(head, query, key)"""
+    return bias.see(torch.zeros(places.num_rows, 1, dtype=dtype), places)[0]
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "exponents"),
+    [
+        (1, [8]),
+        (2, [4, 8]),
+        (3, [4, 8, 2]),
+        (5, [2, 4, 6, 8, 1]),
+        (7, [2, 4, 6, 8, 1, 3, 5]),
+        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
+    ],
+)
+def test_alibi_slopes_are_those_of_the_paper_s_code(num_heads, exponents):
+    close(Alibi(num_heads).slopes, torch.tensor([2.0**-exponent for exponent in exponents], dtype=torch.float64))
+
+
+def test_alibi_falls_linearly_on_both_sides():
+    table = values(Alibi(2), Places(3, 5, CPU))
+    distances = torch.tensor([[2, 1, 0, 1, 2], [3, 2, 1, 0, 1], [4, 3, 2, 1, 0]])
+    assert torch.equal(table, -torch.stack([distances / 16, distances / 256]))
+
+
+def test_alibi_under_a_causal_mask_only_ranks_keys_by_their_place():
+    """A number that a row's keys share is lost in the softmax, so -slope (p - j) reads as slope j does."""
+    query, keys, read = (torch.randn(1, 3, 5, 7, dtype=torch.float64) for _ in range(3))
+    by_place = Alibi(3).slopes[:, None, None] * torch.arange(5)
+    close(
+        attend(query, (keys, read), mask=causal(), bias=Alibi(3)),
+        attend(query, (keys, read), mask=causal(), bias=by_place.unsqueeze(0).double()),
+    )
+
+
+def test_alibi_keeps_its_slopes_in_another_dtype():
+    bias, places = Alibi(7), Places(5, 5, CPU)
+    exact = values(bias, places, torch.float64)
+    close(exact, -bias.slopes[:, None, None] * (torch.arange(5) - torch.arange(5)[:, None]).abs())
+    half = bias.bfloat16()
+    assert torch.equal(values(half, places, torch.float64), exact)
+    assert torch.equal(values(half, places, torch.bfloat16), exact.bfloat16())
+
+
+def test_alibi_has_nothing_to_learn_or_save():
+    assert list(Alibi(3).parameters()) == []
+    assert Alibi(3).state_dict() == {}
+    assert list(RelativeBias(3).state_dict()) == ["table"]
+
+
+PAST = {0: 0, 1: 1, 7: 7, 8: 8, 11: 8, 12: 9, 15: 9, 16: 10, 22: 10, 23: 11, 31: 11, 32: 12, 45: 12, 46: 13}
+PAST |= {63: 13, 64: 14, 90: 14, 91: 15, 127: 15, 128: 15, 5000: 15}
+"""Two-sided, 32 buckets to 128: 8 exact, then one for each factor sqrt 2: 8, 11.3, 16, 22.6, 32, 45.3, 64, 90.5."""
+
+
+def test_buckets_are_those_worked_by_hand():
+    bias = RelativeBias(1)
+    for distance, bucket in PAST.items():
+        assert bias.bucket(torch.tensor([-distance])).tolist() == [bucket]
+        if distance:
+            assert bias.bucket(torch.tensor([distance])).tolist() == [16 + bucket]
+
+
+def test_buckets_of_one_side_are_twice_as_many_and_keys_ahead_share_the_first():
+    """16 exact, then a bucket for each factor 8^(1/16) = 1.139: 16, 18.2, 20.7, ... 112.4."""
+    bias = RelativeBias(1, two_sided=False)
+    worked = {0: 0, 3: 0, -1: 1, -15: 15, -16: 16, -18: 16, -19: 17, -20: 17, -21: 18, -112: 30, -113: 31, -128: 31}
+    assert bias.bucket(torch.tensor(list(worked))).tolist() == list(worked.values())
+
+
+@pytest.mark.parametrize("two_sided", [True, False])
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20), (14, 50), (64, 800), (4, 3)])
+def test_buckets_follow_the_formula_with_logarithms(two_sided, buckets, max_distance):
+    """b/2 + floor(b/2 log(2d/b) / log(2 max/b)), in floating point away from whole numbers."""
+    distance = torch.arange(-1000, 1001)
+    got = RelativeBias(1, buckets, max_distance, two_sided=two_sided).bucket(distance)
+    side = buckets // 2 if two_sided else buckets
+    exact = side // 2
+    past = distance.abs() if two_sided else (-distance).clamp(min=0)
+    wide = (past / exact).clamp(min=1).double().log() / math.log(max_distance / exact) * (side - exact)
+    expected = torch.where(past < exact, past, (exact + (wide + 1e-9).floor().long()).clamp(max=side - 1))
+    assert torch.equal(got, expected + (side * (distance > 0) if two_sided else 0))
+
+
+def test_relative_bias_reads_its_table_by_bucket_and_head():
+    bias = filled(RelativeBias(2, buckets=4, max_distance=3))
+    # Each side: distance 0 in the first bucket, others in the second.
+    here, past, ahead = bias.table[:, 0], bias.table[:, 1], bias.table[:, 3]
+    rows = [[past, past, here, ahead], [past, past, past, here]]
+    expected = torch.stack([torch.stack(row, -1) for row in rows], -2)
+    assert torch.equal(values(bias, Places(2, 4, CPU)), expected)
+
+
+def test_learnt_biases_are_zero_at_first():
+    assert not values(RelativeBias(3), Places(5, 5, CPU)).any()
+    assert not ShawBias(3, 2).see(torch.randn(5, 3), Places(5, 5, CPU)).any()
+
+
+@pytest.mark.parametrize("num_heads", [None, 2])
+def test_shaw_with_scaled_dot_is_equation_4(num_heads):
+    """(q_i . (k_j + a_clip(j - i))) / sqrt(d), with the vectors a spelled out for every pair."""
+    batch, heads, queries, keys, dim, reach = 3, 2, 5, 7, 11, 2
+    bias = filled(ShawBias(dim, reach, num_heads)).double()
+    query = torch.randn(batch, heads, queries, dim, dtype=torch.float64)
+    key = torch.randn(batch, heads, keys, dim, dtype=torch.float64)
+    literal = torch.zeros(batch, heads, queries, keys, dtype=torch.float64)
+    for h in range(heads):
+        table = bias.table if num_heads is None else bias.table[h]
+        for i in range(queries):
+            for j in range(keys):
+                vector = table[max(-reach, min(reach, j - (i + keys - queries))) + reach]
+                literal[:, h, i, j] = (query[:, h, i] * (key[:, h, j] + vector)).sum(-1) / math.sqrt(dim)
+    places = Places(queries, keys, CPU)
+    close(ScaledDot()(query, key) + bias.see(query, places), literal)
+
+
+def test_shaw_serves_reads_without_heads():
+    bias, query = filled(ShawBias(3, 2)), torch.randn(5, 3)
+    table = bias.see(query, Places(5, 7, CPU))
+    assert table.shape == (5, 7)
+    assert torch.equal(bias.see(query.expand(2, 5, 3), Places(5, 7, CPU))[1], table)
+
+
+@pytest.mark.parametrize("places", [Places(3, 5, CPU), Places(3, 5, CPU, key_places=torch.tensor([4, 0, 3, 1, 2]))])
+def test_gradients_reach_tables_and_queries(places):
+    query = torch.randn(2, 3, 3, 5, dtype=torch.float64, requires_grad=True)
+    relative, shaw = filled(RelativeBias(3, 8, 5)).double(), filled(ShawBias(5, 2)).double()
+
+    def by_table(table: Tensor) -> Tensor:
+        return torch.func.functional_call(_Sees(relative, places), {"bias.table": table}, (query.detach(),))
+
+    def by_both(table: Tensor, query: Tensor) -> Tensor:
+        return torch.func.functional_call(_Sees(shaw, places), {"bias.table": table}, (query,))
+
+    assert torch.autograd.gradcheck(by_table, relative.table)
+    assert torch.autograd.gradcheck(by_both, (shaw.table, query))
+
+
+class _Sees(torch.nn.Module):
+    """A bias at places, called as a module is."""
+
+    def __init__(self, bias: RelativeBias | ShawBias, places: Places):
+        super().__init__()
+        self.bias, self.places = bias, places
+
+    def forward(self, query: Tensor) -> Tensor:
+        return self.bias.see(query, self.places)
+
+
+def test_biases_learn_through_a_read():
+    query, keys, read = (torch.randn(2, 3, 5, 7) for _ in range(3))
+    bias = RelativeBias(3) + ShawBias(7, 2) + Alibi(3)
+    attend(query, (keys, read), mask=causal(), bias=bias).square().sum().backward()
+    grads = [parameter.grad for parameter in bias.parameters()]
+    assert len(grads) == 2
+    assert all(grad.isfinite().all() and grad.abs().max() > 0 for grad in grads)
+
+
+def test_biases_name_themselves():
+    bias = Alibi(3) + RelativeBias(3, 8, 20, two_sided=False) + ShawBias(5, 4, 3) + ShawBias(5, 4)
+    assert bias.picture(2, 3, query=torch.zeros(3, 2, 5)).heading == (
+        "Alibi(num_heads=3) + RelativeBias(num_heads=3, buckets=8, max_distance=20, two_sided=False) + "
+        "ShawBias(query_dim=5, max_distance=4, num_heads=3) + ShawBias(query_dim=5, max_distance=4)"
+    )
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_sizes_are_refused():
+    for make in (Alibi, RelativeBias):
+        with pytest.raises(ValueError, match="num_heads must be at least 1, but is 0"):
+            make(0)
+        with pytest.raises(TypeError, match="num_heads must be an integer, but is float"):
+            make(2.0)
+    with pytest.raises(ValueError, match="buckets must be at least 4, but is 3"):
+        RelativeBias(1, buckets=3)
+    with pytest.raises(ValueError, match="buckets must be at least 2, but is 1"):
+        RelativeBias(1, buckets=1, two_sided=False)
+    with pytest.raises(ValueError, match=r"buckets must be even when two-sided.*but are 7"):
+        RelativeBias(1, buckets=7)
+    with pytest.raises(ValueError, match=r"max_distance must exceed 8, the distances .* but is 8"):
+        RelativeBias(1, max_distance=8)
+    for sizes, name in (((0, 1, 1), "query_dim"), ((1, 0, 1), "max_distance"), ((1, 1, 0), "num_heads")):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, but is 0"):
+            ShawBias(*sizes)
+
+
+def test_shaw_refuses_queries_of_another_size_or_number_of_heads():
+    places = Places(2, 3, CPU)
+    with pytest.raises(ValueError, match="query must have size 5 for this ShawBias, but has 7"):
+        ShawBias(5, 1).see(torch.zeros(2, 7), places)
+    with pytest.raises(ValueError, match=r"query must be \(\.\.\., 3 heads, query, 5\).*\(2, 2, 5\)"):
+        ShawBias(5, 1, 3).see(torch.zeros(2, 2, 5), places)
+
+
+def test_biases_refuse_another_device():
+    places, query = Places(2, 3, torch.device("meta")), torch.zeros(1, 2, 5, device="meta")
+    for name, bias in (("slopes", Alibi(1)), ("table", RelativeBias(1)), ("table", ShawBias(5, 1))):
+        with pytest.raises(ValueError, match=rf"{name} of {type(bias).__name__} must be on the query's device meta"):
+            bias.see(query, places)
+
+
+def test_bias_by_head_needs_a_heads_axis():
+    query, keys = torch.randn(2, 3, 5), torch.randn(2, 7, 5)
+    with pytest.raises(ValueError, match="4 axes, but the read has only 3"):
+        attend(query, (keys, keys), bias=Alibi(2))

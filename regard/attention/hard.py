@@ -54,7 +54,7 @@ class Hard(Few):
             raise ValueError(f"temperature must be a positive number, but is {temperature}")
         self.gradient = gradient
         self.temperature = temperature
-        self._soft = Soft(1 / temperature)
+        self.soft = Soft(1 / temperature)
         self._listener: Sampled | None = None
 
     @property
@@ -71,16 +71,17 @@ class Hard(Few):
         """The best key, or the one that is drawn."""
         if self.draws and self.gradient == "reinforce":
             return self._drawn(scores, allowed)
+        dtype = scores.dtype
         if self.draws:
-            wide = torch.promote_types(scores.dtype, torch.float32)
+            wide = torch.promote_types(dtype, torch.float32)
             uniform = _uniform(scores, scores.shape[-1], wide).clamp(min=torch.finfo(wide).tiny)
             scores = scores.to(wide) - torch.log(-torch.log(uniform))
-        open_scores = scores if allowed is None else hide(scores, allowed)
-        index = best_keys(open_scores.detach(), 1)
-        share = _share(open_scores.detach().gather(-1, index))
+        open_scores = (scores if allowed is None else hide(scores, allowed)).detach()
+        index = best_keys(open_scores, 1)
+        share = _share(open_scores.gather(-1, index)).to(dtype)
         slope = None
         if self.gradient != "reinforce" and _may_want_gradient(scores):
-            slope = self._soft.weights(scores, allowed)
+            slope = self.soft.weights(scores, allowed).to(dtype)
         return Picked(index, share, slope)
 
     def settle(self, log_prob: Float[Tensor, "..."] | None) -> None:
@@ -105,7 +106,7 @@ class Hard(Few):
     def _drawn(self, scores: Tensor, allowed: Tensor | None) -> Picked:
         """Key j with probability softmax(a / T)_j, by one uniform number a query."""
         wide = torch.promote_types(scores.dtype, torch.float32)
-        probabilities = self._soft.weights(scores.detach().to(wide), allowed)
+        probabilities = self.soft.weights(scores.detach().to(wide), allowed)
         total = probabilities.cumsum(-1)  # (..., query, key)
         # Below the last total, so that rounding cannot lead past the last key that may be read.
         mark = _uniform(scores, 1, wide) * total[..., -1:]
@@ -115,7 +116,7 @@ class Hard(Few):
         share = torch.where(total[..., -1:].isnan(), float("nan"), share)
         if not torch.is_grad_enabled():
             return Picked(index, share)
-        soft = self._soft.scaled(scores.to(wide))
+        soft = self.soft.scaled(scores.to(wide))
         if allowed is not None:
             soft = hide(soft, allowed | (share == 0))
         log_prob = soft.gather(-1, index) - soft.logsumexp(-1, keepdim=True)

@@ -1,0 +1,199 @@
+"""What every choice must hold, and how each tends to another."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from regard.attention.best import best_keys
+from regard.attention.choices import Choice, Soft
+from regard.attention.hard import GRADIENTS, Hard
+from regard.attention.sparse import Sparse, TopK
+from tests.helpers import close
+
+BATCH, QUERIES, KEYS = 3, 5, 7
+
+CHOICES = {
+    "soft": Soft(),
+    "soft-beta": Soft(2.5),
+    "straight-through": Hard(),
+    "gumbel": Hard("gumbel", temperature=0.7),
+    "reinforce": Hard("reinforce", temperature=1.5),
+    "reinforce-eval": Hard("reinforce").eval(),
+    "sparse-1": Sparse(1),
+    "sparse-1.3": Sparse(1.3),
+    "sparse-1.5": Sparse(1.5),
+    "sparse-2": Sparse(2),
+    "sparse-3": Sparse(3.0),
+    "top-1": TopK(1),
+    "top-3": TopK(3),
+    "top-all": TopK(99, beta=0.5),
+}
+every = pytest.mark.parametrize("choose", [pytest.param(c, id=name) for name, c in CHOICES.items()])
+fixed = pytest.mark.parametrize("choose", [pytest.param(c, id=name) for name, c in CHOICES.items() if not c.draws])
+
+
+def some_scores(dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(BATCH, QUERIES, KEYS, dtype=dtype)
+
+
+def some_allowed() -> torch.Tensor:
+    """Row 1 of each is closed, row 2 has one key."""
+    allowed = torch.rand(BATCH, QUERIES, KEYS) > 0.4
+    allowed[..., 4] = True
+    allowed[:, 1] = False
+    allowed[:, 2] = torch.arange(KEYS) == 5
+    return allowed
+
+
+def weights_and_gradient(choose: Choice, scores: torch.Tensor, allowed: torch.Tensor | None):
+    """The gradient of some weighted sum of the weights; zeros where none comes back."""
+    scores = scores.detach().requires_grad_(not (choose.draws and getattr(choose, "gradient", "") == "reinforce"))
+    weights = choose(scores, allowed)
+    if not weights.requires_grad:
+        return weights, torch.zeros_like(scores)
+    weighting = torch.linspace(-1, 1, KEYS, dtype=scores.dtype)[: scores.shape[-1]].square()
+    return weights, torch.autograd.grad((weights * weighting).sum(), scores)[0]
+
+
+@every
+@pytest.mark.parametrize("masked", [False, True])
+def test_weights_are_shares_of_allowed_keys(choose, masked):
+    allowed = some_allowed() if masked else None
+    weights = choose(some_scores(), allowed)
+    assert (weights >= 0).all()
+    open_rows = torch.ones(BATCH, QUERIES, dtype=torch.bool) if allowed is None else allowed.any(-1)
+    close(weights.sum(-1), open_rows.double())
+    if allowed is not None:
+        assert weights[~allowed].abs().max() == 0
+
+
+@every
+def test_closed_rows_have_zero_weights_and_no_gradient(choose):
+    weights, gradient = weights_and_gradient(choose, some_scores(), some_allowed())
+    assert weights[:, 1].abs().max() == 0
+    assert not gradient.isnan().any()
+    assert gradient[:, 1].abs().max() == 0
+    weights, gradient = weights_and_gradient(choose, some_scores(), torch.zeros(1, 1, dtype=torch.bool))
+    assert weights.abs().max() == gradient.abs().max() == 0
+
+
+@every
+def test_mask_broadcasts(choose):
+    row = torch.tensor([[True, False, True, True, False, True, True]])
+    torch.manual_seed(5)
+    narrow = choose(scores := some_scores(), row)
+    torch.manual_seed(5)
+    some_scores()
+    close(narrow, choose(scores, row.expand(BATCH, QUERIES, KEYS)))
+
+
+@fixed
+def test_hiding_a_key_equals_removing_it(choose):
+    kept = [0, 1, 2, 4, 6]
+    scores, allowed = some_scores(), torch.tensor([j in kept for j in range(KEYS)])
+    weighting = torch.randn(KEYS, dtype=torch.float64)
+    hidden, removed = scores.clone().requires_grad_(), scores[..., kept].clone().requires_grad_()
+    few, fewer = choose(hidden, allowed[None]), choose(removed, None)
+    close(few[..., kept], fewer)
+    if fewer.requires_grad:
+        (few * weighting).sum().backward()
+        (fewer * weighting[kept]).sum().backward()
+        close(hidden.grad[..., kept], removed.grad)
+        assert hidden.grad[..., [3, 5]].abs().max() == 0
+
+
+@fixed
+def test_adding_a_number_to_all_scores_changes_nothing(choose):
+    scores, allowed = some_scores(), some_allowed()
+    close(choose(scores + 3.25, allowed), choose(scores, allowed))
+
+
+@fixed
+def test_weights_move_with_their_keys_and_follow_the_scores(choose):
+    scores, order = some_scores(), torch.randperm(KEYS)
+    weights = choose(scores, None)
+    close(choose(scores[..., order], None), weights[..., order])
+    ranked = weights.gather(-1, scores.argsort(-1))
+    assert (ranked.diff(dim=-1) >= -1e-12).all()
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_dtype_of_the_scores_is_kept(choose, dtype):
+    weights, gradient = weights_and_gradient(choose, some_scores(dtype), some_allowed())
+    assert weights.dtype == gradient.dtype == dtype
+    assert (weights.float().sum(-1)[:, [0, 2, 3, 4]] - 1).abs().max() <= 2e-2
+    assert not gradient.isnan().any()
+
+
+@fixed
+def test_half_precision_is_computed_in_single(choose):
+    scores = some_scores(torch.bfloat16)
+    exact = choose(scores.float(), None)
+    got = choose(scores, None)
+    assert (got.float() - exact).abs().max() <= 2**-8
+
+
+@every
+def test_no_keys_and_no_queries_have_no_weights(choose):
+    assert choose(torch.zeros(2, 3, 0), None).shape == (2, 3, 0)
+    assert choose(torch.zeros(2, 0, 3), None).shape == (2, 0, 3)
+
+
+def test_only_random_choices_say_that_they_draw():
+    assert {name for name, choose in CHOICES.items() if choose.draws} == {"gumbel", "reinforce"}
+    assert not any(Hard(gradient).eval().draws for gradient in GRADIENTS)
+
+
+@pytest.mark.parametrize("limit", [Soft(1e5), Sparse(1.0, beta=1e5), Sparse(2.0, beta=1e5), Sparse(200.0), TopK(1)])
+def test_every_choice_tends_to_hard(limit):
+    scores, allowed = some_scores(), some_allowed()
+    close(limit(scores, allowed), Hard()(scores, allowed))
+
+
+def test_top_of_all_keys_and_sparse_of_one_are_soft():
+    scores, allowed = some_scores(), some_allowed()
+    for beta in (1.0, 1.75):
+        soft = Soft(beta)(scores, allowed)
+        close(TopK(KEYS, beta=beta)(scores, allowed), soft)
+        close(Sparse(1, beta=beta)(scores, allowed), soft)
+
+
+MAKERS = {"soft": Soft, "sparse": partial(Sparse, 1.5), "sparse-1": partial(Sparse, 1), "top": partial(TopK, 3)}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_beta_multiplies_scores(make):
+    scores, allowed = some_scores(), some_allowed()
+    close(make(beta=2.5)(scores, allowed), make()(scores * 2.5, allowed))
+
+
+@pytest.mark.parametrize("learn", [False, True])
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_beta_may_tell_queries_apart_in_tiles_too(make, learn):
+    scores, allowed = some_scores(), some_allowed()
+    choose = make(beta=torch.rand(QUERIES, 1) + 0.5, learn=learn)
+    (beta,) = (module.beta for module in choose.modules() if isinstance(module, Soft))
+    whole = choose(scores, allowed)
+    close(whole, make()(scores * beta, allowed))
+    tile = choose.tile(2, 4)(scores[:, 2:4], allowed[:, 2:4])
+    close(tile, whole[:, 2:4])
+    if learn:
+        tile[..., 5].sum().backward()
+        (log_beta,) = choose.parameters()
+        assert log_beta.grad[3].abs() > 0
+        assert log_beta.grad[[0, 1, 4]].abs().max() == 0
+
+
+@pytest.mark.parametrize("num_keys", [1, 5, 64, 255, 256, 300, 1025])
+@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("kinds", [2, 40])
+def test_best_keys_are_the_first_of_equals(num_keys, k, kinds):
+    scores = torch.randint(0, kinds, (2, 13, num_keys)).float()
+    scores[:, 3] = float("-inf")
+    scores[:, 5:] = torch.where(torch.rand(num_keys) < 0.9, float("-inf"), scores[:, 5:])
+    got = best_keys(scores, k)
+    assert got.shape == (2, 13, min(k, num_keys))
+    ranked = scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
+    assert torch.equal(got.sort(-1).values, ranked.sort(-1).values)

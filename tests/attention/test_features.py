@@ -1,0 +1,133 @@
+"""Feature maps: what each computes, that none is negative, and how near random features come to the softmax."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from regard.attention.attend import attend, weigh
+from regard.attention.features import FeatureMap, RandomFeatures, elu_plus_one, softmax
+from regard.attention.linear import Proportional
+from regard.attention.masks import causal
+from tests.helpers import close
+
+
+def test_elu_plus_one_is_what_it_says_and_stays_positive():
+    x = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
+    out = elu_plus_one(x)
+    close(out, torch.tensor([math.exp(-1), 1.0, 3.0], dtype=torch.float64))
+    close(torch.autograd.grad(out.sum(), x)[0], torch.tensor([math.exp(-1), 1.0, 1.0], dtype=torch.float64))
+    close(elu_plus_one(x), nn.functional.elu(x) + 1)
+    assert (elu_plus_one(torch.tensor([-80.0, -20.0])) > 0).all()
+
+
+@pytest.mark.parametrize("phi", [elu_plus_one, softmax, torch.relu])
+def test_score_is_the_product_of_features(phi):
+    query, keys = torch.randn(3, 5, 7).double(), torch.randn(3, 11, 7).double()
+    scores = FeatureMap(phi)(query, keys)
+    assert (scores >= 0).all()
+    close(scores[2, 4, 10], phi(query[2, 4]) @ phi(keys[2, 10]))
+
+
+def test_a_module_as_feature_map_learns():
+    score = FeatureMap(nn.Sequential(nn.Linear(7, 13), nn.Softplus()))
+    out = attend(torch.randn(5, 7), (torch.randn(11, 7), torch.randn(11, 2)), score=score, choose=Proportional())
+    out.square().sum().backward()
+    assert len(list(score.parameters())) == 2
+    assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in score.parameters())
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_features_refuse_what_is_no_product_of_shares():
+    query, keys = torch.randn(5, 7), torch.randn(11, 7)
+    with pytest.raises(ValueError, match="features must not be negative, but the smallest is -"):
+        FeatureMap(torch.tanh)(query, keys)
+    for kernel in ("reference", "linear"):
+        short = keys[:, :5], torch.randn(11, 2)
+        with pytest.raises(ValueError, match="as many features of queries as of keys, but has 7 and 5"):
+            attend(query, short, score=FeatureMap(), choose=Proportional(), kernel=kernel)
+    with pytest.raises(ValueError, match="keys must have size 7, but has 5"):
+        RandomFeatures(7, 3)(query, keys[:, :5])
+    with pytest.raises(TypeError, match="must not be float16"):
+        RandomFeatures(7, 3)(query.half(), keys.half())
+    with pytest.raises(ValueError, match="num_features of RandomFeatures must be at least 1, but is 0"):
+        RandomFeatures(7, 0)
+
+
+def test_random_features_estimate_the_exponential_of_scaled_products():
+    dim = 3
+    query, keys = torch.randn(5, dim).double() / 2, torch.randn(7, dim).double() / 2
+    scores = torch.stack([RandomFeatures(dim, 20_000, seed=seed).double()(query, keys) for seed in range(5)]).mean(0)
+    # Known up to a factor a query: the first key sets it.
+    exact = (query @ keys.T / math.sqrt(dim)).exp()
+    ratio = (scores / scores[:, :1]) / (exact / exact[:, :1])
+    torch.testing.assert_close(ratio, torch.ones(5, 7).double(), rtol=0, atol=0.02)
+
+
+def test_error_falls_with_the_number_of_random_features():
+    query, keys = torch.randn(17, 11).double() / 2, torch.randn(13, 11).double() / 2
+    exact = weigh(query, (keys, keys), mask=causal())
+
+    def error(count: int) -> float:
+        tries = [RandomFeatures(11, count, seed=seed).double() for seed in range(7)]
+        found = [weigh(query, (keys, keys), score=score, choose=Proportional(), mask=causal()) for score in tries]
+        return float(torch.stack([(weights - exact).abs().mean() for weights in found]).mean())
+
+    few, some, many = error(16), error(256), error(4096)
+    assert some < few / 2.5  # a sixteenth of the variance is a fourth of the error
+    assert many < some / 2.5
+    assert many < 0.01
+
+
+def test_orthogonal_directions_err_less_than_independent_ones():
+    query, keys = torch.randn(17, 11).double() / 2, torch.randn(13, 11).double() / 2
+    exact = weigh(query, (keys, keys))
+
+    def error(*, orthogonal: bool) -> float:
+        total = 0.0
+        for seed in range(60):
+            score = RandomFeatures(11, 11, seed=seed).double()
+            if not orthogonal:
+                score.directions.normal_(generator=torch.Generator().manual_seed(seed))
+            total += float((weigh(query, (keys, keys), score=score, choose=Proportional()) - exact).square().mean())
+        return total
+
+    assert error(orthogonal=True) < 0.95 * error(orthogonal=False)
+
+
+def test_directions_are_orthogonal_in_blocks_and_long_as_normal_vectors_are():
+    directions = RandomFeatures(7, 1999).directions.double()
+    block = directions[7:14]
+    close((block @ block.T).fill_diagonal_(0).float(), torch.zeros(7, 7))
+    assert directions.shape == (1999, 7)
+    assert abs(float(directions.square().sum(-1).mean()) - 7) < 0.4
+    assert abs(float(directions.square().sum(-1).var()) - 14) < 2.5
+    assert (directions.mean(0).abs() < 0.1).all()  # no sign is preferred: a triangular factor has positive ones
+
+
+def test_directions_are_a_function_of_the_seed_and_saved():
+    one, same, other = (RandomFeatures(7, 11, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(one.directions, same.directions)
+    assert not torch.equal(one.directions, other.directions)
+    assert list(one.parameters()) == []
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one.directions, other.directions)
+
+
+@pytest.mark.parametrize("dim", [3, 200])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_random_features_stay_in_range(dim, dtype):
+    score = RandomFeatures(dim, 64)
+    nearest = score.directions[:1] * dim**0.25  # of all keys the one with the largest feature
+    for x in (torch.randn(11, dim), torch.zeros(11, dim), nearest, 1e4 * torch.randn(11, dim)):
+        for features in (score.map_query(x.to(dtype)), score.map_keys(x.to(dtype))):
+            assert features.dtype == dtype
+            assert features.isfinite().all()
+            assert (features >= 0).all()
+    close(score.map_keys(nearest)[0, 0].log(), score.directions[0].square().sum() / 2 - _bound(score) + 60)
+    close(score.map_query(1e4 * nearest).amax(), torch.tensor(1.0))
+
+
+def _bound(score: RandomFeatures) -> torch.Tensor:
+    return score.directions.square().sum(-1).amax() / 2

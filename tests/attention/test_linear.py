@@ -1,0 +1,289 @@
+"""Linear reads: the kernel equals the formula, and a state that does not grow equals the read of everything."""
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.attention.attend import attend, weigh
+from regard.attention.choices import Soft
+from regard.attention.features import FeatureMap, Features, RandomFeatures, elu_plus_one, softmax
+from regard.attention.kernels import linear
+from regard.attention.linear import LinearState, Proportional
+from regard.attention.masks import Mask, causal, dense, padding
+from regard.attention.memory import Memory
+from regard.attention.scores import Dot
+from regard.layers.multihead import MultiHead
+from tests.helpers import close
+
+BATCH, HEADS, DIM, VALUE_DIM = 3, 4, 5, 7
+PROPORTIONAL = Proportional()
+Inputs = tuple[Tensor, ...]
+MAPS = {
+    "elu": FeatureMap(elu_plus_one),
+    "relu": FeatureMap(torch.relu),
+    "softmax": FeatureMap(softmax),
+    "random": RandomFeatures(DIM, 11).double(),
+}
+KEPT = torch.tensor([[True, False, True]]).repeat(1, 60)
+MASKS = {
+    "none": lambda n: None,
+    "causal": lambda n: causal(),
+    "padding": lambda n: padding([n, 0, n // 2]),
+    "causal-padding": lambda n: causal() & padding([n, 0, n // 2]),
+    "some-keys": lambda n: dense(KEPT[:, :n]) & ~padding([2, 0, 1]) & causal(),
+    "either": lambda n: dense(KEPT[:, :n]) | padding([2, 0, 1]),
+}
+
+
+def pose(
+    m: int, n: int, *, key_heads: int = HEADS, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor, Tensor]:
+    shapes = (BATCH, HEADS, m, DIM), (BATCH, key_heads, n, DIM), (BATCH, key_heads, n, VALUE_DIM)
+    query, keys, values = (torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes)
+    return query, keys, values
+
+
+def read(inputs: Inputs, score: Features, mask: Mask | None, kernel: str) -> Tensor:
+    query, keys, values = inputs
+    return attend(query, (keys, values), score=score, choose=PROPORTIONAL, mask=mask, kernel=kernel)
+
+
+def gradients(out: Tensor, inputs: Inputs) -> tuple[Tensor, ...]:
+    weighting = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
+    return torch.autograd.grad((out * weighting).sum(), inputs)
+
+
+def same_read(inputs: Inputs, score: Features, mask: Mask | None) -> None:
+    formula, sums = (read(inputs, score, mask, kernel) for kernel in ("reference", "linear"))
+    close(sums, formula)
+    for got, expected in zip(gradients(sums, inputs), gradients(formula, inputs), strict=True):
+        close(got, expected)
+
+
+@pytest.mark.parametrize("score", MAPS.values(), ids=MAPS.keys())
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+@pytest.mark.parametrize(("m", "n"), [(7, 7), (150, 150), (70, 150), (150, 70)])
+def test_kernel_equals_the_formula(monkeypatch, score, mask, m, n):
+    monkeypatch.setattr(linear, "SEGMENT", 2 * linear.CHUNK)
+    same_read(pose(m, n), score, mask(n))
+
+
+@pytest.mark.parametrize("key_heads", [1, 2])
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+def test_grouped_heads_equal_the_formula(key_heads, mask):
+    same_read(pose(70, 90, key_heads=key_heads), MAPS["elu"], mask(90))
+
+
+def test_each_head_of_queries_may_hide_other_keys():
+    hides = dense(torch.rand(BATCH, HEADS, 1, 13) > 0.5)
+    for seen in (hides, hides & causal()):
+        same_read(pose(11, 13, key_heads=2), MAPS["elu"], seen)
+
+
+@pytest.mark.parametrize("leading", [(), (1, 1), (BATCH, 1), (1, HEADS)])
+@pytest.mark.parametrize("mask", ["none", "causal-padding"])
+def test_leading_axes_broadcast(leading, mask):
+    keys = torch.randn(*leading, 13, DIM, dtype=torch.float64, requires_grad=True)
+    values = torch.randn(*leading, 13, VALUE_DIM, dtype=torch.float64, requires_grad=True)
+    same_read((pose(11, 1)[0], keys, values), MAPS["elu"], MASKS[mask](13))
+
+
+@pytest.mark.parametrize("kernel", ["reference", "linear"])
+def test_weights_are_shares_of_the_scores(kernel):
+    query, keys = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 1.0], [-5.0, 1.0], [0.0, -2.0]])
+    memory = keys, torch.tensor([[1.0], [10.0], [100.0]])
+    score = FeatureMap(torch.relu)  # scores 5, 2 and 0
+    close(weigh(query, memory, score=score, choose=PROPORTIONAL, kernel=kernel), torch.tensor([[5 / 7, 2 / 7, 0]]))
+    close(attend(query, memory, score=score, choose=PROPORTIONAL, kernel=kernel), torch.tensor([[25 / 7]]))
+
+
+@pytest.mark.parametrize("kernel", ["reference", "linear"])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_rows_that_read_nothing_give_zeros_and_no_gradient(kernel, is_causal):
+    query, keys, values = (x.detach() for x in pose(5, 5))
+    query[:, :, 2] = -1.0  # relu leaves nothing of it: its scores are all zero
+    inputs = tuple(x.requires_grad_() for x in (query, keys, values))
+    mask = padding([5, 0, 3]) & causal() if is_causal else padding([5, 0, 3])
+    out = read(inputs, MAPS["relu"], mask, kernel)
+    assert out[:, :, 2].abs().max() == 0
+    assert out[1].abs().max() == 0
+    grads = gradients(out, inputs)
+    assert not any(grad.isnan().any() for grad in grads)
+    assert grads[0][:, :, 2].abs().max() == 0
+    assert all(grad[1].abs().max() == 0 for grad in grads)
+    assert all(grad[2, :, 3:].abs().max() == 0 for grad in grads[1:])
+
+
+def test_no_keys_give_zeros():
+    for mask in (None, causal(), padding([0, 0, 0])):
+        out = read(pose(5, 0), MAPS["elu"], mask, "linear")
+        assert torch.equal(out, torch.zeros(BATCH, HEADS, 5, VALUE_DIM, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "causal-padding"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rounding_stays_within_the_bound(mask, dtype):
+    inputs = pose(150, 150, dtype=dtype)
+    exact = tuple(x.detach().double().requires_grad_() for x in inputs)
+    out, formula = (
+        read(x, FeatureMap(), MASKS[mask](150), kernel) for x, kernel in ((inputs, "linear"), (exact, "reference"))
+    )
+    assert out.dtype == dtype
+    bound = 1e-5 if dtype == torch.float32 else 0.01
+    pairs = zip((out, *gradients(out, inputs)), (formula, *gradients(formula, exact)), strict=True)
+    assert all((got.double() - expected).abs().max() <= bound * expected.abs().max() for got, expected in pairs)
+
+
+def test_half_precision_sums_do_not_stop_growing():
+    ones = torch.ones(1, 1, 3000, 1, dtype=torch.bfloat16)
+    alternating = torch.arange(3000).remainder(2).to(torch.bfloat16).view(1, 1, 3000, 1)
+    for mask in (None, causal()):
+        out = attend(ones, (ones, alternating), score=FeatureMap(), choose=PROPORTIONAL, mask=mask, kernel="linear")
+        assert out[..., -1, :].item() == 0.5
+
+
+def test_autocast_reads_in_float32_and_answers_in_its_dtype():
+    inputs = pose(150, 150, dtype=torch.float32)
+    exact = read(inputs, FeatureMap(), causal(), "linear")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = read(inputs, FeatureMap(), causal(), "linear")
+        state = LinearState.of(Memory(*inputs[1:]).map_keys_with(MAPS["elu"]))
+    assert torch.equal(out, exact.bfloat16())
+    assert state.sums.dtype == torch.float32
+    close(state.totals, elu_plus_one(inputs[1]).sum(-2))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_kernel_refuses_by_name_what_sums_cannot_do():
+    inputs = pose(5, 7)
+    memory = inputs[1], inputs[2]
+    with pytest.raises(ValueError, match="score Dot is no product of features"):
+        attend(inputs[0], memory, score=Dot(), choose=PROPORTIONAL, kernel="linear")
+    with pytest.raises(ValueError, match="choice Soft is not Proportional"):
+        attend(inputs[0], memory, score=FeatureMap(), choose=Soft(), kernel="linear")
+    bias = torch.zeros(5, 7)
+    with pytest.raises(ValueError, match="a bias is added to the scores"):
+        attend(inputs[0], memory, score=FeatureMap(), choose=PROPORTIONAL, bias=bias, kernel="linear")
+    for mask in (dense(torch.ones(5, 7, dtype=torch.bool)), ~causal(), causal() | padding([1, 2, 3])):
+        with pytest.raises(ValueError, match="neither causal nor the same for every query"):
+            read(inputs, FeatureMap(), mask & causal(), "linear")
+        close(read(inputs, MAPS["elu"], mask, "auto"), read(inputs, MAPS["elu"], mask, "reference"))
+    with pytest.raises(ValueError, match="scores for Proportional must not be negative, but the smallest is -"):
+        attend(inputs[0], memory, score=Dot(), choose=PROPORTIONAL)
+
+
+def test_one_query_may_have_any_mask():
+    query, keys, values = pose(1, 13)
+    same_read((query, keys, values), MAPS["elu"], dense(torch.rand(BATCH, 1, 13) > 0.5) & causal())
+
+
+def test_gradients_are_those_of_differences():
+    tensors = tuple(torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((5, 3), (7, 3), (7, 2)))
+    for mask in (None, causal()):
+        assert torch.autograd.gradcheck(lambda *x, mask=mask: read(x, MAPS["elu"], mask, "linear"), tensors)
+        assert torch.autograd.gradgradcheck(lambda *x, mask=mask: read(x, MAPS["softmax"], mask, "linear"), tensors)
+
+
+def test_what_training_keeps_grows_with_the_length_and_not_its_square():
+    kept = {}
+    for length in (512, 1024):
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, s=sizes: s.append(x.numel()) or x, lambda x: x):
+            read(pose(length, length, dtype=torch.float32), FeatureMap(), causal(), "linear")
+        kept[length] = sum(sizes)
+    assert kept[1024] < 2.1 * kept[512]
+
+
+def test_compiled_and_exported_reads_are_the_same():
+    command = [sys.executable, "-m", "tests.attention.unhooked_linear"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def row_read(mask: Mask | None, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    return read((query, keys, values), MAPS["random"], mask, "linear")
+
+
+def test_function_transforms_see_through_the_kernel():
+    inputs = tuple(x.detach() for x in pose(70, 70))
+    for name in ("none", "causal"):
+        mask = MASKS[name](70)
+        mapped = torch.vmap(partial(row_read, mask))(*inputs)
+        close(mapped, read(inputs, MAPS["random"], mask, "linear"))
+    slope = torch.func.grad(lambda v: read((*inputs[:2], v), MAPS["elu"], causal(), "linear").sum())(inputs[2])
+    close(slope, torch.func.grad(lambda v: read((*inputs[:2], v), MAPS["elu"], causal(), "reference").sum())(inputs[2]))
+
+
+@pytest.mark.parametrize("score", MAPS.values(), ids=MAPS.keys())
+@pytest.mark.parametrize("key_heads", [1, 2, HEADS])
+def test_state_step_by_step_equals_causal_all_at_once(score, key_heads):
+    query, keys, values = pose(19, 19, key_heads=key_heads)
+    together = read((query, keys, values), score, causal(), "linear")
+    past = Memory(keys[..., :7, :], values[..., :7, :]).map_keys_with(score)
+    state = LinearState.of(past)
+    shape = state.sums.shape
+    for i in range(7, 19):
+        new = slice(i, i + 1)
+        state = state.extend(score.map_keys(keys[..., new, :]), values[..., new, :])
+        out = attend(query[..., new, :], state, score=score, choose=PROPORTIONAL, mask=causal())
+        close(out, together[..., new, :])
+    assert state.sums.shape == shape
+
+
+def test_state_of_a_memory_leaves_out_what_is_hidden():
+    query, keys, values = pose(5, 7)
+    memory = Memory(keys, values, padding([7, 0, 3])).map_keys_with(MAPS["elu"])
+    state = LinearState.of(memory)
+    whole = attend(query, memory, score=MAPS["elu"], choose=PROPORTIONAL, kernel="reference")
+    close(attend(query, state, score=MAPS["elu"], choose=PROPORTIONAL), whole)
+    index = torch.tensor([2, 0, 2])
+    close(attend(query[index], state.select(index), score=MAPS["elu"], choose=PROPORTIONAL), whole[index])
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_state_refuses_what_needs_single_pairs():
+    query, keys, values = pose(5, 7)
+    score = MAPS["elu"]
+    state = LinearState.of(Memory(keys, values).map_keys_with(score))
+    how = {"score": score, "choose": PROPORTIONAL}
+    for wrong in (lambda: state.crop(3), lambda: state.keys, lambda: state.size, lambda: weigh(query, state, **how)):
+        with pytest.raises(ValueError, match="a LinearState keeps sums and not pairs"):
+            wrong()
+    for mask in (causal(), padding([7, 0, 3])):
+        with pytest.raises(ValueError, match="no pairs that a mask could hide"):
+            attend(query, state, **how, mask=mask)
+    with pytest.raises(ValueError, match="no pairs that a bias could be added to"):
+        attend(query, state, **how, bias=torch.zeros(5, 7))
+    with pytest.raises(ValueError, match="serves only the score that mapped its keys"):
+        attend(query, state, score=FeatureMap(), choose=PROPORTIONAL)
+    with pytest.raises(TypeError, match=r"is read with Proportional\(\), but choose is Soft"):
+        attend(query, state, score=score)
+    with pytest.raises(ValueError, match="kernel is 'reference'"):
+        attend(query, state, **how, kernel="reference")
+    with pytest.raises(ValueError, match="queries must have 5 features, but have 3"):
+        attend(query[..., :3], state, **how)
+    with pytest.raises(ValueError, match=r"keys must be \(..., new, 5 features\) and values \(..., new, 7\)"):
+        state.extend(keys, keys)
+    with pytest.raises(ValueError, match="heads of the state must divide the query's 3, but are 4"):
+        attend(query[:, :3], state, **how)
+    with pytest.raises(TypeError, match="keys must be mapped by Features"):
+        LinearState.of(Memory(keys, values))
+    with pytest.raises(ValueError, match="must hide the same keys from every query"):
+        LinearState.of(Memory(keys, values, causal() & padding([7, 0, 3])).map_keys_with(score))
+
+
+def test_multihead_reads_by_sums_in_training_and_step_by_step():
+    layer = MultiHead(11, num_heads=4, key_heads=2, head_dim=3, score=FeatureMap(), choose=PROPORTIONAL).double()
+    items = torch.randn(BATCH, 13, 11, dtype=torch.float64)
+    together = layer(items, layer.memory(items), mask=causal())
+    together.square().sum().backward()
+    assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in layer.parameters())
+    state = LinearState.of(layer.memory(items[:, :1]))
+    for i in range(1, 13):
+        state = layer.extend(state, items[:, i : i + 1])
+        close(layer(items[:, i : i + 1], state), together[:, i : i + 1])

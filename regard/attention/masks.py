@@ -158,7 +158,9 @@ class Padding(Mask):
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """The lengths of those rows."""
-        return Padding(self.lengths.index_select(0, index)) if self.lengths.dim() else self
+        if self.lengths.dim() == 0 or len(self.lengths) == 1:  # one for all rows
+            return self
+        return Padding(self.lengths.index_select(0, index.to(self.lengths.device)))
 
     def may_have_closed_rows(self, places: Places) -> bool:
         """Only items of no length have nothing to see."""

@@ -98,7 +98,9 @@ class Prefix(Mask):
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """The lengths of those rows."""
-        return Prefix(self.lengths.index_select(0, index)) if self.lengths.dim() else self
+        if self.lengths.dim() == 0 or len(self.lengths) == 1:  # one for all rows
+            return self
+        return Prefix(self.lengths.index_select(0, index.to(self.lengths.device)))
 
     def may_have_closed_rows(self, places: Places) -> bool:
         """A query sees at least the key at its own place, where there is one."""
@@ -149,10 +151,10 @@ class Documents(Mask):
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """The ids of those rows, where there are rows."""
-        ids = self.ids if self.ids.dim() < 2 else self.ids.index_select(0, index)
-        key_ids = self.key_ids
-        if key_ids is not None and key_ids.dim() >= 2:
-            key_ids = key_ids.index_select(0, index)
+        ids, key_ids = (
+            one if one is None or one.dim() < 2 or len(one) == 1 else one.index_select(0, index.to(one.device))
+            for one in (self.ids, self.key_ids)
+        )
         return Documents(ids, key_ids, in_order=self.in_order)
 
     def may_have_closed_rows(self, places: Places) -> bool:

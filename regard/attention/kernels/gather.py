@@ -26,7 +26,7 @@ from regard.attention.kernels import reference
 from regard.attention.kernels.problem import Problem
 from regard.attention.scores import InnerProduct
 
-__all__ = ["read", "refusal"]
+__all__ = ["queries_a_tile", "read", "refusal"]
 
 TILE = 1 << 20
 """Numbers in a tile: scores, or what a score that is no inner product makes of each pair, or gathered values. A read
@@ -50,7 +50,7 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     num_queries, num_keys = problem.query.shape[-2], problem.keys.shape[-2]
     if num_keys == 0 or num_queries == 0:
         return reference.read(problem)
-    choose, step = problem.choose, _queries_a_tile(problem)
+    choose, step = problem.choose, queries_a_tile(problem)
     assert isinstance(choose, Few)
     tiles = [problem.tile(first, min(first + step, num_queries)) for first in range(0, num_queries, step)]
     again = len(tiles) > 1 and torch.is_grad_enabled() and not _is_transformed()
@@ -123,7 +123,7 @@ def _twice(*, draws: bool) -> Callable[[Problem], tuple[Tensor, Tensor | None]]:
     return run
 
 
-def _queries_a_tile(problem: Problem) -> int:
+def queries_a_tile(problem: Problem) -> int:
     """As many as keep a tile's largest tensor within TILE numbers."""
     choose, form = problem.choose, problem.form
     assert isinstance(choose, Few)

@@ -10,7 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("name", "at_least"), [("unhooked_transforms.py", 30), ("unhooked_flex.py", 5)])
+@pytest.mark.parametrize(
+    ("name", "at_least"), [("unhooked_transforms.py", 30), ("unhooked_flex.py", 5), ("unhooked_choices.py", 30)]
+)
 def test_compiled_code_is_right(name: str, at_least: int) -> None:
     options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
     done = subprocess.run(

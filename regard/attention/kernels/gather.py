@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention.choices import Few, Picked
@@ -45,7 +44,6 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     """Pick, tile by tile, and gather.
 
     Under torch.func and torch.compile nothing is computed twice: those decide themselves what is kept for backward.
-    Second derivatives raise: the gradient of a pick is a stand-in, and has none.
     """
     num_queries, num_keys = problem.query.shape[-2], problem.keys.shape[-2]
     if num_keys == 0 or num_queries == 0:
@@ -62,7 +60,7 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
         if log_prob is not None:
             log_probs.append(log_prob)
     choose.settle(torch.cat(log_probs, -1) if log_probs else None)
-    return outs[0] if len(outs) == 1 else torch.cat(outs, -2)
+    return _as_a_product(outs[0] if len(outs) == 1 else torch.cat(outs, -2))
 
 
 def _read_tile(problem: Problem) -> tuple[Tensor, Tensor | None]:
@@ -90,12 +88,13 @@ def _gather(picked: Picked, values: Tensor) -> Tensor:
     out = taken.squeeze(-2) * share if index.shape[-1] == 1 else (share.unsqueeze(-2) @ taken).squeeze(-2)
     if picked.slope is None:
         return out
-    slope = picked.slope.to(values.dtype)
-    return out + _Standing.apply(slope.expand(*out.shape[:-1], -1), values)  # pyrefly: ignore
+    leading = out.shape[:-2]
+    slope = picked.slope.to(values.dtype).expand(*leading, -1, -1)
+    return out + _Standing.apply(slope, values.expand(*leading, -1, -1))  # pyrefly: ignore
 
 
 class _Standing(torch.autograd.Function):
-    """(slope - slope) values: zero, with the gradient that slope would have in slope values, and none for values."""
+    """(slope - s) values, where s is a number that happens to equal slope: zero, but not so its derivatives."""
 
     generate_vmap_rule = True
 
@@ -105,13 +104,14 @@ class _Standing(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (values,) = ctx.saved_tensors
-        return gradient @ values.transpose(-2, -1), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        slope, values = ctx.saved_tensors
+        # The gradient of values is zero as well, but not so its own: second derivatives are those of the formula.
+        of_values = _Standing.apply(slope.transpose(-2, -1), gradient) if torch.is_grad_enabled() else None
+        return gradient @ values.transpose(-2, -1), of_values
 
 
 def _twice(*, draws: bool) -> Callable[[Problem], tuple[Tensor, Tensor | None]]:
@@ -133,6 +133,14 @@ def queries_a_tile(problem: Problem) -> int:
     a_pair = 1 if isinstance(form, InnerProduct) else problem.query.shape[-1]
     a_query = max(num_keys * a_pair, min(choose.num_kept, num_keys) * value_dim)
     return max(1, TILE // max(1, num_reads * a_query))
+
+
+def _as_a_product(out: Tensor) -> Tensor:
+    """Rounded as the product of weights and values would be: a gather means nothing to autocast."""
+    device = out.device.type
+    if out.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return out
+    return out.to(torch.get_autocast_dtype(device))
 
 
 def _is_transformed() -> bool:

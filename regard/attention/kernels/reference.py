@@ -3,7 +3,7 @@
 Works for every score, choice, mask and bias, forms the weights, and costs O(query * key) memory for it.
 """
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from regard.attention.kernels.problem import Problem
@@ -49,11 +49,11 @@ def _compare(problem: Problem) -> Tensor:
     return unfold(problem.score.compare(fold(problem.query, group), problem.keys), group)
 
 
-def fold(tensor: Float[Tensor, "..."], group: int) -> Float[Tensor, "..."]:
+def fold(tensor: Shaped[Tensor, "..."], group: int) -> Shaped[Tensor, "..."]:
     """Heads of queries that share a head of the memory, (..., head, query, size), as more queries of it."""
     return tensor.unflatten(-3, (-1, group)).flatten(-3, -2)  # (..., memory head, group * query, size)
 
 
-def unfold(tensor: Float[Tensor, "..."], group: int) -> Float[Tensor, "..."]:
+def unfold(tensor: Shaped[Tensor, "..."], group: int) -> Shaped[Tensor, "..."]:
     """`fold` undone."""
     return tensor.unflatten(-2, (group, -1)).flatten(-4, -3)  # (..., head, query, size)

@@ -1,0 +1,219 @@
+"""The kernel that gathers: the formula's values, gradients and random numbers, in bounded memory."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attend import pose
+from regard.attention.choices import Choice, Soft
+from regard.attention.hard import Hard, reinforce
+from regard.attention.kernels import gather, reference
+from regard.attention.kernels.problem import Problem
+from regard.attention.masks import causal, dense, padding
+from regard.attention.memory import Memory
+from regard.attention.positional import ShawBias
+from regard.attention.scores import Additive, Dot, General, ScaledDot
+from regard.attention.sparse import Sparse, TopK
+from tests.helpers import close
+
+BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 6, 5, 13, 3, 7
+D = torch.float64
+
+SCORES = {"scaled": ScaledDot(), "additive": Additive(DIM, DIM, 11), "heads": Additive(DIM, DIM, 5, num_heads=HEADS)}
+CHOICES = {
+    "straight-through": Hard(temperature=0.5),
+    "gumbel": Hard("gumbel", temperature=2.0),
+    "top-1": TopK(1),
+    "top-3": TopK(3, beta=torch.rand(QUERIES, 1, generator=torch.Generator().manual_seed(1)) + 0.5),
+    "top-all": TopK(20),
+}
+MASKS = {
+    "none": None,
+    "causal": causal(),
+    "closed": dense(torch.tensor([[True], [False], [True], [True], [False]])) & padding([4, 0]),
+}
+SHAPES = {
+    "heads": ((BATCH, HEADS), (BATCH, HEADS), (BATCH, HEADS)),
+    "grouped": ((BATCH, HEADS), (BATCH, 2), (BATCH, 2)),
+    "shared": ((BATCH, HEADS), (1, 1), (BATCH, 1)),
+    "wide-values": ((1, HEADS), (1, HEADS), (BATCH, HEADS)),
+}
+tiled = pytest.mark.parametrize("tile", [1 << 20, 2 * BATCH * HEADS * KEYS, 1])
+
+
+def problem(choose: Choice, *, score: str = "scaled", mask: str = "none", shape: str = "heads", bias=None) -> Problem:
+    tensors = [
+        torch.randn(*leading, *size, dtype=D, requires_grad=True)
+        for leading, size in zip(SHAPES[shape], ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True)
+    ]
+    query, keys, values = tensors
+    seen = MASKS[mask]
+    return pose(query, (keys, values), score=SCORES[score].double(), choose=choose, mask=seen, bias=bias)
+
+
+def both(read: Problem, *more: Tensor) -> list[list[Tensor]]:
+    """Output and gradients of the formula and of the kernel, under one seed."""
+    leaves = [read.query, read.keys, read.values, *read.score.parameters(), *more]
+    results = []
+    for kernel in (reference, gather):
+        torch.manual_seed(11)
+        out = kernel.read(read)
+        weighting = torch.linspace(-1, 1, out.numel(), dtype=D).view(out.shape)
+        grads = torch.autograd.grad(out, leaves, weighting, retain_graph=True, materialize_grads=True)
+        results.append([out, *grads])
+    return results
+
+
+def same(read: Problem, *more: Tensor) -> None:
+    for expected, got in zip(*both(read, *more), strict=True):
+        close(got, expected)
+
+
+@tiled
+@pytest.mark.parametrize(("choose", "score"), list(itertools.product(CHOICES, SCORES)))
+def test_gather_equals_the_formula(monkeypatch, choose, score, tile):
+    monkeypatch.setattr(gather, "TILE", tile)
+    for mask in MASKS:
+        same(problem(CHOICES[choose], score=score, mask=mask))
+
+
+@tiled
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gather_takes_grouped_heads_and_broadcasts(monkeypatch, shape, tile):
+    monkeypatch.setattr(gather, "TILE", tile)
+    for choose, score in itertools.product(CHOICES, SCORES):
+        if score != "heads" or shape in ("heads", "wide-values"):  # it maps the keys for every head of queries
+            same(problem(CHOICES[choose], score=score, mask="causal" if shape == "grouped" else "none", shape=shape))
+
+
+@tiled
+def test_gather_adds_biases(monkeypatch, tile):
+    monkeypatch.setattr(gather, "TILE", tile)
+    given = torch.randn(HEADS, QUERIES, KEYS, dtype=D)[None]
+    given[..., 2] = float("-inf")
+    given[:, :, 3] = float("-inf")
+    given.requires_grad_()
+    shaw = ShawBias(DIM, max_distance=3).double()
+    for choose in CHOICES.values():
+        same(problem(choose, mask="causal", bias=given), given)
+        same(problem(choose, bias=shaw), *shaw.parameters())
+
+
+@pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES)
+@pytest.mark.parametrize("leading", [(), (BATCH,)])
+def test_gather_takes_any_leading_axes(choose, leading):
+    query, keys, values = (torch.randn(*leading, n, d, dtype=D) for n, d in ((QUERIES, 3), (KEYS, 3), (KEYS, 7)))
+    read = pose(query, (keys, values), score=Dot(), choose=choose, mask=None, bias=None)
+    torch.manual_seed(2)
+    expected = reference.read(read)
+    torch.manual_seed(2)
+    close(gather.read(read), expected)
+    nothing = read._replace(keys=keys[..., :0, :], values=values[..., :0, :])
+    close(gather.read(nothing), torch.zeros(*leading, QUERIES, 7))
+
+
+@tiled
+def test_reinforce_listens_to_every_tile_once(monkeypatch, tile):
+    monkeypatch.setattr(gather, "TILE", tile)
+    choose = Hard("reinforce", temperature=0.7)
+    read = problem(choose, mask="closed")
+    results = []
+    for kernel in (reference, gather):
+        torch.manual_seed(4)
+        with reinforce(choose) as sampled:
+            out = kernel.read(read)
+        (log_prob,) = sampled.log_probs
+        cost = out.square().sum((1, 2, 3))
+        loss = (cost + sampled.surrogate(cost, baseline=1.5)).sum()
+        results.append([out, log_prob, *torch.autograd.grad(loss, (read.query, read.keys, read.values))])
+        assert len(sampled.log_probs) == 1
+    for expected, got in zip(*results, strict=True):
+        close(got, expected)
+
+
+@pytest.mark.parametrize("choose", [Hard(), TopK(3)])
+def test_values_are_read_bit_for_bit_where_one_key_is(choose):
+    values = torch.randn(KEYS, VALUE_DIM)
+    values[5] = float("inf")  # of a key that nobody reads
+    keys = torch.randn(KEYS, DIM)
+    scores = torch.zeros(QUERIES, KEYS).masked_fill(torch.arange(KEYS) == 5, float("-inf"))
+    read = pose(torch.randn(QUERIES, DIM), (keys, values), score=Dot(), choose=choose, mask=None, bias=scores)
+    out = gather.read(read)
+    assert out.isfinite().all()
+    if isinstance(choose, Hard):
+        assert torch.equal(out, values[(read.query @ keys.t() + scores).argmax(-1)])
+
+
+@pytest.mark.parametrize("choose", [Hard(), TopK(2), Hard("gumbel")], ids=["hard", "top", "gumbel"])
+def test_a_long_read_keeps_little_for_backward(monkeypatch, choose):
+    """What autograd keeps of a read of many tiles is its inputs, and no tensor near the size of the scores."""
+    monkeypatch.setattr(gather, "TILE", 1 << 12)
+    query, keys, values = (torch.randn(n, 16, requires_grad=True) for n in (512, 1024, 1024))
+    read = pose(query, (keys, values), score=Dot(), choose=choose, mask=None, bias=None)
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        gather.read(read)
+    assert sum(kept.values()) <= 512 * 1024 * 4 / 8
+
+
+def test_a_tile_holds_as_many_numbers_as_it_may(monkeypatch):
+    """Scores, hidden layers of additive scores and gathered values all count."""
+    sizes: list[int] = []
+
+    class Watched(nn.Module):
+        def __init__(self, score: nn.Module):
+            super().__init__()
+            self.score = score
+            self.num_heads = None
+
+        def form(self, dim: int):
+            return self.score.form(dim)
+
+        def compare(self, query: Tensor, keys: Tensor) -> Tensor:
+            wide = query.shape[-1] if isinstance(self.score, Additive) else 1
+            sizes.append(query.shape[-2] * keys.shape[-2] * wide)
+            return self.score.compare(query, keys)
+
+    monkeypatch.setattr(gather, "TILE", 1000)
+    for choose, score in itertools.product((Hard(), TopK(4)), (Dot(), Additive(5, 5, 17))):
+        sizes.clear()
+        query, keys, values = (torch.randn(n, d) for n, d in ((101, 5), (23, 5), (23, 11)))
+        read = pose(query, (keys, values), score=score, choose=choose, mask=None, bias=None)
+        gather.read(read._replace(score=Watched(score)))
+        assert 400 < max(sizes) <= 1000
+        assert len(sizes) > 1
+
+
+def test_choices_that_weight_every_key_are_refused():
+    for choose in (Soft(), Sparse(2)):
+        read = problem(choose)
+        assert gather.refusal(read) == f"choice {type(choose).__name__} may weight every key"
+    for choose in CHOICES.values():
+        assert gather.refusal(problem(choose)) is None
+
+
+@pytest.mark.parametrize("choose", [Hard(), Hard("gumbel"), TopK(3)], ids=["hard", "gumbel", "top"])
+@pytest.mark.parametrize("shape", ["heads", "wide-values", "grouped"])
+def test_second_derivatives_are_those_of_the_formula(choose, shape):
+    read = problem(choose, shape=shape)
+    leaves, results = (read.query, read.keys, read.values), []
+    for kernel in (reference, gather):
+        torch.manual_seed(3)
+        first = torch.autograd.grad(kernel.read(read).sin().sum(), leaves, create_graph=True)
+        results.append(torch.autograd.grad(sum(g.square().sum() for g in first), leaves))
+    for expected, got in zip(*results, strict=True):
+        close(got, expected)
+
+
+def test_gathering_from_a_mapped_memory():
+    score = General(DIM, DIM)
+    memory = Memory(torch.randn(KEYS, DIM), torch.randn(KEYS, VALUE_DIM)).map_keys_with(score)
+    read = pose(torch.randn(QUERIES, DIM), memory, score=score, choose=TopK(2), mask=None, bias=None)
+    close(gather.read(read), reference.read(read))

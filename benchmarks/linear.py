@@ -1,0 +1,195 @@
+"""Time and memory of linear reads beside soft ones, against the number of keys.
+
+    python benchmarks/linear.py [--threads 2] [--reads linear soft ...] [--lengths 256 512 ...]
+
+One item, 4 heads of size 64, as many queries as keys, float32, tensors lying in memory as a model's do. Linear reads
+have elu(x) + 1 as features and are computed by kernel "linear"; soft ones are what kernel "auto" runs. Time: median of
+repetitions, freed memory kept for everybody. Memory: how far a fresh process grew beyond its inputs (VmHWM of Linux).
+The exponent is the slope of a line through the logarithms of the four longest.
+
+Writes OUT.txt, a row a measurement and the exponents, and OUT.svg. Rows of OUT.txt that are not measured again stay.
+"""
+
+import argparse
+import gc
+import math
+import multiprocessing
+import statistics
+import time
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from regard.attention.attend import attend
+from regard.attention.choices import Choice, Soft
+from regard.attention.features import FeatureMap
+from regard.attention.linear import Proportional
+from regard.attention.masks import Mask, causal
+from regard.attention.scores import ScaledDot, Score
+from regard.train.allocator import keep_freed_memory
+
+READS: dict[str, tuple[Score, Choice, Mask | None]] = {
+    "linear": (FeatureMap(), Proportional(), None),
+    "linear-causal": (FeatureMap(), Proportional(), causal()),
+    "soft": (ScaledDot(), Soft(), None),
+    "soft-causal": (ScaledDot(), Soft(), causal()),
+}
+LOOKS = {
+    "linear": ("#1b6ca8", "--"),
+    "linear-causal": ("#1b6ca8", "-"),
+    "soft": ("#d1495b", "--"),
+    "soft-causal": ("#d1495b", "-"),
+}
+PASSES = ("infer", "train")
+LENGTHS = tuple(2**power for power in range(8, 15))
+HEADS, DIM = 4, 64
+
+
+class Row(NamedTuple):
+    """One measurement."""
+
+    read: str
+    """A name in READS."""
+    passes: str
+    """infer: forward alone; train: forward and backward."""
+    length: int
+    """Queries, and keys."""
+    time_ms: float
+    memory_mb: float
+
+
+def run(name: str, passes: str, tensors: list[Tensor]) -> None:
+    """One read, with its gradients if it is for training."""
+    score, choose, mask = READS[name]
+    query, keys, values, gradient = tensors
+    # Small linear reads are for the kernel that is measured, whatever "auto" would take.
+    kernel = "linear" if name.startswith("linear") else "auto"
+    with torch.set_grad_enabled(passes == "train"):
+        out = attend(query, (keys, values), score=score, choose=choose, mask=mask, kernel=kernel)
+        if passes == "train":
+            out.backward(gradient)
+            query.grad = keys.grad = values.grad = None
+
+
+def seconds(name: str, passes: str, tensors: list[Tensor], *, budget_s: float) -> float:
+    """Median time of a read."""
+    taken: list[float] = []
+    stop = time.perf_counter() + budget_s
+    while len(taken) < 2 or (time.perf_counter() < stop and len(taken) < 300):
+        start = time.perf_counter()
+        run(name, passes, tensors)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken[1:])
+
+
+def growth(cell: tuple[str, str, int]) -> int:
+    """Bytes by which this process, which has measured nothing before, grows at most during a read."""
+    name, passes, length = cell
+    run(name, passes, inputs(64))  # what the first call sets up is not counted
+    tensors = inputs(length)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = _status("VmRSS")
+    run(name, passes, tensors)
+    return max(0, _status("VmHWM") - before)
+
+
+def inputs(length: int) -> list[Tensor]:
+    """Query, keys, values, and the gradient of what is read."""
+    shape = (1, length, HEADS, DIM)
+    return [torch.randn(shape).transpose(1, 2).requires_grad_(i < 3) for i in range(4)]
+
+
+def measure(names: list[str], lengths: list[int], *, budget_s: float) -> list[Row]:
+    """Memory first, each in a process of its own: what one read has freed serves the next."""
+    cells = list(product(names, PASSES, lengths))
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        memory = dict(zip(cells, pool.map(growth, cells, chunksize=1), strict=True))
+    keep_freed_memory()
+    rows = []
+    for cell in cells:
+        taken = seconds(cell[0], cell[1], inputs(cell[2]), budget_s=budget_s)
+        rows.append(Row(*cell, taken * 1e3, memory[cell] / 1e6))
+        print(_line(rows[-1]), flush=True)
+    return rows
+
+
+def exponent(rows: list[Row], name: str, passes: str, column: str) -> float:
+    """b of the least-squares line log y = a + b log n through the four longest."""
+    points = [(row.length, getattr(row, column)) for row in rows if (row.read, row.passes) == (name, passes)]
+    longest = sorted(points)[-4:]
+    x, y = ([math.log(max(point[axis], 1e-9)) for point in longest] for axis in (0, 1))
+    return statistics.linear_regression(x, y).slope if len(longest) > 1 else math.nan
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """Time and memory of training against the length, both axes logarithmic."""
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, column, title in zip(
+        panels, ("time_ms", "memory_mb"), ("forward and backward, ms", "memory it takes, MB"), strict=True
+    ):
+        for name, (colour, style) in LOOKS.items():
+            mine = sorted(row for row in rows if (row.read, row.passes) == (name, "train"))
+            slope = exponent(rows, name, "train", column)
+            values = [getattr(row, column) for row in mine]
+            axes.loglog(
+                [row.length for row in mine], values, style, color=colour, marker=".", label=f"{name}, n^{slope:.2f}"
+            )
+        axes.set_xticks(LENGTHS, [str(n) for n in LENGTHS], fontsize=8)
+        axes.minorticks_off()
+        axes.set_xlabel("queries and keys")
+        axes.set_title(title, fontsize=10)
+        axes.legend(frameon=False, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def _line(row: Row) -> str:
+    return f"{row.read:<14} {row.passes:<6} {row.length:>6} {row.time_ms:>10.3f} {row.memory_mb:>10.2f}"
+
+
+def _read_rows(path: Path) -> list[Row]:
+    if not path.exists():
+        return []
+    words = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    found = [five for five in words if len(five) == 5 and five[0] in READS and five[2].isdigit()]
+    return [Row(name, passes, int(n), float(ms), float(mb)) for name, passes, n, ms, mb in found]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--reads", nargs="*", choices=READS, default=list(READS))
+    parser.add_argument("--lengths", nargs="*", type=int, default=list(LENGTHS))
+    parser.add_argument("--seconds", type=float, default=0.5, help="time spent on each measurement")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "linear")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    text = options.out.with_suffix(".txt")
+    old = {row[:3]: row for row in _read_rows(text)}
+    new = {row[:3]: row for row in measure(options.reads, options.lengths, budget_s=options.seconds)}
+    rows = sorted((old | new).values())
+    exponents = [
+        f"{name:<14} {passes:<6} time n^{exponent(rows, name, passes, 'time_ms'):.2f}"
+        f"  memory n^{exponent(rows, name, passes, 'memory_mb'):.2f}"
+        for name, passes in product(READS, PASSES)
+    ]
+    head = f"threads={options.threads} torch {torch.__version__}, 1 item, {HEADS} heads of size {DIM}, float32"
+    columns = f"{'read':<14} {'pass':<6} {'n':>6} {'ms':>10} {'MB':>10}"
+    parts = [head, "", columns, *map(_line, rows), "", "exponents of the four longest", *exponents, ""]
+    text.write_text("\n".join(parts), encoding="utf-8")
+    draw(rows, options.out.with_suffix(".svg"))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,16 +7,17 @@ It lies in memory or on the disk (regard.look.recording_file) and is read in the
 """
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self, overload
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.look.part import Part, Tile
-from regard.look.recording_file import Call, Folder, Heard, load, plain
+from regard.look.recording_file import Call, Folder, Heard, load, numbers_of
 
 __all__ = ["Recording", "nearest", "some"]
 
@@ -31,7 +32,7 @@ class Recording:
         self, names: Iterable[str], *, part: Part, dtype: torch.dtype = torch.float32, folder: Folder | None = None
     ):
         self._reads = {name: Heard(calls=[], shapes=[]) for name in names}
-        self._kept: dict[str, list[Tensor]] = {name: [] for name in self._reads}
+        self._kept: dict[str, list[np.ndarray]] = {name: [] for name in self._reads}
         self._part, self._dtype, self._folder = part, dtype, folder
 
     @classmethod
@@ -97,10 +98,12 @@ class Recording:
         From the disk a call is mapped when it is asked for, and a part of it loaded when it is looked at.
         Raises: KeyError if no read of this name is listened to, ValueError if it did not run.
         """
-        heard = self._heard(name)
-        if self._folder is None:
-            return self._kept[name]
-        return _OnDisk(self._folder, list(self._reads).index(name), heard)
+        heard, folder = self._heard(name), self._folder
+        if folder is None:
+            kept = self._kept[name]
+            return _Calls(len(kept), lambda at: torch.from_numpy(kept[at]))
+        read = list(self._reads).index(name)
+        return _Calls(len(heard.calls), lambda at: folder.weights(read, heard.calls[at], heard.shapes[at]))
 
     def calls(self, name: str) -> tuple[Call, ...]:
         """What is known of each call that is kept: which kernel ran, under which mask; errors as for [name]."""
@@ -150,10 +153,10 @@ class Recording:
         if self._folder is not None:
             self._folder.write(list(self._reads).index(name), call, shape, tiles)
         else:
-            weights = torch.empty(shape, dtype=self._dtype)
-            for tile in tiles:
-                weights[tile.place] = plain(tile.weights, self._dtype)
-            self._kept[name].append(plain(weights, self._dtype))
+            numbers = np.empty(shape, str(self._dtype).removeprefix("torch."))
+            for place, weights in tiles:
+                numbers[place] = numbers_of(weights, self._dtype)
+            self._kept[name].append(numbers)  # no tensor: here it could be one of inference mode, or wrapped
         self._reads[name].calls.append(call)
         self._reads[name].shapes.append(shape)
 
@@ -166,23 +169,22 @@ class Recording:
             self._folder.discard()
 
 
-class _OnDisk(Sequence[Tensor]):
-    """The calls of one read, each mapped when it is asked for."""
+class _Calls(Sequence[Tensor]):
+    """The weights of the calls of one read, each made a tensor when it is asked for."""
 
-    def __init__(self, folder: Folder, read: int, heard: Heard):
-        self._folder, self._read, self._heard = folder, read, heard
+    def __init__(self, size: int, weights_of: Callable[[int], Tensor]):
+        self._size, self._weights_of = size, weights_of
 
     def __len__(self) -> int:
-        return len(self._heard.calls)
+        return self._size
 
     @overload
     def __getitem__(self, index: int) -> Tensor: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Tensor]: ...
-    def __getitem__(self, index: int | slice) -> Tensor | list[Tensor]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        return self._folder.weights(self._read, self._heard.calls[index], self._heard.shapes[index])
+    def __getitem__(self, index: slice) -> Sequence[Tensor]: ...
+    def __getitem__(self, index: int | slice) -> Tensor | Sequence[Tensor]:
+        found = range(self._size)[index]  # raises IndexError
+        return self._weights_of(found) if isinstance(found, int) else [self._weights_of(at) for at in found]
 
 
 def nearest(name: str, names: Collection[str]) -> str:

@@ -20,13 +20,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regard.errors import UserError
 from regard.look.part import Part, Tile
 
-__all__ = ["DTYPES", "Call", "Folder", "Heard", "load", "plain"]
+__all__ = ["DTYPES", "Call", "Folder", "Heard", "load", "numbers_of"]
 
 DTYPES = {torch.float16: "F16", torch.float32: "F32", torch.float64: "F64"}
 """What weights may be kept in, by their names in safetensors."""
@@ -141,11 +142,15 @@ def load(path: Path) -> tuple[Folder, dict[str, Heard], Part]:
     return folder, reads, part
 
 
-def plain(weights: Tensor, dtype: torch.dtype) -> Tensor:
-    """The numbers alone: on the CPU, without gradient, and out of torch.func.grad's wrappers."""
+def numbers_of(weights: Tensor, dtype: torch.dtype) -> np.ndarray:
+    """The numbers alone: on the CPU, without gradient, and out of torch.func.grad's wrappers.
+
+    As an array: inside those transforms every operation of torch, numpy() too, would wrap its result again.
+    """
+    weights = weights.detach().to("cpu", dtype).contiguous()
     while torch._C._functorch.is_functorch_wrapped_tensor(weights):
         weights = torch._C._functorch.get_unwrapped(weights)
-    return weights.detach().to("cpu", dtype)
+    return np.from_dlpack(weights)
 
 
 def _stream(
@@ -160,23 +165,22 @@ def _stream(
     out.truncate(start + size)
     num_written = 0
     for place, weights in tiles:
-        _put(out, start, shape, place, plain(weights, dtype))
+        _put(out, start, shape, place, numbers_of(weights, dtype))
         num_written += weights.numel()
     assert num_written == math.prod(shape), "tiles must cover what is kept"
 
 
-def _put(out: BinaryIO, start: int, shape: tuple[int, ...], place: tuple[slice, ...], weights: Tensor) -> None:
+def _put(out: BinaryIO, start: int, shape: tuple[int, ...], place: tuple[slice, ...], numbers: np.ndarray) -> None:
     """Write a tile where it belongs: one piece for each index of the axes before the last that it has a part of."""
     axis = len(shape) - 1
     while axis > 0 and place[axis] == slice(0, shape[axis]):
         axis -= 1
     strides = [math.prod(shape[after + 1 :]) for after in range(len(shape))]
-    pieces = weights.contiguous().flatten(axis).flatten(0, axis - 1) if axis else weights.contiguous().flatten()[None]
-    before = itertools.product(*(range(one.start, one.stop) for one in place[:axis]))
-    for index, piece in zip(before, pieces, strict=True):
+    before = list(itertools.product(*(range(one.start, one.stop) for one in place[:axis])))
+    for index, piece in zip(before, numbers.reshape(len(before), -1), strict=True):
         where = sum(at * stride for at, stride in zip((*index, place[axis].start), strides, strict=False))
-        out.seek(start + where * weights.element_size())
-        out.write(piece.view(torch.uint8).numpy().data)
+        out.seek(start + where * numbers.itemsize)
+        out.write(piece.data)
 
 
 def _mapped(file: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

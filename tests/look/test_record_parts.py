@@ -1,0 +1,272 @@
+"""Recording chosen heads, rows, queries and calls, and what is told of each call; draws, autocast, transforms."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.attention.biases import Given
+from regard.attention.choices import Choice, Soft
+from regard.attention.hard import Hard
+from regard.attention.kernels import gather
+from regard.attention.masks import causal, padding
+from regard.attention.memories import RingMemory, StaticMemory
+from regard.attention.memory import Memory
+from regard.attention.scores import BareAdditive, Dot, ScaledDot
+from regard.layers.multihead import MultiHead
+from regard.layers.read import Read
+from regard.look.record import record
+from tests.helpers import close
+
+DRAWING = ["gumbel", "reinforce"]
+
+
+class Own(nn.Module):
+    """Items read themselves, with five heads."""
+
+    def __init__(self, *, kernel: str = "auto", choose: Choice | None = None):
+        super().__init__()
+        self.heads = MultiHead(10, num_heads=5, kernel=kernel, choose=choose)
+
+    def forward(self, items: Tensor) -> Tensor:
+        return self.heads(items, self.heads.memory(items, padding([7, 4, 6])), mask=causal())
+
+
+def items_of(num_rows: int = 3) -> Tensor:
+    return torch.randn(num_rows, 7, 10)
+
+
+@pytest.mark.parametrize("tile_bytes", [1, 2000, 1 << 20])
+@pytest.mark.parametrize("kernel", ["reference", "sdpa", "products"])
+def test_a_part_is_that_part_of_the_whole(kernel, tile_bytes):
+    model = Own(kernel=kernel).eval()
+    chosen = {"rows": [2, 0], "heads": [1, 4, 2], "queries": [6, 2, 3]}
+    with record(model) as whole, record(model, **chosen, tile_bytes=tile_bytes) as part:
+        model(items_of())
+    expected = whole["heads.read"][0][[2, 0]][:, [1, 4, 2]][..., [6, 2, 3], :]
+    close(part["heads.read"][0], expected)
+    assert part.part.heads == (1, 4, 2)
+
+
+def test_steps_choose_calls():
+    read = Read(Dot())
+    chosen = {"some": [3, 1], "every": range(0, 10**12, 2), "late": {4}, "never": [7]}
+    records = {name: record(read, steps=steps) for name, steps in chosen.items()}
+    with records["some"] as some, records["every"] as every, records["late"] as late, records["never"] as never:
+        for size in range(1, 6):
+            read(torch.randn(1, 1, 3), Memory(torch.randn(1, size, 3), torch.randn(1, size, 3)))
+    assert [call.number for call in some.calls("")] == [1, 3]
+    assert [weights.shape[-1] for weights in some[""]] == [2, 4]
+    assert [call.number for call in every.calls("")] == [0, 2, 4]
+    assert late.steps("").shape == (1, 1, 5)
+    with pytest.raises(ValueError, match="nothing was recorded:  ran, but not in one of the steps that were chosen"):
+        never.names  # noqa: B018  # reading the attribute is the test
+    with pytest.raises(ValueError, match="read '' ran 5 times, but not in one of the steps that were chosen"):
+        never[""]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"steps": []}, ValueError, "steps must name at least one call"),
+        ({"steps": [-1]}, ValueError, "steps must be numbers of calls, from 0 on, but one is -1"),
+        ({"steps": range(3, -2, -1)}, ValueError, "steps must be numbers of calls, from 0 on, but one is -1"),
+        ({"steps": [0.5]}, ValueError, "steps must be numbers of calls, from 0 on, but one is 0.5"),
+        ({"steps": 3}, TypeError, "steps must be numbers of calls, such as .*, but is 3"),
+        ({"dtype": torch.bfloat16}, ValueError, "dtype must be one of torch.float16, .* but is torch.bfloat16"),
+        ({"tile_bytes": 0}, ValueError, "tile_bytes must be a number of bytes, at least 1, but is 0"),
+        ({"heads": []}, ValueError, "heads must name at least one"),
+        ({"rows": [0, 0]}, ValueError, "rows must not name one twice"),
+    ],
+)
+def test_options_are_checked_before_anything_runs(unchecked, tmp_path, options, error, message):
+    with pytest.raises(error, match=message), record(Own(), to=tmp_path / "maps", **options):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_heads_of_a_read_without_heads_are_refused():
+    read = Read(Dot())
+    message = r"heads can only be chosen of reads that have several, but one has weights \(2, 3, 3\)"
+    with pytest.raises(ValueError, match=message), record(read, heads=[0]):
+        read(torch.randn(2, 3, 5), Memory(torch.randn(2, 3, 5), torch.randn(2, 3, 5)))
+
+
+@pytest.mark.parametrize("kernel", ["reference", "sdpa", "products"])
+def test_a_call_tells_its_kernel_masks_and_sizes(kernel):
+    model = Own(kernel=kernel)
+    with record(model, rows=[1]) as maps:
+        model(items_of())
+    (call,) = maps.calls("heads.read")
+    assert call.kernel == kernel
+    assert call.mask == "(causal() & padding([7, 4, 6]))"
+    assert (call.bias, call.autocast, call.sizes) == (None, None, (3, 5, 7, 7))
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_auto_is_told_as_the_kernel_that_it_chose(enabled):
+    read, query = Read(Dot()), torch.randn(2, 3, 5)
+    with record(read) as maps, torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        read(query, Memory(query, query))
+        read(query[:, :1], Memory(query, query), bias=Given(torch.randn(1, 3)))
+    first, second = maps.calls("")
+    assert first.kernel == "products"
+    assert second.bias == "Given(1, 3)"
+    assert {first.autocast, second.autocast} == {"bfloat16" if enabled else None}
+
+
+def test_weights_are_those_of_autocast():
+    read, query = Read(ScaledDot(), kernel="reference"), torch.randn(2, 3, 64)
+    memory = Memory(torch.randn(2, 5, 64), torch.eye(5).expand(2, 5, 5))
+    with record(read) as maps, torch.autocast("cpu", torch.bfloat16):
+        out = read(query, memory)  # the weights themselves, in bfloat16
+    (weights,) = maps[""]
+    exact = ((query @ memory.keys.mT) / 8).softmax(-1)
+    assert torch.equal(weights.bfloat16(), out)
+    assert (weights - exact).abs().max() > 1e-4
+
+
+def test_autocast_does_not_remember_what_recording_cast(monkeypatch):
+    """A weight that is first cast where no gradient is taken would have none in the model's own next use of it."""
+    score = BareAdditive(5)
+    read, query = Read(score), torch.randn(2, 3, 5)
+    monkeypatch.setattr("regard.layers.read.attend", lambda query, *_, **__: query)
+    with torch.autocast("cpu", torch.bfloat16):
+        with record(read):
+            read(query, Memory(query, query))
+        (query.tanh() @ score.v).sum().backward()
+    assert score.v.grad is not None
+
+
+@pytest.mark.parametrize("gradient", DRAWING)
+@pytest.mark.parametrize("kernel", ["reference", "gather"])
+@pytest.mark.parametrize("chosen", [{}, {"rows": [2], "heads": [3, 0], "queries": [1, 5, 6]}], ids=["all", "part"])
+def test_draws_are_those_that_the_read_used(monkeypatch, kernel, gradient, chosen):
+    monkeypatch.setattr(gather, "TILE", 200)  # several tiles
+    read = Read(Dot(), choose=Hard(gradient), kernel=kernel)
+    query, keys = torch.randn(3, 5, 7, 2), torch.randn(3, 5, 11, 2)
+    memory = Memory(keys, torch.eye(11).expand(3, 5, 11, 11), padding([11, 4, 6]))  # reads give their weights
+    with torch.no_grad():
+        with record(read, tile_bytes=100, **chosen) as maps:
+            out = read(query, memory)
+        again = read(query, memory)
+    rows, heads, queries = (chosen.get(name, slice(None)) for name in ("rows", "heads", "queries"))
+    expected = out[rows][:, heads][..., queries, :]
+    assert torch.equal(maps[""][0], expected)
+    assert not torch.equal(out, again)
+
+
+@pytest.mark.parametrize("gradient", DRAWING)
+def test_recording_draws_no_number_that_the_model_would_have_drawn(gradient):
+    model, items = Own(choose=Hard(gradient)), items_of()
+    runs = []
+    for recorded in (False, True, False):
+        torch.manual_seed(3)
+        with torch.no_grad():
+            if recorded:
+                with record(model):
+                    runs.append([model(items), model(items), torch.get_rng_state()])
+            else:
+                runs.append([model(items), model(items), torch.get_rng_state()])
+    for other in runs[1:]:
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(runs[0], other, strict=True))
+    assert not torch.equal(runs[0][0], runs[0][1])
+
+
+def test_a_beta_a_head_is_that_of_the_head():
+    read = Read(Dot(), choose=Soft(torch.tensor([0.1, 1.0, 10.0]).view(3, 1, 1), learn=True))
+    query, keys = torch.randn(2, 1, 4, 5).expand(2, 3, 4, 5), torch.randn(2, 1, 6, 5).expand(2, 3, 6, 5)
+    with record(read, heads=[2, 0], tile_bytes=1) as maps:
+        read(query, Memory(keys, keys))
+    sharp, flat = maps[""][0].amax(-1).unbind(1)
+    assert (sharp > flat).all()
+
+
+def test_places_that_are_not_filled_have_no_weight():
+    read, new = Read(Dot()), torch.randn(4, 2, 3, 1, 5)
+    empty = StaticMemory.empty((2, 3), capacity=6, key_dim=5), RingMemory.empty((2, 3), window=6, key_dim=5)
+    for start in empty:
+        memory = start
+        with torch.no_grad(), record(read, heads=[2, 1], tile_bytes=1) as maps:
+            for step in new:
+                memory = memory.extend(step, step)
+                read(step, memory)
+        for number, weights in enumerate(maps[""]):
+            assert weights.shape == (2, 2, 1, 6)
+            assert weights[..., number + 1 :].count_nonzero() == 0
+            assert weights[..., : number + 1].count_nonzero() == 4 * (number + 1)
+            close(weights.sum(-1), torch.ones(2, 2, 1))
+
+
+def test_mapped_functions_are_refused():
+    model = Own().eval()
+    with pytest.raises(ValueError, match=r"inside torch\.func\.vmap cannot be recorded"), record(model):
+        torch.func.vmap(model)(items_of().expand(2, 3, 7, 10))
+
+
+def test_weights_recorded_in_inference_mode_may_be_learnt_from():
+    model = Own().eval()
+    with torch.inference_mode(), record(model) as maps:
+        model(items_of())
+    assert not maps["heads.read"][0].is_inference()
+
+
+def test_gradients_of_functions_are_no_hindrance(tmp_path):
+    model, items = Own().eval(), items_of()
+    with record(model) as plain:
+        model(items)
+    with record(model) as maps, record(model, to=tmp_path / "maps", tile_bytes=900) as written:
+        without = torch.func.grad(lambda items: model(items).sum())(items)
+    for recording in (maps, written):
+        assert type(recording["heads.read"][0]) is Tensor
+        close(recording["heads.read"][0], plain["heads.read"][0])
+        assert not torch._C._functorch.is_functorch_wrapped_tensor(recording["heads.read"][0])
+    assert torch.equal(without, torch.func.grad(lambda items: model(items).sum())(items))
+
+
+def test_functions_that_are_compiled_inside_are_recorded():
+    """In a process of its own: the checks of shapes wrap every function in what a compiler cannot see through."""
+    program = """
+        import torch, torch._dynamo
+        from regard.attention.masks import causal
+        from regard.layers.multihead import MultiHead
+        from regard.look.record import record
+        heads, items = MultiHead(10, num_heads=5), torch.randn(3, 7, 10)
+        torch.set_grad_enabled(False)
+
+        def run(items):
+            return heads(items, heads.memory(items), mask=causal()) + 1
+
+        with record(heads) as plain:
+            expected = run(items)
+        with record(heads) as maps:
+            assert torch.equal(torch.compile(run, backend="eager")(items), expected)
+        assert torch.equal(maps["read"][0], plain["read"][0])
+        torch._dynamo.reset()
+        before = torch.compile(run, backend="eager")
+        before(items)
+        with record(heads) as maps:
+            before(items)
+        try:
+            maps.names
+        except ValueError as error:
+            print(error)
+    """
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "hooks do not see a function that torch.compile has compiled" in done.stdout
+
+
+def test_second_order_gradients_and_hooks_are_as_without():
+    model, items = Own().eval(), items_of().requires_grad_()
+    grads = []
+    for recorded in (False, True):
+        with record(model) if recorded else torch.enable_grad():
+            (first,) = torch.autograd.grad(model(items).square().sum(), items, create_graph=True)
+        grads.append(torch.autograd.grad(first.square().sum(), items)[0])
+    assert torch.equal(*grads)
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())

@@ -103,6 +103,8 @@ def test_masks_that_go_by_place_have_no_interval_in_a_ring():
     assert causal().interval(ring) is None
     assert padding([4]).interval(ring) is None
     assert padding([4]).see(ring).tolist() == [[[True, False, True]]]
+    assert not padding([2]).see(ring).any()
+    assert padding([2]).may_have_closed_rows(ring)
 
 
 def test_padded_gives_the_mask_of_its_lengths():

@@ -20,6 +20,12 @@ def drawn(mask: Mask, queries: int, keys: int) -> list[str]:
     return ["".join("#" if seen else "." for seen in row) for row in rows.tolist()]
 
 
+def drawn_row(mask: Mask, queries: int, keys: int) -> list[str]:
+    """The same of a mask that has one row."""
+    (rows,) = mask.tensor(queries, keys, device=CPU)
+    return ["".join("#" if seen else "." for seen in row) for row in rows.tolist()]
+
+
 def test_window_sees_size_keys_itself_included():
     assert drawn(window(2), 4, 4) == ["#...", "##..", ".##.", "..##"]
 
@@ -80,6 +86,11 @@ def test_documents_selected_stay_an_interval():
     first, last = mask.interval(Places(3, 3, CPU))
     assert first.squeeze(-1).tolist() == [[0, 1, 1], [0, 1, 1], [0, 0, 2]]
     assert last.squeeze(-1).tolist() == [[1, 3, 3], [1, 3, 3], [2, 2, 3]]
+
+
+def test_documents_selected_take_the_rows_of_both():
+    mask = documents([[1, 2], [2, 2]], [[1, 1, 2], [2, 1, 1]]).select(torch.tensor([1]))
+    assert drawn_row(mask, 2, 3) == ["#..", "#.."]
 
 
 def test_packed_documents_read_as_each_alone():

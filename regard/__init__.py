@@ -10,66 +10,147 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from regard.attention.attend import attend as attend
     from regard.attention.attend import weigh as weigh
+    from regard.attention.biases import Bias as Bias
     from regard.attention.choices import Soft as Soft
+    from regard.attention.features import FeatureMap as FeatureMap
+    from regard.attention.features import RandomFeatures as RandomFeatures
+    from regard.attention.hard import Hard as Hard
+    from regard.attention.hard import reinforce as reinforce
+    from regard.attention.kernels.table import kernels as kernels
+    from regard.attention.linear import LinearState as LinearState
+    from regard.attention.linear import Proportional as Proportional
     from regard.attention.masks import Mask as Mask
     from regard.attention.masks import Padded as Padded
     from regard.attention.masks import causal as causal
     from regard.attention.masks import dense as dense
     from regard.attention.masks import padding as padding
+    from regard.attention.memories import RingMemory as RingMemory
+    from regard.attention.memories import StaticMemory as StaticMemory
     from regard.attention.memory import Memory as Memory
+    from regard.attention.patterns import documents as documents
+    from regard.attention.patterns import prefix as prefix
+    from regard.attention.patterns import random_blocks as random_blocks
+    from regard.attention.patterns import window as window
+    from regard.attention.positional import Alibi as Alibi
+    from regard.attention.positional import RelativeBias as RelativeBias
+    from regard.attention.positional import ShawBias as ShawBias
+    from regard.attention.quantised import QuantisedMemory as QuantisedMemory
     from regard.attention.scores import Additive as Additive
+    from regard.attention.scores import BareAdditive as BareAdditive
+    from regard.attention.scores import Concat as Concat
     from regard.attention.scores import Dot as Dot
     from regard.attention.scores import General as General
     from regard.attention.scores import ScaledDot as ScaledDot
+    from regard.attention.scores_more import Cosine as Cosine
+    from regard.attention.scores_more import Location as Location
+    from regard.attention.scores_more import SoftCap as SoftCap
+    from regard.attention.sliding import SlidingMemory as SlidingMemory
+    from regard.attention.sparse import Sparse as Sparse
+    from regard.attention.sparse import TopK as TopK
     from regard.layers.multihead import MultiHead as MultiHead
     from regard.layers.read import Read as Read
     from regard.look.record import record as record
+    from regard.look.recording import Recording as Recording
     from regard.models.model import Model as Model
     from regard.recipes.trained import load as load
 
 __all__ = [
     "Additive",
+    "Alibi",
+    "BareAdditive",
+    "Bias",
+    "Concat",
+    "Cosine",
     "Dot",
+    "FeatureMap",
     "General",
+    "Hard",
+    "LinearState",
+    "Location",
     "Mask",
     "Memory",
     "Model",
     "MultiHead",
     "Padded",
+    "Proportional",
+    "QuantisedMemory",
+    "RandomFeatures",
     "Read",
+    "Recording",
+    "RelativeBias",
+    "RingMemory",
     "ScaledDot",
+    "ShawBias",
+    "SlidingMemory",
     "Soft",
+    "SoftCap",
+    "Sparse",
+    "StaticMemory",
+    "TopK",
     "__version__",
     "attend",
     "causal",
     "dense",
+    "documents",
+    "kernels",
     "load",
     "padding",
+    "prefix",
+    "random_blocks",
     "record",
+    "reinforce",
     "weigh",
+    "window",
 ]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Additive": "regard.attention.scores",
+    "Alibi": "regard.attention.positional",
+    "BareAdditive": "regard.attention.scores",
+    "Bias": "regard.attention.biases",
+    "Concat": "regard.attention.scores",
+    "Cosine": "regard.attention.scores_more",
     "Dot": "regard.attention.scores",
+    "FeatureMap": "regard.attention.features",
     "General": "regard.attention.scores",
+    "Hard": "regard.attention.hard",
+    "LinearState": "regard.attention.linear",
+    "Location": "regard.attention.scores_more",
     "Mask": "regard.attention.masks",
     "Memory": "regard.attention.memory",
     "Model": "regard.models.model",
     "MultiHead": "regard.layers.multihead",
     "Padded": "regard.attention.masks",
+    "Proportional": "regard.attention.linear",
+    "QuantisedMemory": "regard.attention.quantised",
+    "RandomFeatures": "regard.attention.features",
     "Read": "regard.layers.read",
+    "Recording": "regard.look.recording",
+    "RelativeBias": "regard.attention.positional",
+    "RingMemory": "regard.attention.memories",
     "ScaledDot": "regard.attention.scores",
+    "ShawBias": "regard.attention.positional",
+    "SlidingMemory": "regard.attention.sliding",
     "Soft": "regard.attention.choices",
+    "SoftCap": "regard.attention.scores_more",
+    "Sparse": "regard.attention.sparse",
+    "StaticMemory": "regard.attention.memories",
+    "TopK": "regard.attention.sparse",
     "attend": "regard.attention.attend",
     "causal": "regard.attention.masks",
     "dense": "regard.attention.masks",
+    "documents": "regard.attention.patterns",
+    "kernels": "regard.attention.kernels.table",
     "load": "regard.recipes.trained",
     "padding": "regard.attention.masks",
+    "prefix": "regard.attention.patterns",
+    "random_blocks": "regard.attention.patterns",
     "record": "regard.look.record",
+    "reinforce": "regard.attention.hard",
     "weigh": "regard.attention.attend",
+    "window": "regard.attention.patterns",
 }
 """The module that each lazy name comes from."""
 

@@ -25,7 +25,7 @@ from regard.attention.kernels.sdpa import spread
 from regard.attention.masks import Mask
 from regard.attention.scores import InnerProduct
 
-__all__ = ["read", "refusal"]
+__all__ = ["has_compiler", "read", "refusal"]
 
 _BLOCKS: weakref.WeakKeyDictionary[Mask, dict[tuple, BlockMask]] = weakref.WeakKeyDictionary()
 """Block masks of masks that are used again: finding the empty blocks costs more than a short read."""
@@ -47,13 +47,18 @@ def refusal(problem: Problem) -> str | None:
     return _refusal_on_cpu(problem) if problem.query.device.type == "cpu" else None
 
 
+def has_compiler() -> bool:
+    """Whether a C++ compiler is there, which torch needs to compile for a CPU."""
+    return any(shutil.which(name) is not None for name in ("c++", "g++", "clang++"))
+
+
 def _refusal_on_cpu(problem: Problem) -> str | None:
     tensors = (problem.query, problem.keys, problem.values)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return "it has no gradient on a CPU"
     if problem.query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"dtype {problem.query.dtype} is not for it on a CPU"
-    if shutil.which("c++") is None and shutil.which("g++") is None and shutil.which("clang++") is None:
+    if not has_compiler():
         return "it needs a C++ compiler on a CPU"
     return None
 

@@ -6,7 +6,6 @@
 | General, Cosine)               | Soft       | CPU, several queries, at most 128 keys   | products  |
 |                                | Soft       | everywhere else                          | sdpa      |
 | capped inner product (SoftCap) | Soft       | CUDA                                     | flex      |
-| additive (Additive, Concat)    | Soft       | CPU, CUDA                                | additive  |
 | any                            | Hard, TopK | everywhere                               | gather    |
 | feature maps                   | Proportional | masks that are ranges from the first key | linear  |
 | whatever is left               | any        | everywhere                               | reference |
@@ -27,17 +26,19 @@ import torch
 from torch import Tensor
 
 from regard.attention.choices import Soft
-from regard.attention.kernels import flex, products, reference, sdpa
+from regard.attention.kernels import flex, gather, linear, products, reference, sdpa
 from regard.attention.kernels.problem import Problem
-from regard.attention.scores import InnerProduct, TanhSum
+from regard.attention.scores import InnerProduct
 
-__all__ = ["KERNELS", "choose", "pick"]
+__all__ = ["KERNELS", "choose", "kernels", "pick"]
 
 KERNELS: dict[str, ModuleType] = {
     "reference": reference,
     "products": products,
     "sdpa": sdpa,
     "flex": flex,
+    "gather": gather,
+    "linear": linear,
 }
 
 
@@ -71,8 +72,6 @@ def _auto(problem: Problem) -> str:
 def _by_form(problem: Problem) -> str:
     form, query, num_keys = problem.form, problem.query, problem.keys.shape[-2]
     on_cpu = query.device.type == "cpu"
-    if isinstance(form, TanhSum):
-        return "additive"
     if not isinstance(form, InnerProduct):
         return "reference"
     if form.cap is not None:
@@ -85,4 +84,24 @@ def _by_form(problem: Problem) -> str:
 
 
 def _by_choice(problem: Problem) -> str:
-    return "reference"
+    return next((name for name in ("gather", "linear") if KERNELS[name].refusal(problem) is None), "reference")
+
+
+def kernels() -> str:
+    """The kernels of this machine, why one of them may not run here, and the table that "auto" follows."""
+    assert __doc__ is not None
+    lines = [f"{name:10} {_doc(module)}{_absence(name)}" for name, module in KERNELS.items()]
+    return "\n".join([*lines, "", __doc__.strip()])
+
+
+def _doc(module: ModuleType) -> str:
+    """The first sentence of what a module says of itself."""
+    assert module.__doc__ is not None
+    return " ".join(module.__doc__.split("\n\n")[0].split()).rstrip(":.")
+
+
+def _absence(name: str) -> str:
+    """What keeps a kernel from running on this machine's processors."""
+    if name == "flex" and not flex.has_compiler() and not torch.cuda.is_available():
+        return " (not here: torch needs a C++ compiler for it)"
+    return ""

@@ -1,0 +1,113 @@
+"""The read by our own fused additive attention: neither weights nor hidden units are ever stored.
+
+    score_ij = v . tanh(q_i + k_j) + bias_ij     out_i = sum_j softmax_j(beta score_ij) v_j     in O((m + n) d) memory
+
+Compiled for CPUs (numba) and GPUs (Triton) behind one operator, regard::additive_read. Masks that are a range of
+keys a query bound the loops; biases that are the same along diagonals stay m + n - 1 numbers.
+
+Source: bahdanau2015, appendix A.1.2; the online softmax milakov2018, dao2022.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.choices import Soft
+from regard.attention.kernels.additive_op import additive_read
+from regard.attention.kernels.problem import Problem
+from regard.attention.masks import Interval
+from regard.attention.scores import TanhSum
+
+__all__ = ["read", "refusal"]
+
+
+def refusal(problem: Problem) -> str | None:
+    """Why this kernel cannot do the problem; None if it can."""
+    if not isinstance(problem.form, TanhSum):
+        return f"score {type(problem.score).__name__} is not additive"
+    if not isinstance(problem.choose, Soft):
+        return f"choice {type(problem.choose).__name__} is not Soft"
+    beta = problem.choose.beta
+    if isinstance(beta, Tensor) and not _a_head_or_all(beta, problem.num_axes):
+        return f"beta of shape {tuple(beta.shape)} differs between queries"
+    if problem.num_axes > 4:
+        return f"the read has {problem.num_axes - 2} leading axes, more than batch and head"
+    if problem.query.device.type not in ("cpu", "cuda"):
+        return f"there is no such kernel for {problem.query.device.type}"
+    return None
+
+
+def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
+    """out = softmax(beta (v . tanh(query + keys) + bias), over allowed keys) values."""
+    form, choose = problem.form, problem.choose
+    assert isinstance(form, TanhSum)
+    assert isinstance(choose, Soft)
+    query, keys, values = (_with_four_axes(x) for x in (problem.query, problem.keys, problem.values))
+    query, keys, values = _with_one_batch(query, keys, values)
+    v = form.v.to(query.dtype)
+    v = v if v.dim() == 2 else v.unsqueeze(0)  # (head or 1, hidden)
+    bias, diagonals = _biases(problem)
+    beta = choose.beta
+    if isinstance(beta, Tensor):
+        beta = beta.to(query.dtype).reshape(-1, 1)  # (head or 1, 1)
+        bias = None if bias is None else bias * beta[:, None]
+        diagonals = None if diagonals is None else diagonals * beta
+    elif beta != 1:
+        bias = None if bias is None else bias * beta
+        diagonals = None if diagonals is None else diagonals * beta
+    interval, allowed = problem.split_mask()
+    first, last = (None, None) if interval is None else _bounds(interval)
+    allowed = None if allowed is None else _with_four_axes(allowed)
+    out, _ = additive_read(query, keys, values, v * beta, first, last, allowed, bias, diagonals)
+    return out.reshape(*torch.broadcast_shapes(problem.query.shape[:-2], *_memory_axes(problem)), *out.shape[-2:])
+
+
+def _biases(problem: Problem) -> tuple[Tensor | None, Tensor | None]:
+    """The bias as (batch, head, query, key), or as its diagonals (batch, head, query + key - 1)."""
+    if problem.bias is None:
+        return None, None
+    places = problem.places
+    if places.aligned and places.rows is None:
+        diagonals = problem.bias.diagonals(places, problem.query.dtype)
+        if diagonals is not None:
+            return None, diagonals[(None,) * (3 - diagonals.dim()) + (...,)].to(problem.query.dtype)
+    bias = problem.added()
+    assert bias is not None
+    return _with_four_axes(bias).to(problem.query.dtype), None
+
+
+def _bounds(interval: Interval) -> tuple[Tensor, Tensor]:
+    """First and past-the-last key, (batch or 1, head or 1, query or 1)."""
+    first, last = (_with_four_axes(bound).squeeze(-1) for bound in interval)
+    return first, last
+
+
+def _with_four_axes(tensor: Tensor) -> Tensor:
+    """(batch, head, ..., ...): a read without heads has one, and one without a batch a batch of one."""
+    if tensor.dim() == 3:
+        return tensor.unsqueeze(1)
+    return tensor[(None,) * (4 - tensor.dim()) + (...,)]
+
+
+def _with_one_batch(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Leading axes spelled out where they differ; heads may stay fewer in the memory."""
+    batch = torch.broadcast_shapes(query.shape[:1], keys.shape[:1], values.shape[:1])
+    memory_heads = max(keys.shape[1], values.shape[1])
+    heads = max(query.shape[1], memory_heads)
+    query = query.expand(*batch, heads, *query.shape[2:])
+    keys, values = (x.expand(*batch, memory_heads, *x.shape[2:]) for x in (keys, values))
+    return query, keys, values
+
+
+def _memory_axes(problem: Problem) -> tuple[torch.Size, torch.Size]:
+    """Leading axes of keys and values, a group of heads counted as one."""
+    keys, values = problem.keys.shape[:-2], problem.values.shape[:-2]
+    if problem.group == 1:
+        return keys, values
+    return torch.Size((*keys[:-1], 1)), torch.Size((*values[:-1], 1))
+
+
+def _a_head_or_all(beta: Tensor, num_axes: int) -> bool:
+    if beta.numel() == 1:
+        return True
+    return num_axes == 4 and beta.dim() >= 3 and beta.numel() == beta.shape[-3]

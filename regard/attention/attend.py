@@ -17,6 +17,7 @@ from regard.attention.checks import check_numbers, check_pair
 from regard.attention.choices import Choice, Soft
 from regard.attention.kernels import reference, table
 from regard.attention.kernels.problem import Problem
+from regard.attention.linear import LinearState
 from regard.attention.masks import All, Mask
 from regard.attention.memory import Memory, Store
 from regard.attention.scores import ScaledDot, Score
@@ -46,13 +47,16 @@ def attend(
              heads, and the memory may have a divisor of the queries' heads (grouped queries, ainslie2023).
     Mask:    True = may attend; the memory's own mask comes on top. A row with no True gives zeros, not NaN.
     Bias:    a Bias or a tensor, added to the scores; its leading axes line up from the left, as a mask's do.
-    Kernel:  "reference" is the formula; "sdpa" torch's fused inner-product attention; "auto" follows the table in
-             regard.attention.kernels.table. A kernel that cannot do what is asked raises and names one that can.
+    Kernel:  "reference" is the formula; "sdpa" torch's fused inner-product attention; "additive" our own of additive
+             scores; "auto" follows the table in regard.attention.kernels.table, which regard.kernels() prints. A kernel
+             that cannot do what is asked raises and names one that can.
     Cost:    time O(query * key * dim) for inner products, O(query * key * hidden) for Additive.
     Raises:  TypeError and ValueError for what does not fit together, and for NaN in keys or values given as a pair
              that spoilt the read, on a CPU (a Memory is looked at by whoever made it): name, rule, got.
     Source:  lectures, A; vaswani2017, section 3.2.
     """
+    if isinstance(memory, LinearState):
+        return memory.read(query, score=score, choose=choose, mask=mask, bias=bias, kernel=kernel)
     problem = pose(query, memory, score=score, choose=choose, mask=mask, bias=bias)
     out = table.pick(kernel, problem)(problem)
     if not isinstance(memory, Store):

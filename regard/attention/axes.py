@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.attention.places import Places
 
-__all__ = ["Rule", "align", "can_look_at", "check_fits", "line_up", "look_up"]
+__all__ = ["Rule", "align", "can_look_at", "check_fits", "is_plain", "line_up", "look_up"]
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """rule(row, head, query, key) of integer tensors: may query number `query` attend to key number `key`?"""
@@ -51,9 +51,12 @@ def look_up(table: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 def can_look_at(tensor: Tensor) -> bool:
     """Whether the values of a tensor may steer Python: not on an accelerator, nor in a compiled or mapped function."""
-    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is None
+    return tensor.device.type == "cpu" and is_plain()
+
+
+def is_plain() -> bool:
+    """Whether operators run as they are called: not in a function that is being compiled or mapped."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def check_fits(name: str, tensor: Tensor, places: Places) -> None:

@@ -66,6 +66,14 @@ class Held(Mask):
         """Every row has the same mask."""
         return self
 
+    def may_have_closed_rows(self, places: Places) -> bool:
+        """A query at a place from 0 on sees the key there."""
+        if places.start is None:
+            return places.num_queries > places.num_keys
+        if isinstance(places.start, Tensor) and not can_look_at(places.start):
+            return True
+        return int(places.start) < 0
+
     def __repr__(self) -> str:
         return "held()" if self.window is None else f"held(window={self.window})"
 

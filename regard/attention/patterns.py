@@ -151,11 +151,8 @@ class Documents(Mask):
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """The ids of those rows, where there are rows."""
-        ids, key_ids = (
-            one if one is None or one.dim() < 2 or len(one) == 1 else one.index_select(0, index.to(one.device))
-            for one in (self.ids, self.key_ids)
-        )
-        return Documents(ids, key_ids, in_order=self.in_order)
+        key_ids = None if self.key_ids is None else _rows(self.key_ids, index)
+        return Documents(_rows(self.ids, index), key_ids, in_order=self.in_order)
 
     def may_have_closed_rows(self, places: Places) -> bool:
         """Of one sequence a query sees at least the key at its own place, where there is one."""
@@ -328,6 +325,11 @@ def _at(ids: Tensor, places: Tensor, outside: int) -> Tensor:
         return torch.full((*ids.shape[:-1], *places.shape), outside, device=ids.device)
     found = ids[..., places.clamp(0, ids.shape[-1] - 1)]
     return found.masked_fill((places < 0) | (places >= ids.shape[-1]), outside)
+
+
+def _rows(ids: Tensor, index: Tensor) -> Tensor:
+    """The rows `index` of ids, if they have rows that differ."""
+    return ids if ids.dim() < 2 or len(ids) == 1 else ids.index_select(0, index.to(ids.device))
 
 
 def _ids(name: str, ids: Tensor | Sequence[int] | Sequence[Sequence[int]]) -> Tensor:

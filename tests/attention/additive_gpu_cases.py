@@ -27,6 +27,7 @@ WHOLE_TILE = {"own": 8, "other": 16, "values": 4, "programs": 1}
 TILES = {"own": 4, "other": 8, "values": 2, "programs": 1}
 """Small, so that several blocks, tiles and parts of values are walked; the interpreter takes its time for each."""
 SPLIT = {"own": 4, "other": 4, "programs": 99}
+STEPS = {"own": 1, "other": 4, "values": 2, "units": 4, "programs": 1}
 DOTS = {"own": 16, "other": 16, "values": 16, "programs": 1}
 WHOLE = (1, 2, 5, 11)
 TWO = (2, 2, 1, 5, 11, 3, 2)
@@ -80,11 +81,23 @@ CASES = {
         closed_row=True,
         tiles=TILES,
     ),
-    "split keys and queries": Case(sizes=(1, 1, 1, 9, 19, 3, 5), last=(1, 1, 9), closed_row=True, tiles=SPLIT),
+    "split keys and queries": Case(sizes=(1, 1, 1, 17, 19, 3, 5), last=(1, 1, 17), closed_row=True, tiles=SPLIT),
     "the tiles of a GPU": Case(tiles={}),
     "dot products": Case(sizes=(1, 1, 1, 19, 35, 5, 17), tiles=DOTS, last=(1, 1, 19)),
-    "one query": Case(sizes=(1, 2, 1, 1, 11, 5, 3), allowed=(1, 1, 1, 11)),
-    "four queries, split": Case(sizes=(1, 1, 1, 4, 11, 5, 3), first=(1, 1, 4), tiles=SPLIT),
+    "one query": Case(sizes=(2, 2, 1, 1, 11, 5, 3), allowed=(2, 1, 1, 11), tiles=STEPS),
+    "one query, split, everything": Case(
+        sizes=(1, 2, 1, 1, 19, 5, 3),
+        first=(1, 2, 1),
+        last=(1, 1, 1),
+        bias=(1, 2, 1, 1),
+        diagonals=(1, 2, 19),
+        tiles={**STEPS, "programs": 99},
+    ),
+    "four queries": Case(sizes=(1, 4, 2, 4, 11, 5, 3), allowed=(1, 4, 4, 11), closed_row=True, tiles=STEPS, scale=30.0),
+    "four queries, some gradients": Case(
+        sizes=(1, 1, 1, 4, 7, 3, 2), bias=(1, 1, 4, 7), needs=(False, True, False, True, True, False)
+    ),
+    "two queries, the tiles of a GPU": Case(sizes=(1, 1, 1, 2, 70, 70, 66), bias=(1, 1, 2, 70), tiles={}),
     "one key": Case(sizes=(2, 1, 1, 5, 1, 4, 1)),
     "no keys": Case(sizes=(2, 2, 1, 5, 0, 5, 3), bias=(1, 1, 5, 1)),
     "no queries": Case(sizes=(2, 2, 1, 0, 11, 5, 3)),
@@ -180,7 +193,7 @@ def tensors(case: Case, device: torch.device) -> dict[str, Tensor | None]:
 def check(case: Case, device: torch.device) -> None:
     """Fail unless the kernels' values and gradients are the formula's, within the bound of the case's dtype."""
     # Here, not above: Triton is optional, and must not be imported by whoever only collects the cases.
-    from regard.attention.kernels.additive_gpu import BACKWARD, FORWARD, backward, forward  # noqa: PLC0415
+    from regard.attention.kernels.additive_gpu import BACKWARD, FORWARD, STEP, backward, forward  # noqa: PLC0415
 
     read = tensors(case, device)
     names = "query", "keys", "values", "v", "bias", "diagonals"
@@ -193,12 +206,14 @@ def check(case: Case, device: torch.device) -> None:
     arguments = [
         read[name] for name in ("query", "keys", "values", "v", "first", "last", "allowed", "bias", "diagonals")
     ]
-    out, lse = forward(*arguments, tiles=FORWARD._replace(**case.tiles))
+    is_step = case.sizes[3] <= 4
+    out, lse = forward(*arguments, tiles=(STEP if is_step else FORWARD)._replace(**case.tiles) if case.tiles else None)
     coarse = torch.bfloat16 if case.dtype == torch.float16 else case.dtype  # `close` knows no bound for float16
     close(out.to(coarse), expected.to(coarse))
     assert lse.dtype == (torch.float64 if case.dtype == torch.float64 else torch.float32)
     close(lse.to(coarse), expected_lse.to(coarse))
-    found = backward(gradient, *arguments, out, lse, case.needs, tiles=BACKWARD._replace(**case.tiles))
+    tiles = (STEP if is_step else BACKWARD)._replace(**case.tiles) if case.tiles else None
+    found = backward(gradient, *arguments, out, lse, case.needs, tiles=tiles)
     for (name, leaf), actual, need in zip(leaves.items(), found, case.needs, strict=True):
         slope = None if leaf is None else next(slopes)
         assert (actual is None) == (slope is None or not need), name

@@ -13,7 +13,7 @@ from regard.attention.attend import attend, weigh
 from regard.attention.choices import Soft
 from regard.attention.features import FeatureMap, Features, RandomFeatures, elu_plus_one, softmax
 from regard.attention.kernels import linear
-from regard.attention.linear import LinearState, Proportional
+from regard.attention.linear import LinearState, Proportional, divide
 from regard.attention.masks import Mask, causal, dense, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Dot
@@ -117,6 +117,16 @@ def test_rows_that_read_nothing_give_zeros_and_no_gradient(kernel, is_causal):
     assert grads[0][:, :, 2].abs().max() == 0
     assert all(grad[1].abs().max() == 0 for grad in grads)
     assert all(grad[2, :, 3:].abs().max() == 0 for grad in grads[1:])
+
+
+def test_division_by_nothing_gives_zero_and_no_gradient():
+    parts, total = torch.tensor([[3.0], [3.0]], requires_grad=True), torch.tensor([[2.0], [0.0]], requires_grad=True)
+    out = divide(parts, total)
+    close(out, torch.tensor([[1.5], [0.0]]))
+    for got, expected in zip(
+        torch.autograd.grad(out.sum(), (parts, total)), ([[0.5], [0]], [[-0.75], [0]]), strict=True
+    ):
+        close(got, torch.tensor(expected))
 
 
 def test_no_keys_give_zeros():

@@ -59,7 +59,7 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     first, last = (None, None) if interval is None else _bounds(interval)
     allowed = None if allowed is None else _with_four_axes(allowed)
     out, _ = additive_read(query, keys, values, v * beta, first, last, allowed, bias, diagonals)
-    return out.reshape(*torch.broadcast_shapes(problem.query.shape[:-2], *_memory_axes(problem)), *out.shape[-2:])
+    return out.reshape(*_leading(problem), *out.shape[-2:])
 
 
 def _biases(problem: Problem) -> tuple[Tensor | None, Tensor | None]:
@@ -91,6 +91,8 @@ def _with_four_axes(tensor: Tensor) -> Tensor:
 
 def _with_one_batch(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Leading axes spelled out where they differ; heads may stay fewer in the memory."""
+    if query.shape[:2] == keys.shape[:2] == values.shape[:2]:
+        return query, keys, values
     batch = torch.broadcast_shapes(query.shape[:1], keys.shape[:1], values.shape[:1])
     memory_heads = max(keys.shape[1], values.shape[1])
     heads = max(query.shape[1], memory_heads)
@@ -99,12 +101,14 @@ def _with_one_batch(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor
     return query, keys, values
 
 
-def _memory_axes(problem: Problem) -> tuple[torch.Size, torch.Size]:
-    """Leading axes of keys and values, a group of heads counted as one."""
-    keys, values = problem.keys.shape[:-2], problem.values.shape[:-2]
-    if problem.group == 1:
-        return keys, values
-    return torch.Size((*keys[:-1], 1)), torch.Size((*values[:-1], 1))
+def _leading(problem: Problem) -> tuple[int, ...]:
+    """Leading axes of what is read; a group of heads counts as one of the memory's."""
+    query, keys, values = (x.shape[:-2] for x in (problem.query, problem.keys, problem.values))
+    if query == keys == values:
+        return query
+    if problem.group > 1:
+        keys, values = (*keys[:-1], 1), (*values[:-1], 1)
+    return torch.broadcast_shapes(query, keys, values)
 
 
 def _a_head_or_all(beta: Tensor, num_axes: int) -> bool:

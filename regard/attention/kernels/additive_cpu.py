@@ -6,28 +6,30 @@ This module is imported on the first use of the operator, and numba with it. The
 float64, once a machine: they are cached on disk, beside the package or in the user's cache folder when that is
 read-only. Half precision is computed in float32.
 
-Threads are Python's: the loops let go of the interpreter's lock, take tasks from one counter, and a task writes only
-what is its own, so that results do not depend on which thread did what. Memory beyond the results is O(keys dim) a
-thread, and for gradients O(keys (dim + value_dim)) a part of the query rows.
+Threads are those that torch's own operators use (`threads`): the loops let go of the interpreter's lock, take tasks
+from one counter, and a task writes only what is its own, so that results do not depend on which thread did what.
+Memory beyond the results is O(keys dim) a thread, and for gradients O(keys (dim + value_dim)) a part of the query rows.
 """
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from regard.attention.kernels.additive_cpu_backward import backward_tasks
-from regard.attention.kernels.additive_cpu_forward import FEW, forward_tasks
+from regard.attention.kernels.additive_cpu_forward import forward_tasks
 from regard.attention.kernels.additive_cpu_loops import ROWS, constants
+from regard.attention.kernels.additive_cpu_steps import backward_steps, forward_steps
+from regard.attention.kernels.threads import side_by_side
 
 __all__ = ["backward", "forward"]
 
+_FEW = 4
+"""Queries that read the same keys, up to which the loops of `additive_cpu_steps` are faster."""
 _DIRECT_COST = 5
 """How much longer a triple takes without tables."""
-_WORTH_A_THREAD = 3_000_000
+_WORTH_A_THREAD = 1_000_000
 """Triples below which waking a second thread costs more than it saves."""
 _CONSTANTS = {np.dtype(kind): constants(np.dtype(kind)) for kind in (np.float32, np.float64)}
 
@@ -49,10 +51,11 @@ def forward(
     out = torch.empty(batch, heads, num_queries, values.shape[-1], dtype=wide)
     lse = torch.empty(batch, heads, num_queries, dtype=wide)
     threads, parts = _shares(query, keys, values)
+    tasks = forward_steps if _is_step(query, keys) else forward_tasks
     arrays = [_array(x, wide) for x in (query, keys, values, v)]
     rules = _rules(wide, first, last, allowed, bias, diagonals)
     arguments = (*arrays, *rules, _CONSTANTS[arrays[0].dtype], out.numpy(), lse.numpy())
-    _run(forward_tasks, threads, parts, False, *arguments)
+    _run(tasks, threads, parts, False, *arguments)
     return out.to(query.dtype), lse
 
 
@@ -75,10 +78,11 @@ def backward(
     wide = _wide(query.dtype)
     batch, heads, _, dim = query.shape
     threads, parts = _shares(query, keys, values)
-    to_query = torch.zeros(query.shape, dtype=wide)
-    to_keys = torch.zeros(parts, *keys.shape, dtype=wide)
-    to_values = torch.zeros(parts, *values.shape, dtype=wide) if needs[2] else torch.empty(0, 0, 0, 0, 0, dtype=wide)
-    to_v = torch.zeros(parts, batch, heads, dim, dtype=wide)
+    tasks = backward_steps if _is_step(query, keys) else backward_tasks
+    to_query = torch.empty(query.shape, dtype=wide)
+    to_keys = torch.empty(parts, *keys.shape, dtype=wide)
+    to_values = torch.empty(parts, *values.shape, dtype=wide) if needs[2] else torch.empty(0, 0, 0, 0, 0, dtype=wide)
+    to_v = torch.empty(parts, batch, heads, dim, dtype=wide)
     to_bias, to_diagonals = _slots(bias, needs[4], query, threads), _slots(diagonals, needs[5], query, threads)
     if needs[4] and bias is not None:
         bias = bias.contiguous()  # its gradient is found at the same places
@@ -89,7 +93,7 @@ def backward(
     given = [_array(x, wide) for x in (grad_out, out, lse)]
     sums = [x.numpy() for x in (to_query, to_keys, to_values, to_v, to_bias, to_diagonals)]
     in_order = to_bias.shape[0] > 1 or to_diagonals.shape[0] > 1
-    _run(backward_tasks, threads, parts, in_order, *arrays, *rules, _CONSTANTS[arrays[0].dtype], *given, *sums)
+    _run(tasks, threads, parts, in_order, *arrays, *rules, _CONSTANTS[arrays[0].dtype], *given, *sums)
     to_v = to_v.sum((0, 1))
     inputs = query, keys, values, v, bias, diagonals
     gradients = (
@@ -154,21 +158,25 @@ def _flat(x: Tensor | None, axes: int, dtype: torch.dtype) -> tuple[np.ndarray, 
 _NUMPY = {torch.int64: np.int64, torch.bool: np.bool_, torch.float32: np.float32, torch.float64: np.float64}
 
 
+def _is_step(query: Tensor, keys: Tensor) -> bool:
+    """Whether so few queries read the same keys that tables of exponentials do not pay."""
+    return query.shape[2] * query.shape[1] <= _FEW * keys.shape[1]
+
+
 def _shares(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int, int]:
     """How many threads the read is worth, and into how many parts the query rows of one key head are cut."""
     batch, heads, num_queries, dim = query.shape
     places = batch * keys.shape[1]
-    few = num_queries * heads <= FEW * keys.shape[1]
-    work = batch * heads * num_queries * keys.shape[2] * (dim * (_DIRECT_COST if few else 1) + values.shape[3] // 2)
+    is_step = _is_step(query, keys)
+    work = batch * heads * num_queries * keys.shape[2] * (dim * (_DIRECT_COST if is_step else 1) + values.shape[3] // 2)
     threads = min(torch.get_num_threads(), 1 + work // _WORTH_A_THREAD)
     if threads == 1 or places == 0:
         return 1, 1
+    if is_step:
+        return min(threads, places), 1
     blocks = -(-num_queries // ROWS)
     parts = min(blocks, -(-2 * threads // places))
     return min(threads, places * parts), parts
-
-
-_pool: tuple[int, int, ThreadPoolExecutor] | None = None
 
 
 def _run(tasks: Callable[..., None], threads: int, parts: int, in_order: bool, *arguments: object) -> None:
@@ -176,24 +184,14 @@ def _run(tasks: Callable[..., None], threads: int, parts: int, in_order: bool, *
 
     In order: each takes every so many-th, so that what it adds up in its slot is the same in each run.
     """
+    if threads == 1:
+        return tasks(np.zeros(1, np.int64), 1, 0, parts, *arguments)
     step = threads if in_order else 1
     counters = [np.full(1, i, np.int64) for i in range(threads)] if in_order else [np.zeros(1, np.int64)] * threads
-    helpers = _helpers(threads - 1) if threads > 1 else None
-    futures = [
-        helpers.submit(tasks, counters[slot], step, slot, parts, *arguments)
-        for slot in range(1, threads)
-        if helpers is not None
-    ]
-    tasks(counters[0], step, 0, parts, *arguments)
-    for future in futures:
-        future.result()
+    slots = iter(range(threads))
 
+    def work() -> None:
+        slot = next(slots)
+        tasks(counters[slot], step, slot, parts, *arguments)
 
-def _helpers(count: int) -> ThreadPoolExecutor:
-    """Threads that stay between calls; new ones after a fork, which copies none."""
-    global _pool  # noqa: PLW0603  # one pool for the process
-    pool = _pool
-    if pool is None or pool[0] != os.getpid() or pool[1] < count:
-        pool = (os.getpid(), count, ThreadPoolExecutor(count, thread_name_prefix="regard-additive"))
-        _pool = pool
-    return pool[2]
+    side_by_side(work, threads)

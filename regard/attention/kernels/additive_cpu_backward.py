@@ -13,29 +13,30 @@ Source: rabe2021 and dao2022, section 3.1 (weights again from their normaliser);
 """
 
 from collections import namedtuple
+from collections.abc import Callable
 
 import numpy as np
 
-from regard.attention.kernels.additive_cpu_forward import few, is_direct, padded, score_tile, unit
+from regard.attention.kernels.additive_cpu_compile import STAMP, compiled, kept, pasted
+from regard.attention.kernels.additive_cpu_forward import is_direct, padded, score_tile, unit
 from regard.attention.kernels.additive_cpu_loops import (
     KEYS,
     ROWS,
     add_gradients,
     add_products,
-    compiled,
     decay,
     direct_gradients,
     reach,
     table,
     transpose,
 )
-from regard.attention.kernels.additive_cpu_rules import Rules, columns, limits, settle, take, where
+from regard.attention.kernels.additive_cpu_rules import Given, Rules, Wanted, add_bias, columns, limits, settle, take
 
 __all__ = ["backward_tasks"]
 
-Given = namedtuple("Given", "query keys values v grad out lse const")  # numba knows this form
-Wanted = namedtuple("Wanted", "query keys values v bias diagonals")
-Memory = namedtuple("Memory", "keys values direct natural turned turned_values known to_keys to_values")
+Memory = namedtuple(
+    "Memory", "keys values natural turned turned_values known to_keys to_values"
+)  # numba knows this form
 Block = namedtuple("Block", "rows scores ds weights grad delta to_rows to_v v top_v total_v lo hi begin end")
 
 
@@ -45,14 +46,12 @@ def _memory(given, b, g, wants_values):
     keys, values = given.keys[b, g], given.values[b, g]
     num_keys, wide = keys.shape[0], padded(keys.shape[1])
     tiles, dtype = (num_keys + KEYS - 1) // KEYS, keys.dtype
-    direct = few(given.query.shape[2] * (given.query.shape[1] // given.keys.shape[1]))
-    tabled = 0 if direct else tiles
-    natural = np.empty((tabled * KEYS, wide), dtype)
-    turned, turned_values = np.empty((tabled, wide, KEYS), dtype), np.empty((tiles, values.shape[1], KEYS), dtype)
+    natural = np.empty((tiles * KEYS, wide), dtype)
+    turned, turned_values = np.empty((tiles, wide, KEYS), dtype), np.empty((tiles, values.shape[1], KEYS), dtype)
     to_values = np.zeros((tiles * KEYS if wants_values else 0, values.shape[1]), dtype)
     known = np.zeros(tiles, np.bool_)
     to_keys = np.zeros((tiles * KEYS, wide), dtype)
-    return Memory(keys, values, direct, natural, turned, turned_values, known, to_keys, to_values)
+    return Memory(keys, values, natural, turned, turned_values, known, to_keys, to_values)
 
 
 @compiled
@@ -78,7 +77,7 @@ def _block(size, wide, value_dim, dtype):
 
 
 @compiled
-def _know(memory, tile, width, direct, const):
+def _know(memory, tile, width, const):
     """Fill the tables of a tile that is met for the first time."""
     at = tile // KEYS
     if memory.known[at]:
@@ -86,10 +85,9 @@ def _know(memory, tile, width, direct, const):
     memory.known[at] = True
     num_keys = memory.keys.shape[0]
     transpose(memory.values, tile, min(num_keys, tile + KEYS), memory.turned_values[at])
-    if memory.natural.shape[0] > 0:
-        natural = memory.natural[tile : tile + KEYS]
-        table(memory.keys, tile, num_keys, const, natural)
-        transpose(natural, 0, width, memory.turned[at])
+    natural = memory.natural[tile : tile + KEYS]
+    table(memory.keys, tile, num_keys, const, natural)
+    transpose(natural, 0, width, memory.turned[at])
 
 
 @compiled
@@ -120,26 +118,12 @@ def _slopes(scores, ds, delta, lse, const):
 
 
 @compiled
-def _add_bias(rules, wanted, slot, b, h, i, tile, lo, hi, ds):
-    """Gradients of biases are those of the scores that they were added to."""
-    if wanted.bias.size > 0:
-        at, step = where(rules.bias_steps, b, h, i, tile)
-        for j in range(lo, hi):
-            wanted.bias[slot, at + j * step] += ds[j]
-    if wanted.diagonals.size > 0:
-        s = rules.diagonal_steps
-        at = b * s[0] + h * s[1] + (tile - i + rules.num_queries - 1) * s[2]
-        for j in range(lo, hi):
-            wanted.diagonals[slot, at + j * s[2]] += ds[j]
-
-
-@compiled
 def _tile(rules, given, wanted, memory, block, slot, b, h, first, tile, width, direct):
     """Everything that a block of rows and a tile of keys send back."""
     const, value_dim = given.const, memory.values.shape[1]
     begin, end, lo, hi, ds = block.begin, block.end, block.lo, block.hi, block.ds
     at = tile // KEYS
-    turned = memory.turned[at] if memory.natural.shape[0] > 0 else block.weights
+    turned = memory.turned[at]
     asked = given.query[b, h]
     score_tile(
         asked, memory.keys, block.v, block.rows, turned, direct, tile, first, lo, hi, begin, end, const, block.scores
@@ -160,7 +144,7 @@ def _tile(rules, given, wanted, memory, block, slot, b, h, first, tile, width, d
             lse = given.lse[b, h, i] if low < high else const[5]
             lse = const[5] if lse == -np.inf else lse
             total += _slopes(row[left:right], ds[r, left:right], block.delta[r], lse, const)
-            _add_bias(rules, wanted, slot, b, h, i, tile, max(low, left), min(high, right), ds[r])
+            add_bias(rules, wanted, slot, b, h, i, tile, max(low, left), min(high, right), ds[r])
             if direct and low < high:
                 low, high = max(low, left), min(high, right)
                 direct_gradients(
@@ -186,21 +170,21 @@ def _head(rules, given, wanted, memory, block, slot, b, h, part, parts):
     """The blocks of rows of one query head; returns the sum of all ds."""
     num_queries, num_keys = given.query.shape[2], memory.keys.shape[0]
     size, asked, const = block.rows.shape[0], given.query[b, h], given.const
-    keys_reach = const[5] if memory.direct else reach(memory.keys.ravel())
+    keys_reach = reach(memory.keys.ravel())
     v = given.v[h if given.v.shape[0] > 1 else 0]
     block.total_v[0], block.top_v[0] = unit(v, const, block.v)
     total = const[5]
     for first in range(part * size, num_queries, parts * size):
         last = min(first + size, num_queries)
         least, stop = limits(rules, b, h, first, last, num_keys, block.lo, block.hi)
-        direct = memory.direct or is_direct(asked, first, last, keys_reach, const)
+        direct = is_direct(asked, first, last, keys_reach, const)
         _take_rows(given, block, b, h, first, last)
         if not direct:
             table(asked, first, last, const, block.rows)
         for tile in range(least // KEYS * KEYS, stop, KEYS):
             width = min(KEYS, padded(num_keys - tile))
             if columns(rules, b, h, first, block.lo, block.hi, tile, width, block.begin, block.end):
-                _know(memory, tile, width, direct, const)
+                _know(memory, tile, width, const)
                 total += _tile(rules, given, wanted, memory, block, slot, b, h, first, tile, width, direct)
         for r in range(last - first):
             to, row = wanted.query[b, h, first + r], block.to_rows[r]
@@ -209,12 +193,13 @@ def _head(rules, given, wanted, memory, block, slot, b, h, part, parts):
     return total
 
 
-@compiled
+@pasted
 def _back_task(rules, given, wanted, slot, b, g, part, parts):
     """One key head of one batch entry: every `parts`-th block of rows of each of its query heads."""
     heads, num_queries, dim = given.query.shape[1:]
     group = heads // given.keys.shape[1]
     memory = _memory(given, b, g, wanted.values.size > 0)
+    wanted.keys[part, b, g] = 0
     size = min(ROWS, (num_queries + 3) // 4 * 4)
     block = _block(size, padded(dim), given.values.shape[3], given.query.dtype)
     for h in range(g * group, (g + 1) * group):
@@ -232,24 +217,31 @@ def _back_task(rules, given, wanted, slot, b, g, part, parts):
         wanted.values[part, b, g] = memory.to_values[: memory.keys.shape[0]]
 
 
-@compiled
-def backward_tasks(
-    counter, step, slot, parts,
-    query, keys, values, v,
-    first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-    const, grad, out, lse,
-    to_query, to_keys, to_values, to_v, to_bias, to_diagonals,
-):  # fmt: skip
-    """Take every `step`-th task until none is left, adding to gradients of biases in a slot of one's own."""
-    rules = Rules(
+def _kept_by(stamp: str) -> Callable[..., None]:
+    @kept
+    def backward_tasks(
+        counter, step, slot, parts,
+        query, keys, values, v,
         first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-        query.shape[2],
-    )  # fmt: skip
-    given = Given(query, keys, values, v, grad, out, lse, const)
-    wanted = Wanted(to_query, to_keys, to_values, to_v, to_bias, to_diagonals)
-    heads = keys.shape[1]
-    task = take(counter, step)
-    while task < keys.shape[0] * heads * parts:
-        place = task // parts
-        _back_task(rules, given, wanted, slot, place // heads, place % heads, task % parts, parts)
+        const, grad, out, lse,
+        to_query, to_keys, to_values, to_v, to_bias, to_diagonals,
+    ):  # fmt: skip
+        """Take every `step`-th task until none is left, adding to gradients of biases in a slot of one's own."""
+        rules = Rules(
+            first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
+            query.shape[2],
+        )  # fmt: skip
+        given = Given(query, keys, values, v, grad, out, lse, const)
+        wanted = Wanted(to_query, to_keys, to_values, to_v, to_bias, to_diagonals)
+        heads = keys.shape[1]
+        _ = stamp  # numba finds what it kept by the values that a function closes over
         task = take(counter, step)
+        while task < keys.shape[0] * heads * parts:
+            place = task // parts
+            _back_task(rules, given, wanted, slot, place // heads, place % heads, task % parts, parts)
+            task = take(counter, step)
+
+    return backward_tasks
+
+
+backward_tasks = _kept_by(STAMP)

@@ -10,16 +10,17 @@ Source: milakov2018 (online softmax), rabe2021 (attention without its weights); 
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
+from regard.attention.kernels.additive_cpu_compile import STAMP, compiled, kept, pasted
 from regard.attention.kernels.additive_cpu_loops import (
     KEYS,
     LANES,
     ROWS,
     add_products,
     add_scores,
-    compiled,
     decay,
     direct_scores,
     largest,
@@ -29,10 +30,7 @@ from regard.attention.kernels.additive_cpu_loops import (
 )
 from regard.attention.kernels.additive_cpu_rules import Rules, columns, limits, settle, take
 
-__all__ = ["few", "forward_tasks", "is_direct", "padded", "score_tile", "tile_table", "unit"]
-
-FEW = 4
-"""With no more query rows than this, tables of e^{2 key} cost more than they save."""
+__all__ = ["forward_tasks", "is_direct", "padded", "score_tile", "tile_table", "unit"]
 
 
 @compiled
@@ -54,12 +52,6 @@ def unit(v, const, out):
         total += v[d]
         out[d] = v[d] / most if most > const[5] else const[5]
     return total, most
-
-
-@compiled
-def few(num_rows):
-    """Whether so few query rows share the keys that tables do not pay."""
-    return num_rows <= FEW
 
 
 @compiled
@@ -126,7 +118,7 @@ def _finish(top, norm, read, block, num_rows, out, lse):
         lse[block + r] = top[r] + math.log(norm[r])
 
 
-@compiled
+@pasted
 def _read_task(rules, b, g, part, parts, query, keys, values, v, const, out, lse):
     """One key head of one batch entry: every `parts`-th block of rows of each of its query heads."""
     num_queries, dim = query.shape[2], query.shape[3]
@@ -134,10 +126,9 @@ def _read_task(rules, b, g, part, parts, query, keys, values, v, const, out, lse
     group, wide = query.shape[1] // keys.shape[1], padded(dim)
     size = min(ROWS, (num_queries + 3) // 4 * 4)
     num_tiles = (num_keys + KEYS - 1) // KEYS
-    direct_task = few(num_queries * group)
     memory, read_values = keys[b, g], values[b, g]
-    keys_reach = const[5] if direct_task else reach(memory.ravel())
-    tables = np.empty((0 if direct_task else num_tiles, wide, KEYS), query.dtype)
+    keys_reach = reach(memory.ravel())
+    tables = np.empty((num_tiles, wide, KEYS), query.dtype)
     known = np.zeros(num_tiles, np.bool_)
     scratch = np.empty((KEYS, wide), query.dtype)
     rows, scores = np.empty((size, wide), query.dtype), np.empty((size, KEYS), query.dtype)
@@ -151,7 +142,7 @@ def _read_task(rules, b, g, part, parts, query, keys, values, v, const, out, lse
         for block in range(part * size, num_queries, parts * size):
             last = min(block + size, num_queries)
             least, stop = limits(rules, b, h, block, last, num_keys, lo, hi)
-            direct = direct_task or is_direct(asked, block, last, keys_reach, const)
+            direct = is_direct(asked, block, last, keys_reach, const)
             if not direct and least < stop:
                 table(asked, block, last, const, rows)
             top[:], norm[:], read[:] = -np.inf, 0, 0
@@ -162,7 +153,7 @@ def _read_task(rules, b, g, part, parts, query, keys, values, v, const, out, lse
                 if not direct and not known[tile // KEYS]:
                     tile_table(memory, tile, width, const, scratch, tables[tile // KEYS])
                     known[tile // KEYS] = True
-                here = tables[0 if direct_task else tile // KEYS] if tables.size > 0 else scratch
+                here = tables[tile // KEYS]
                 score_tile(asked, memory, scaled, rows, here, direct, tile, block, lo, hi, begin, end, const, scores)
                 for four in range(size // 4):
                     left, right = begin[four], end[four]
@@ -177,22 +168,29 @@ def _read_task(rules, b, g, part, parts, query, keys, values, v, const, out, lse
             _finish(top, norm, read, block, last - block, out[b, h], lse[b, h])
 
 
-@compiled
-def forward_tasks(
-    counter, step, slot, parts,
-    query, keys, values, v,
-    first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-    const, out, lse,
-):  # fmt: skip
-    """Take every `step`-th task until none is left; each thread runs this. It has no use for a slot of its own."""
-    rules = Rules(
+def _kept_by(stamp: str) -> Callable[..., None]:
+    @kept
+    def forward_tasks(
+        counter, step, slot, parts,
+        query, keys, values, v,
         first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-        query.shape[2],
-    )  # fmt: skip
-    heads = keys.shape[1]
-    task = take(counter, step)
-    while task < keys.shape[0] * heads * parts:
-        place = task // parts
-        b, g = place // heads, place % heads
-        _read_task(rules, b, g, task % parts, parts, query, keys, values, v, const, out, lse)
+        const, out, lse,
+    ):  # fmt: skip
+        """Take every `step`-th task until none is left; each thread runs this. It has no use for a slot of its own."""
+        rules = Rules(
+            first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
+            query.shape[2],
+        )  # fmt: skip
+        heads = keys.shape[1]
+        _ = stamp  # numba finds what it kept by the values that a function closes over
         task = take(counter, step)
+        while task < keys.shape[0] * heads * parts:
+            place = task // parts
+            b, g = place // heads, place % heads
+            _read_task(rules, b, g, task % parts, parts, query, keys, values, v, const, out, lse)
+            task = take(counter, step)
+
+    return forward_tasks
+
+
+forward_tasks = _kept_by(STAMP)

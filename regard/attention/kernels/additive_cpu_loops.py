@@ -20,14 +20,15 @@ vectors of them and no sum goes across lanes. `KEYS` keys make a tile; a tile of
 Source: bahdanau2015, appendix A.1.2 (the score).
 """
 
+import inspect
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 from numpy.polynomial import Chebyshev, Polynomial
+
+from regard.attention.kernels.additive_cpu_compile import OPTIONS, compiled, compiled_without_nan, pasted
 
 __all__ = [
     "CAP",
@@ -39,14 +40,14 @@ __all__ = [
     "add_gradients",
     "add_products",
     "add_scores",
-    "compiled",
     "constants",
     "decay",
     "direct_gradients",
     "direct_scores",
     "exp_twice",
+    "four_residuals",
     "largest",
-    "pasted",
+    "one_residual",
     "reach",
     "table",
     "transpose",
@@ -62,15 +63,6 @@ _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 CAP = {_F32: 2.0**26, _F64: 2.0**56}
 CLAMP = {_F32: 43.0, _F64: 350.0}
 SIDE = {_F32: 33.0, _F64: 330.0}
-
-# Sums may be reordered and contracted; infinities and NaN stay what they are.
-_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
-compiled: Callable = njit(nogil=True, cache=True, **_OPTIONS)
-"""Compile a function and keep it on disk."""
-pasted: Callable = njit(inline="always", **_OPTIONS)
-"""Write a function's body where it is called, which spares compiling it by itself."""
-# A largest number is found in lanes only where the compiler may take it that none is NaN; sums keep NaN alive anyway.
-compiled_without_nan: Callable = njit(nogil=True, cache=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"})
 
 # 2^f for |f| <= 1/2, interpolated at Chebyshev nodes: relative error 9e-8 at degree 5, in float32.
 _POWERS = (
@@ -94,7 +86,7 @@ def exp_twice(x):  # pragma: no cover - numba compiles the overload below
     return np.exp(2 * x)
 
 
-@overload(exp_twice, jit_options=_OPTIONS)
+@overload(exp_twice, jit_options=OPTIONS)
 def _exp_twice(x):
     if x != types.float32:
         return lambda x: math.exp(x + x)
@@ -110,7 +102,7 @@ def _exp_twice(x):
         power = _C0 + power * f
         return power * np.int32((n + _EXPONENT) << _MANTISSA).view(np.float32)
 
-    return single
+    return inspect.unwrap(single)
 
 
 @pasted
@@ -330,6 +322,23 @@ def add_gradients(rows, keys, first, ds, i, begin, end, const, to_rows, to_keys,
             t3[d] += u3 + w3
 
 
+@pasted
+def four_residuals(a, b0, b1, b2, b3, one, cap, clamp):
+    """1 / (1 + e^{2(a + b)}) for four b, without tables and with one division."""
+    x, y = _x(a, b0, one, cap, clamp), _x(a, b1, one, cap, clamp)
+    z, w = _x(a, b2, one, cap, clamp), _x(a, b3, one, cap, clamp)
+    p, q = x * y, z * w
+    share = one / (p * q)
+    p, q = share * q, share * p
+    return p * y, p * x, q * w, q * z
+
+
+@pasted
+def one_residual(a, b, one, cap, clamp):
+    """1 / (1 + e^{2(a + b)})."""
+    return one / _x(a, b, one, cap, clamp)
+
+
 @compiled
 def direct_gradients(row, keys, first, ds, begin, end, const, to_row, to_keys, to_v):
     """As `add_gradients` for one row, without tables, for any begin <= j < end."""
@@ -341,13 +350,7 @@ def direct_gradients(row, keys, first, ds, begin, end, const, to_row, to_keys, t
         t0, t1, t2, t3 = to_keys[n], to_keys[n + 1], to_keys[n + 2], to_keys[n + 3]
         e0, e1, e2, e3 = ds[j], ds[j + 1], ds[j + 2], ds[j + 3]
         for d in range(row.shape[0]):
-            a = row[d]
-            x, y = _x(a, k0[d], one, cap, clamp), _x(a, k1[d], one, cap, clamp)
-            z, w = _x(a, k2[d], one, cap, clamp), _x(a, k3[d], one, cap, clamp)
-            p, q = x * y, z * w
-            share = one / (p * q)
-            p, q = share * q, share * p
-            r0, r1, r2, r3 = p * y, p * x, q * w, q * z
+            r0, r1, r2, r3 = four_residuals(row[d], k0[d], k1[d], k2[d], k3[d], one, cap, clamp)
             u0, u1, u2, u3 = e0 * r0, e1 * r1, e2 * r2, e3 * r3
             to_v[d] += (u0 + u1) + (u2 + u3)
             u0, u1, u2, u3 = u0 - u0 * r0, u1 - u1 * r1, u2 - u2 * r2, u3 - u3 * r3
@@ -360,7 +363,7 @@ def direct_gradients(row, keys, first, ds, begin, end, const, to_row, to_keys, t
     while j < end:
         k0, t0, e0 = keys[first + j], to_keys[first + j], ds[j]
         for d in range(row.shape[0]):
-            r0 = one / _x(row[d], k0[d], one, cap, clamp)
+            r0 = one_residual(row[d], k0[d], one, cap, clamp)
             u0 = e0 * r0
             to_v[d] += u0
             u0 -= u0 * r0

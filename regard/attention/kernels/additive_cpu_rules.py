@@ -8,6 +8,8 @@ Rules arrive as flat arrays with steps, so that one address formula serves every
 An array of size zero is a rule that is absent. Rows see only first <= j < last, so loops run over those keys alone;
 `allowed` is asked for each four rows and tile before any score is computed.
 
+Given and Wanted are what gradients are made from, and where they go.
+
 Source: press2022 (a bias along diagonals), raffel2020, section 2.1.
 """
 
@@ -18,14 +20,17 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from regard.attention.kernels.additive_cpu_loops import LANES, compiled
+from regard.attention.kernels.additive_cpu_compile import compiled
+from regard.attention.kernels.additive_cpu_loops import LANES
 
-__all__ = ["Rules", "columns", "limits", "settle", "take", "where"]
+__all__ = ["Given", "Rules", "Wanted", "add_bias", "columns", "limits", "settle", "take"]
 
 Rules = namedtuple(  # numba knows this form
     "Rules",
     "first first_steps last last_steps allowed allowed_steps bias bias_steps diagonals diagonal_steps num_queries",
 )
+Given = namedtuple("Given", "query keys values v grad out lse const")
+Wanted = namedtuple("Wanted", "query keys values v bias diagonals")
 _MINUS_INFINITY = np.float32(-np.inf)
 
 
@@ -119,14 +124,14 @@ def settle(rules, b, h, i, tile, lo, hi, begin, end, base, scale, scores):
     for j in range(every.shape[0]):
         every[j] = base + scale * every[j]
     if rules.bias.size > 0:
-        at, step = where(rules.bias_steps, b, h, i, tile)
+        at, step = _where(rules.bias_steps, b, h, i, tile)
         _add(scores[lo:hi], rules.bias, at + lo * step, step)
     if rules.diagonals.size > 0:
         s = rules.diagonal_steps
         at = b * s[0] + h * s[1] + (tile - i + rules.num_queries - 1) * s[2]
         _add(scores[lo:hi], rules.diagonals, at + lo * s[2], s[2])
     if rules.allowed.size > 0:
-        at, step = where(rules.allowed_steps, b, h, i, tile)
+        at, step = _where(rules.allowed_steps, b, h, i, tile)
         for j in range(lo, hi):
             if not rules.allowed[at + j * step]:
                 scores[j] = _MINUS_INFINITY
@@ -135,6 +140,20 @@ def settle(rules, b, h, i, tile, lo, hi, begin, end, base, scale, scores):
 
 
 @compiled
-def where(steps, b, h, i, j):
+def add_bias(rules, wanted, slot, b, h, i, tile, lo, hi, ds):
+    """Gradients of biases are those of the scores that they were added to."""
+    if wanted.bias.size > 0:
+        at, step = _where(rules.bias_steps, b, h, i, tile)
+        for j in range(lo, hi):
+            wanted.bias[slot, at + j * step] += ds[j]
+    if wanted.diagonals.size > 0:
+        s = rules.diagonal_steps
+        at = b * s[0] + h * s[1] + (tile - i + rules.num_queries - 1) * s[2]
+        for j in range(lo, hi):
+            wanted.diagonals[slot, at + j * s[2]] += ds[j]
+
+
+@compiled
+def _where(steps, b, h, i, j):
     """Where (b, h, i, j) lies in a flat array, and the step to the next key."""
     return b * steps[0] + h * steps[1] + i * steps[2] + j * steps[3], steps[3]

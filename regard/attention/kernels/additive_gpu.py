@@ -40,8 +40,9 @@ from regard.attention.kernels.additive_gpu_prepare import (
     prepare,
     strides_of,
 )
+from regard.attention.kernels.additive_gpu_step import step_kernel
 
-__all__ = ["BACKWARD", "FORWARD", "backward", "forward"]
+__all__ = ["BACKWARD", "FORWARD", "STEP", "backward", "forward"]
 
 FORWARD = Tiles(own=64, other=16, values=64, warps=2, programs=2048)
 """A thread has one query and 16 keys (own = 32 warps): 292 to 330 instructions for 64 triples on sm_90, nearly all of
@@ -50,6 +51,9 @@ them arithmetic, and what is spilled to keep to 128 registers is spilled outside
 BACKWARD = Tiles(own=64, other=16, values=32, warps=2, programs=2048)
 """As forward, so that sums over the other side need no exchange between threads; smaller parts of values, as scores
 and their gradients are both held."""
+
+STEP = Tiles(own=1, other=32, values=64, warps=2, programs=512)
+"""Few queries: 32 keys and 64 units at a time are 32 numbers a thread."""
 
 
 def forward(
@@ -63,9 +67,11 @@ def forward(
     bias: Float[Tensor, "#batch #head #query #key"] | None,
     diagonals: Float[Tensor, "#batch #head diagonal"] | None,
     *,
-    tiles: Tiles = FORWARD,
+    tiles: Tiles | None = None,
 ) -> tuple[Float[Tensor, "batch head query value_dim"], Float[Tensor, "batch head query"]]:
     """The read in the queries' dtype, and its log-sum-exp in float32 (float64 of float64 inputs).
+
+    `tiles`: None for `FORWARD`, or `STEP` for few queries.
 
     Raises: ValueError where the tensors are not on a GPU (and Triton is not interpreting).
     Source: bahdanau2015, appendix A.1.2; milakov2018 for the softmax in one pass.
@@ -76,7 +82,7 @@ def forward(
     if 0 in read.sizes:
         lse = query.new_full((batch, heads, num_queries), float("-inf"), dtype=read.wide)
         return query.new_zeros(batch, heads, num_queries, value_dim), lse
-    tiles = tiles.fitted(num_queries, value_dim)
+    tiles = (tiles or (STEP if read.is_step else FORWARD)).fitted(1 if read.is_step else num_queries, value_dim)
     setting = prepare(read, tiles)
     blocks = triton.cdiv(num_queries, tiles.own) * batch * heads
     splits = num_splits(blocks, num_keys, tiles)
@@ -89,7 +95,7 @@ def forward(
         _launch(
             read_kernel, blocks * splits,
             out, lse, *setting.arguments, splits, **setting.flags, CHUNKED=is_chunked,
-            OWN=tiles.own, OTHER=tiles.other, VALUES=tiles.values,
+            OWN=tiles.own, OTHER=tiles.other, VALUES=tiles.values, UNITS=tiles.units,
         )  # fmt: skip
     return (out[0].to(query.dtype), lse[0]) if splits == 1 else _joined(out, lse, query.dtype)
 
@@ -109,12 +115,12 @@ def backward(
     lse: Float[Tensor, "batch head query"],
     needs: tuple[bool, bool, bool, bool, bool, bool],
     *,
-    tiles: Tiles = BACKWARD,
+    tiles: Tiles | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, keys, values, v, bias and diagonals, each None where `needs` says no or there is no input.
 
     Those of broadcast biases and of diagonals are summed by atomic additions, in an order that may differ from call
-    to call; all others repeat bit for bit.
+    to call; all others repeat bit for bit. `tiles`: None for `BACKWARD`, or `STEP` for few queries.
 
     Raises: ValueError where the tensors are not on a GPU (and Triton is not interpreting).
     """
@@ -124,10 +130,13 @@ def backward(
     if 0 in read.sizes:
         pairs = zip(inputs, needs, strict=True)
         return tuple(torch.zeros_like(one) if one is not None and need else None for one, need in pairs)
+    tiles = tiles or (STEP if read.is_step else BACKWARD)
     setting = prepare(read, tiles.fitted(min(query.shape[2], keys.shape[2]), values.shape[-1]))
     delta = (out.to(read.wide) * grad_out.to(read.wide)).sum(-1)
     given = grad_out.contiguous(), delta, lse.contiguous()
     with torch.cuda.device_of(query):
+        if read.is_step:
+            return _step_gradients(given, read, setting, tiles, needs)
         grad_query, grad_v, grad_bias, grad_diagonals = _query_gradients(
             given, read, setting, tiles, (needs[0], needs[3], needs[4], needs[5])
         )
@@ -160,10 +169,13 @@ def _query_gradients(
     )  # fmt: skip
     if grad_query is not None:
         grad_query = -2.0 * grad_query.sum(0)[:, :, :dim].transpose(2, 3)  # the kernel's weights are -2 v, for 4 v
-    if grad_v is not None:
-        grad_v = -2.0 * grad_v.sum((0, 1, 4))[:, :dim]  # (head, dim)
-        grad_v = (grad_v if read.v.shape[0] == heads else grad_v.sum(0, keepdim=True)).to(read.v.dtype)
-    return _as(grad_query, read.query), grad_v, _as(grad_bias, read.bias), _as(grad_diagonals, read.diagonals)
+    grad_v = None if grad_v is None else grad_v.sum((0, 1, 4))[:, :dim]
+    return (
+        _as(grad_query, read.query),
+        _of_v(grad_v, read.v),
+        _as(grad_bias, read.bias),
+        _as(grad_diagonals, read.diagonals),
+    )
 
 
 def _keys_gradients(
@@ -189,6 +201,43 @@ def _keys_gradients(
     if grad_keys is not None:
         grad_keys = -2.0 * grad_keys.sum(0)[:, :, :dim].transpose(2, 3)
     return _as(grad_keys, read.keys), _as(None if grad_values is None else grad_values.sum(0), read.values)
+
+
+def _step_gradients(
+    given: tuple[Tensor, Tensor, Tensor], read: Read, setting: Setting, tiles: Tiles, needs: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """All of them, where queries are few: what programs that own keys give."""
+    (batch, heads, num_queries, num_keys), key_heads, dim = read.sizes, read.keys.shape[1], read.query.shape[-1]
+    tiles = tiles._replace(own=tiles.other).fitted(num_keys, read.values.shape[-1])
+    blocks = triton.cdiv(num_keys, tiles.own)
+    row = blocks, batch, heads, num_queries, dim
+    shapes = row, row, _shape(read.keys), _shape(read.values), _shape(read.bias), _shape(read.diagonals)
+    wanted = needs[0], needs[3], needs[1], needs[2], *(needs[i] and read[i + 3] is not None for i in (4, 5))
+    sums = [
+        torch.zeros(shape, dtype=read.wide, device=read.query.device) if need else None
+        for shape, need in zip(shapes, wanted, strict=True)
+    ]
+    _launch(
+        step_kernel, blocks * batch * key_heads,
+        *sums, strides_of(sums[4], read.sizes), *given, *setting.arguments, **setting.flags,
+        ATOMIC=_shape(read.bias) != read.sizes, OWN=tiles.own, VALUES=tiles.values, UNITS=tiles.units,
+    )  # fmt: skip
+    grad_query, grad_v, grad_keys, grad_values, grad_bias, grad_diagonals = sums
+    return (
+        _as(None if grad_query is None else -2.0 * grad_query.sum(0), read.query),
+        _as(None if grad_keys is None else -2.0 * grad_keys, read.keys),
+        _as(grad_values, read.values),
+        _of_v(None if grad_v is None else grad_v.sum((0, 1, 3)), read.v),
+        _as(grad_bias, read.bias),
+        _as(grad_diagonals, read.diagonals),
+    )
+
+
+def _of_v(sums: Tensor | None, v: Tensor) -> Tensor | None:
+    """The gradient of v from sum_ij ds r, (head, dim); one v for all heads has the sum of theirs."""
+    if sums is None:
+        return None
+    return (-2.0 * (sums if v.shape[0] == sums.shape[0] else sums.sum(0, keepdim=True))).to(v.dtype)
 
 
 def _launch(kernel: Any, programs: int, *arguments: Any, **flags: Any) -> None:

@@ -62,9 +62,8 @@ def add_units(
             add_at(grad_weights + own_at, tl.sum(slopes * r0, 0), own_in)
             add_at(grad_weights + own_len + own_at, tl.sum(slopes * r1, 0), own_in)
             grad_weights += 2 * own_len
-        if fits is not None:
-            own_exp += 2 * own_room
-            other_exp += 2 * other_room
+        own_exp += 2 * own_room
+        other_exp += 2 * other_room
     tl.debug_barrier()  # what one thread stored another may load in the next tile
 
 
@@ -117,10 +116,9 @@ def query_kernel(
     deltas = tl.load(delta + at_rows, mask=rows_in, other=0.0)
     query += both * num_queries * dim
     keys += key_side * num_keys * dim
-    if fits is not None:
-        query_exp += both * query_room * units
-        keys_exp += key_side * keys_room * units
-        fits += key_side * (units // 4)
+    query_exp += both * query_room * units
+    keys_exp += key_side * keys_room * units
+    fits += key_side * (units // 4)
     weights += head * units
     if grad_query is not None:
         grad_query += (split * sheets + both) * num_queries * units
@@ -192,9 +190,8 @@ def keys_kernel(
     cols = start + tl.arange(0, OWN)
     keys += key_side * num_keys * dim
     values += key_side * num_keys * value_dim
-    if fits is not None:
-        keys_exp += key_side * keys_room * units
-        fits += key_side * (units // 4)
+    keys_exp += key_side * keys_room * units
+    fits += key_side * (units // 4)
     if grad_keys is not None:
         grad_keys += (split * sheets + key_side) * num_keys * units
     if grad_values is not None:
@@ -236,8 +233,7 @@ def walk_rows(
             query += both * num_queries * dim
             grad_out += both * num_queries * value_dim
             weights += head * units
-            if fits is not None:
-                query_exp += both * query_room * units
+            query_exp += both * query_room * units
             logs = tl.load(lse + at_rows, mask=rows_in, other=0.0)
             logs = tl.where(logs == float("-inf"), 0.0, logs)
             scores = with_units(

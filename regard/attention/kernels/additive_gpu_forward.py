@@ -12,7 +12,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from regard.attention.kernels.additive_gpu_tiles import limits, opening, place, product, with_units
+from regard.attention.kernels.additive_gpu_tiles import limits, opening, place, product, with_units, with_units_of_row
 
 __all__ = ["read_kernel"]
 
@@ -62,11 +62,11 @@ def read_kernel(
     out, lse, query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last,
     allowed, bias, diagonals, strides,
     heads, key_heads, num_queries, num_keys, query_room, keys_room, units, dim, value_dim, splits,
-    OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr, CHUNKED: tl.constexpr,
+    OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr, CHUNKED: tl.constexpr, UNITS: tl.constexpr,
     SHARED: tl.constexpr, FAST: tl.constexpr,
     DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One block of `OWN` queries of one head against one split of the keys.
+    """One block of `OWN` queries of one head against one split of the keys; one query where there are no `fits`.
 
     Writes out (splits, batch, head, query, value_dim) and lse (splits, batch, head, query). Where a value is more than
     `VALUES` numbers (`CHUNKED`), out holds the sums between tiles and must come filled with zeros.
@@ -79,6 +79,7 @@ def read_kernel(
     rows_in = rows < num_queries
     starts = tl.load(first + both * num_queries + rows, mask=rows_in, other=num_keys)
     ends = tl.load(last + both * num_queries + rows, mask=rows_in, other=0)
+    keys += key_side * num_keys * dim
     if fits is not None:
         query_exp += both * query_room * units
         keys_exp += key_side * keys_room * units
@@ -98,11 +99,17 @@ def read_kernel(
             allowed, bias, diagonals, strides, WIDE,
         )  # fmt: skip
         if tl.max(tl.max(scores, 1), 0) > float("-inf"):
-            scores = with_units(
-                scores + total, query_exp, keys_exp, query + both * num_queries * dim, keys + key_side * num_keys * dim,
-                rows, cols, num_queries, num_keys, query_room, keys_room, fits, weights + head * units, units, dim,
-                SHARED, FAST, WIDE,
-            )  # fmt: skip
+            if fits is None:
+                scores = with_units_of_row(
+                    scores + total, query + (both * num_queries + start) * dim, keys, cols, num_keys,
+                    weights + head * units, dim, UNITS, FAST, WIDE,
+                )  # fmt: skip
+            else:
+                scores = with_units(
+                    scores + total, query_exp, keys_exp, query + both * num_queries * dim, keys, rows, cols,
+                    num_queries, num_keys, query_room, keys_room, fits, weights + head * units, units, dim,
+                    SHARED, FAST, WIDE,
+                )  # fmt: skip
             new_top = tl.maximum(top, tl.max(scores, 0))
             anchor = tl.where(new_top == float("-inf"), 0.0, new_top)  # no key yet: e^(-inf - 0) = 0, not NaN
             scores = tl.exp(scores - anchor[None, :])

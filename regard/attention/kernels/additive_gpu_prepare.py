@@ -19,9 +19,12 @@ from regard.attention.kernels.additive_gpu_tiles import CHUNK, LIMIT, product
 __all__ = ["Read", "Setting", "Tiles", "is_interpreted", "num_splits", "prepare", "separated", "strides_of"]
 
 FEW_QUERIES = 4
-"""Up to here the exponentials of all keys cost more than they save: tanh is computed pair by pair."""
+"""Up to here, as in a decoder that goes step by step, tanh is computed pair by pair, and each query by itself."""
 
 MAX_SPLITS = 16
+
+LEAST_TILES = 2
+"""Tiles a split has at least: joining splits costs several small kernels."""
 
 ROOM = 64
 """Rows of exponentials are padded to a multiple of this; no side of a tile may be larger (or no divisor of it)."""
@@ -44,6 +47,8 @@ class Tiles(NamedTuple):
     """Fewer programs than this, and the other side is split over several."""
     shared: int = CHUNK
     """How many units share one division where scores are computed: 4, 2 or 1."""
+    units: int = 64
+    """How many are computed at a time where queries are few."""
     registers: int | None = 128
     """Most registers a thread may take, on NVIDIA: 128 lets 16 warps share a processor, where 255 would let 8."""
 
@@ -73,6 +78,11 @@ class Read(NamedTuple):
         return batch, heads, num_queries, self.keys.shape[2]
 
     @property
+    def is_step(self) -> bool:
+        """Whether queries are so few that the exponentials of all keys would cost more than they save."""
+        return self.query.shape[2] <= FEW_QUERIES
+
+    @property
     def wide(self) -> torch.dtype:
         """What sums are held in."""
         return torch.float64 if self.query.dtype == torch.float64 else torch.float32
@@ -95,8 +105,8 @@ def is_interpreted() -> bool:
 
 
 def num_splits(programs: int, other_len: int, tiles: Tiles) -> int:
-    """Over how many programs to split the other side, so that there are enough of them."""
-    return max(1, min(tiles.programs // programs, triton.cdiv(other_len, tiles.other), MAX_SPLITS))
+    """Over how many programs to split the other side, so that there are enough of them, each with a few tiles."""
+    return max(1, min(tiles.programs // programs, other_len // (tiles.other * LEAST_TILES), MAX_SPLITS))
 
 
 def strides_of(tensor: Tensor | None, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -154,8 +164,7 @@ def prepare(read: Read, tiles: Tiles) -> Setting:
     units = triton.cdiv(dim, CHUNK) * CHUNK
     weights = pad(-2.0 * read.v.to(read.wide), (0, units - dim)).expand(heads, units).contiguous()
     totals = weights.sum(-1) * -0.5  # sum_d v[d] (1 - 2 r[d]) = total + sum_d weights[d] r[d]
-    is_separable = num_queries > FEW_QUERIES
-    exps = separated(read.query, read.keys, weights) if is_separable else (None, None, None)
+    exps = (None, None, None) if read.is_step else separated(read.query, read.keys, weights)
     allowed = None if read.allowed is None else read.allowed.view(torch.uint8)
     diagonals = None if read.diagonals is None else read.diagonals.contiguous()
     reach = batch, heads, num_queries + num_keys - 1

@@ -21,7 +21,19 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-__all__ = ["CHUNK", "LIMIT", "change", "limits", "opening", "place", "product", "residuals", "with_units"]
+__all__ = [
+    "CHUNK",
+    "LIMIT",
+    "change",
+    "limits",
+    "opening",
+    "place",
+    "product",
+    "residuals",
+    "row_residuals",
+    "with_units",
+    "with_units_of_row",
+]
 
 CHUNK = 4
 """Units computed at a time; the unit axes are padded to a multiple of it."""
@@ -174,28 +186,52 @@ def plus_exact(
 
 @triton.jit
 @no_type_check
+def row_residuals(query, keys, cols, num_keys, lanes, dim, FAST: tl.constexpr, WIDE: tl.constexpr):
+    """r of one query and a tile of keys, (key, units of `lanes`), for every finite input: see `exact`."""
+    lanes_in = lanes < dim
+    inside = (cols < num_keys)[:, None] & lanes_in[None, :]
+    own = tl.load(query + lanes, mask=lanes_in, other=0.0).to(WIDE) * 0.5
+    other = tl.load(keys + cols.to(tl.int64)[:, None] * dim + lanes[None, :], mask=inside, other=0.0).to(WIDE) * 0.5
+    half = other + own[None, :]
+    half = tl.where(half > 15.0, 15.0, half)
+    half = tl.where(half < -15.0, -15.0, half)
+    return reciprocal(1.0 + tl.exp(half * 4.0), FAST)
+
+
+@triton.jit
+@no_type_check
+def with_units_of_row(
+    scores, query, keys, cols, num_keys, weights, dim,
+    UNITS: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Scores (key, 1) + sum_d weights[d] r[d] of the one query that `query` stands at: many units at a time, as there
+    are too few pairs to keep a GPU busy with one after the other."""
+    for unit in range(0, dim, UNITS):
+        lanes = unit + tl.arange(0, UNITS)
+        weight = tl.load(weights + lanes, mask=lanes < dim, other=0.0)
+        r = row_residuals(query, keys, cols, num_keys, lanes, dim, FAST, WIDE)
+        scores += tl.sum(r * weight[None, :], 1)[:, None]
+    return scores
+
+
+@triton.jit
+@no_type_check
 def with_units(
     scores, own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_room, other_room,
     fits, weights, units, dim, SHARED: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Scores + sum_d weights[d] r[d]. The pointers stand at their batch and head; without `fits`, no exponentials."""
+    """Scores + sum_d weights[d] r[d]. The pointers stand at their batch and head."""
     for unit in range(0, units, 4):
-        if fits is not None:
-            if tl.load(fits + unit // 4) != 0:
-                scores = plus_shared(
-                    scores, own_exp, other_exp, own_at, other_at, own_room, other_room, weights + unit, SHARED, FAST
-                )
-            else:
-                scores = plus_exact(
-                    scores, own_raw, other_raw, own_at, other_at, own_len, other_len, weights + unit, unit, dim,
-                    FAST, WIDE,
-                )  # fmt: skip
-            own_exp += 4 * own_room
-            other_exp += 4 * other_room
+        if tl.load(fits + unit // 4) != 0:
+            scores = plus_shared(
+                scores, own_exp, other_exp, own_at, other_at, own_room, other_room, weights + unit, SHARED, FAST
+            )
         else:
             scores = plus_exact(
                 scores, own_raw, other_raw, own_at, other_at, own_len, other_len, weights + unit, unit, dim, FAST, WIDE
             )
+        own_exp += 4 * own_room
+        other_exp += 4 * other_room
     return scores
 
 
@@ -206,16 +242,12 @@ def residuals(
     fits, unit, dim, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """r of units `unit` and `unit + 1`, which share a division: both are needed, so a pair is the best to share."""
-    if fits is not None:
-        if tl.load(fits + unit // 4) != 0:
-            x0 = divisor(own_exp, other_exp, 0, own_at, other_at, own_room, other_room)
-            x1 = divisor(own_exp, other_exp, 1, own_at, other_at, own_room, other_room)
-            both = reciprocal(x0 * x1, FAST)
-            r0 = both * x1
-            r1 = both * x0
-        else:
-            r0 = exact(own_raw, other_raw, unit, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
-            r1 = exact(own_raw, other_raw, unit + 1, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
+    if tl.load(fits + unit // 4) != 0:
+        x0 = divisor(own_exp, other_exp, 0, own_at, other_at, own_room, other_room)
+        x1 = divisor(own_exp, other_exp, 1, own_at, other_at, own_room, other_room)
+        both = reciprocal(x0 * x1, FAST)
+        r0 = both * x1
+        r1 = both * x0
     else:
         r0 = exact(own_raw, other_raw, unit, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
         r1 = exact(own_raw, other_raw, unit + 1, own_at, other_at, own_len, other_len, dim, FAST, WIDE)

@@ -18,6 +18,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.attention.axes import is_plain
+
 __all__ = ["additive_read"]
 
 _RULES = "Tensor? first, Tensor? last, Tensor? allowed, Tensor? bias, Tensor? diagonals"
@@ -60,7 +62,9 @@ def additive_read(
     """
     _check(query, keys, values, v)
     _check_rules(query, keys, first, last, allowed, bias, diagonals)
-    return _Read.apply(query, keys, values, v, first, last, allowed, bias, diagonals)
+    # The operator has the same gradients; it costs half the time of a Function, which is felt step by step.
+    read = torch.ops.regard.additive_read if is_plain() else _Read.apply
+    return read(query, keys, values, v, first, last, allowed, bias, diagonals)
 
 
 def _check(query: Tensor, keys: Tensor, values: Tensor, v: Tensor) -> None:
@@ -180,7 +184,9 @@ class _Read(torch.autograd.Function):
         if grad_out is None:
             return tuple(gradients)
         needs = [ctx.needs_input_grad[i] for i in _DIFFERENTIABLE]
-        found = _Backward.apply(grad_out, *ctx.saved_tensors, needs)
+        is_last = is_plain() and not torch.is_grad_enabled()
+        send_back = torch.ops.regard.additive_read_backward if is_last else _Backward.apply
+        found = send_back(grad_out, *ctx.saved_tensors, needs)
         for place, gradient, need in zip(_DIFFERENTIABLE, found, needs, strict=True):
             gradients[place] = gradient if need else None
         return tuple(gradients)

@@ -6,6 +6,7 @@
 | General, Cosine)               | Soft       | CPU, several queries, at most 128 keys   | products  |
 |                                | Soft       | everywhere else                          | sdpa      |
 | capped inner product (SoftCap) | Soft       | CUDA                                     | flex      |
+| additive (Additive, Concat)    | Soft       | CPU, CUDA                                | additive  |
 | any                            | Hard, TopK | everywhere                               | gather    |
 | feature maps                   | Proportional | masks that are ranges from the first key | linear  |
 | whatever is left               | any        | everywhere                               | reference |
@@ -19,6 +20,7 @@ memory: plain products store the weights.
 A kernel asked for by name is never swapped for another: what it cannot do raises.
 """
 
+import importlib.util
 from collections.abc import Callable
 from types import ModuleType
 
@@ -26,9 +28,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.choices import Soft
-from regard.attention.kernels import flex, gather, linear, products, reference, sdpa
+from regard.attention.kernels import additive, flex, gather, linear, products, reference, sdpa
 from regard.attention.kernels.problem import Problem
-from regard.attention.scores import InnerProduct
+from regard.attention.scores import InnerProduct, TanhSum
 
 __all__ = ["KERNELS", "choose", "kernels", "pick"]
 
@@ -37,6 +39,7 @@ KERNELS: dict[str, ModuleType] = {
     "products": products,
     "sdpa": sdpa,
     "flex": flex,
+    "additive": additive,
     "gather": gather,
     "linear": linear,
 }
@@ -72,6 +75,8 @@ def _auto(problem: Problem) -> str:
 def _by_form(problem: Problem) -> str:
     form, query, num_keys = problem.form, problem.query, problem.keys.shape[-2]
     on_cpu = query.device.type == "cpu"
+    if isinstance(form, TanhSum):
+        return "additive"
     if not isinstance(form, InnerProduct):
         return "reference"
     if form.cap is not None:
@@ -104,4 +109,6 @@ def _absence(name: str) -> str:
     """What keeps a kernel from running on this machine's processors."""
     if name == "flex" and not flex.has_compiler() and not torch.cuda.is_available():
         return " (not here: torch needs a C++ compiler for it)"
+    if name == "additive" and torch.cuda.is_available() and importlib.util.find_spec("triton") is None:
+        return " (on the CPU only: triton is not installed)"
     return ""

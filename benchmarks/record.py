@@ -1,0 +1,142 @@
+"""What recording costs: off, on, a part, half precision, to the disk; time and memory.
+
+    python -m benchmarks.record [--seconds 1]
+
+Times are those of the processor, user and system together, on one thread: other work on the machine does not count,
+nor does waiting for a disk to take what the system has buffered.
+
+off       a model that was recorded before, beside one that never was: pairs of runs, median of their ratio. It must be
+          1 within the noise, which the same ratio of two models shows that never were.
+on        each way of recording beside the same run without, in pairs. "formula" is the time of the run by the reference
+          kernel throughout, which stores all weights: what one would pay without recording.
+memory    tensors alive at once while it runs, beyond those of the run without (counted, so the same every time), and
+          what is kept, in memory or on the disk.
+"""
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.masks import causal
+from regard.layers.multihead import MultiHead
+from regard.look.record import record
+from tests.look.memory_of import Watch
+
+SIZES = [(16, 32), (4, 256), (1, 2048)]
+"""Rows of the batch, items of each."""
+WIDTH, HEADS, LAYERS = 256, 4, 2
+
+
+class Stack(nn.Module):
+    """Layers of causal self-attention."""
+
+    def __init__(self, kernel: str = "auto"):
+        super().__init__()
+        self.layers = nn.ModuleList(MultiHead(WIDTH, num_heads=HEADS, kernel=kernel) for _ in range(LAYERS))
+
+    def forward(self, items: Tensor) -> Tensor:
+        for layer in self.layers:
+            items = items + layer(items, layer.memory(items), mask=causal())
+        return items
+
+
+def seconds(run: Callable[[], object], context: AbstractContextManager) -> float:
+    start = time.process_time()
+    with context:
+        run()
+    return time.process_time() - start
+
+
+def in_pairs(one: Callable[[], float], other: Callable[[], float], budget: float) -> tuple[float, float, float]:
+    """Median of each, and of the ratio one / other; who goes first alternates."""
+    pairs: list[tuple[float, float]] = []
+    stop = time.perf_counter() + budget
+    while time.perf_counter() < stop or len(pairs) < 7:
+        if len(pairs) % 2:
+            pairs.append((one(), other()))
+        else:
+            second, first = other(), one()
+            pairs.append((first, second))
+    firsts, seconds_ = zip(*pairs[2:], strict=True)
+    ratio = statistics.median(a / b for a, b in pairs[2:])
+    return statistics.median(firsts), statistics.median(seconds_), ratio
+
+
+def peak(run: Callable[[], object], context: AbstractContextManager) -> int:
+    with context, Watch() as watch:
+        run()
+    return watch.peak
+
+
+def off(rows: int, size: int, budget: float) -> None:
+    items = torch.randn(rows, size, WIDTH)
+    fresh, before, other_fresh = (Stack().eval() for _ in range(3))
+    with record(before):
+        before(items)
+    for name, model in (("off", before), ("noise", other_fresh)):
+        one, other, ratio = in_pairs(
+            lambda model=model: seconds(lambda: model(items), nullcontext()),
+            lambda: seconds(lambda: fresh(items), nullcontext()),
+            budget,
+        )
+        print(f"{rows:>4} x {size:<5} {name:>22} {one * 1e3:>9.2f} {other * 1e3:>9.2f} {ratio:>7.3f}", flush=True)
+
+
+def on(rows: int, size: int, budget: float, folder: Path) -> None:
+    items, model, formula = torch.randn(rows, size, WIDTH), Stack().eval(), Stack("reference").eval()
+
+    def to() -> Path:
+        shutil.rmtree(folder / "maps", ignore_errors=True)
+        return folder / "maps"
+
+    ways: dict[str, Callable[[], AbstractContextManager]] = {
+        "all": lambda: record(model),
+        "half precision": lambda: record(model, dtype=torch.float16),
+        "to the disk": lambda: record(model, to=to()),
+        "to the disk, half": lambda: record(model, to=to(), dtype=torch.float16),
+        "one layer, head, row": lambda: record(model, only=["layers.1.read"], rows=[0], heads=[2]),
+        "16 queries": lambda: record(model, queries=range(size - 16, size)),
+    }
+    alone = peak(lambda: model(items), nullcontext())
+    plain, by_formula = (lambda one=one: seconds(lambda: one(items), nullcontext()) for one in (model, formula))
+    times = in_pairs(by_formula, plain, budget)
+    line(f"{rows:>4} x {size:<5} {'formula':>22}", times, peak(lambda: formula(items), nullcontext()) - alone, 0)
+    for name, way in ways.items():
+        times = in_pairs(lambda way=way: seconds(lambda: model(items), way()), plain, budget)
+        context = way()
+        with context as maps:
+            extra = peak(lambda: model(items), nullcontext()) - alone
+        kept = sum(call.nbytes for read in maps for call in maps[read])
+        line(f"{rows:>4} x {size:<5} {name:>22}", times, extra, kept)
+
+
+def line(name: str, times: tuple[float, float, float], extra: int, kept: int) -> None:
+    one, other, ratio = times
+    sizes = f"{extra / 2**20:>9.1f} {kept / 2**20:>9.1f}"
+    print(f"{name} {one * 1e3:>9.2f} {other * 1e3:>9.2f} {ratio:>7.2f} {sizes}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=1.0, help="time spent on each row")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"one thread, torch {torch.__version__}; {LAYERS} layers, {HEADS} heads of {WIDTH // HEADS}")
+    print("processor milliseconds with and without, median of their ratio; MB alive beyond the run without, MB kept")
+    print(f"{'rows x items':>12} {'recording':>22} {'with':>9} {'without':>9} {'ratio':>7} {'MB':>9} {'kept':>9}")
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        for rows, size in SIZES:
+            off(rows, size, options.seconds)
+            on(rows, size, options.seconds, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

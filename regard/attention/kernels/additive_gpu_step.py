@@ -1,0 +1,112 @@
+"""Additive attention on a GPU, backward of few queries: those of a decoder that goes step by step.
+
+The formulas are those of `additive_gpu_backward`. With one query there are no sums over queries to share: each program
+owns a block of keys, takes query after query, and computes many units at a time. What it finds for the queries goes to
+rows of its own, which the caller adds up; so nothing here is atomic but the gradients of broadcast biases.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from regard.attention.kernels.additive_gpu_backward import add_at, add_biases
+from regard.attention.kernels.additive_gpu_tiles import opening, place, row_residuals, with_units_of_row
+
+__all__ = ["step_kernel"]
+
+
+@triton.jit
+@no_type_check
+def step_slopes(
+    shares, delta, grad_values, grad_out, values, cols, num_keys, value_dim, VALUES: tl.constexpr, WIDE: tl.constexpr
+):
+    """Gradients of the scores of one query, (key, 1); adds p grad_out to grad_values on the way."""
+    slopes = tl.zeros_like(shares)
+    for at in range(0, value_dim, VALUES):
+        lanes = at + tl.arange(0, VALUES)
+        inside = (cols < num_keys)[:, None] & (lanes < value_dim)[None, :]
+        places = cols.to(tl.int64)[:, None] * value_dim + lanes[None, :]
+        gradient = tl.load(grad_out + lanes, mask=lanes < value_dim, other=0.0).to(WIDE)[None, :]
+        slopes += tl.sum(tl.load(values + places, mask=inside, other=0.0).to(WIDE) * gradient, 1)[:, None]
+        if grad_values is not None:
+            add_at(grad_values + places, shares * gradient, inside)
+    return shares * (slopes - delta)
+
+
+@triton.jit
+@no_type_check
+def step_units(
+    grad_query, grad_weights, grad_keys, slopes, query, keys, weights, cols, num_keys, dim,
+    UNITS: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the units of one query: stored for the query and the weights, added for the keys."""
+    for unit in range(0, dim, UNITS):
+        lanes = unit + tl.arange(0, UNITS)
+        lanes_in = lanes < dim
+        r = row_residuals(query, keys, cols, num_keys, lanes, dim, FAST, WIDE)
+        if grad_weights is not None:
+            tl.store(grad_weights + lanes, tl.sum(slopes * r, 0), mask=lanes_in)
+        r = slopes * (r - r * r) * tl.load(weights + lanes, mask=lanes_in, other=0.0)[None, :]
+        if grad_query is not None:
+            tl.store(grad_query + lanes, tl.sum(r, 0), mask=lanes_in)
+        if grad_keys is not None:
+            inside = (cols < num_keys)[:, None] & lanes_in[None, :]
+            add_at(grad_keys + cols.to(tl.int64)[:, None] * dim + lanes[None, :], r, inside)
+
+
+@triton.jit
+@no_type_check
+def step_kernel(
+    grad_query, grad_weights, grad_keys, grad_values, grad_bias, grad_diagonals, bias_strides, grad_out, delta, lse,
+    query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias, diagonals, strides,
+    heads, key_heads, num_queries, num_keys, query_room, keys_room, units, dim, value_dim,
+    OWN: tl.constexpr, VALUES: tl.constexpr, UNITS: tl.constexpr, ATOMIC: tl.constexpr,
+    SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """One block of `OWN` keys of one key head against every query that reads it, one after the other.
+
+    All gradients come filled with zeros and may be None: grad_query and grad_weights (blocks, batch, head, query, dim),
+    grad_keys (batch, key_head, key, dim), grad_values (batch, key_head, key, value_dim), grad_bias with `bias_strides`,
+    grad_diagonals with the strides of the diagonals.
+    """
+    start, _, key_side, sheets = place(num_keys, 1, OWN)
+    batch = key_side // key_heads
+    readers = heads // key_heads
+    cols = start + tl.arange(0, OWN)
+    keys += key_side * num_keys * dim
+    values += key_side * num_keys * value_dim
+    if grad_keys is not None:
+        grad_keys += key_side * num_keys * dim
+    if grad_values is not None:
+        grad_values += key_side * num_keys * value_dim
+    block = (start // OWN) * (sheets * readers * num_queries)  # its rows of grad_query and grad_weights
+    for step in range(0, readers * num_queries):
+        head = key_side % key_heads * readers + step // num_queries
+        at = (batch * heads + head) * num_queries + step % num_queries
+        rows = step % num_queries + tl.arange(0, 1)
+        scores = opening(
+            rows[None, :], cols[:, None], tl.load(first + at), tl.load(last + at), batch, head, num_queries, num_keys,
+            allowed, bias, diagonals, strides, WIDE,
+        )  # fmt: skip
+        if tl.max(tl.max(scores, 1), 0) > float("-inf"):
+            scores = with_units_of_row(
+                scores + tl.load(totals + head), query + at * dim, keys, cols, num_keys, weights + head * units, dim,
+                UNITS, FAST, WIDE,
+            )  # fmt: skip
+            slopes = step_slopes(
+                tl.exp(scores - tl.load(lse + at)), tl.load(delta + at), grad_values, grad_out + at * value_dim, values,
+                cols, num_keys, value_dim, VALUES, WIDE,
+            )  # fmt: skip
+            add_biases(
+                grad_bias, bias_strides, grad_diagonals, strides, slopes, rows, cols, batch, head,
+                num_queries, num_keys, ATOMIC,
+            )  # fmt: skip
+            row = (block + at) * dim
+            step_units(
+                None if grad_query is None else grad_query + row,
+                None if grad_weights is None else grad_weights + row,
+                grad_keys, slopes, query + at * dim, keys, weights + head * units, cols, num_keys, dim,
+                UNITS, FAST, WIDE,
+            )  # fmt: skip
+            tl.debug_barrier()  # what one thread stored another may load for the next query

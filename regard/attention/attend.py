@@ -113,4 +113,5 @@ def pose(
         bias=bias,
         places=memory.places(query.shape[-2]),
         asked=query,
+        prepared=memory.prepared if mapped is memory else None,
     )

@@ -21,10 +21,14 @@ from regard.attention.masks import Mask
 from regard.attention.places import Places
 from regard.attention.scores import Score
 
-__all__ = ["Memory", "Store", "check_can_grow", "check_new_pairs", "check_unmapped"]
+__all__ = ["Memory", "Prepared", "Store", "check_can_grow", "check_new_pairs", "check_unmapped"]
 
 _LONG = 2**15
 """Numbers in the keys from which on a memory that grows gets room: shorter ones are copied faster than that."""
+
+
+Prepared = dict[str, object]
+"""By the name of a kernel, what it made of the keys of one memory for its next reads."""
 
 
 class Store(ABC):
@@ -38,6 +42,9 @@ class Store(ABC):
     """Hides keys from every query; a read's own mask comes on top."""
     mapped_by: Score | None
     """The score whose `map_keys` the keys have been through; None if they are as given."""
+
+    prepared: Prepared | None = None
+    """Where kernels keep what they made of these very keys; None where keys change under the same memory."""
 
     @property
     def size(self) -> int:
@@ -101,6 +108,9 @@ class Memory(Store):
     None: they came by one extension, so the next is to make a room. Nothing here: not grown, or not since `select`,
     which copies (a beam that is reordered every step would only copy more by having rooms), or the right is taken.
     """
+
+    prepared: Prepared = field(default_factory=dict, init=False, repr=False)
+    """Where kernels keep what they made of these very keys: a longer memory or a part of this one starts afresh."""
 
     def __post_init__(self) -> None:
         if self.keys.shape[-2] != self.values.shape[-2]:

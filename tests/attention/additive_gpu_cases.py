@@ -10,7 +10,10 @@ import json
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import jaxtyping
 import torch
@@ -19,7 +22,7 @@ from torch import Tensor
 import tests.shapes  # noqa: F401  # jaxtyping finds the checker only in a module that is loaded already
 from tests.helpers import close
 
-__all__ = ["CASES", "Case", "check", "formula", "tensors"]
+__all__ = ["CASES", "Case", "check", "check_kernel", "formula", "tensors"]
 
 ALL = (True,) * 6
 NONE = (False,) * 6
@@ -191,10 +194,18 @@ def tensors(case: Case, device: torch.device) -> dict[str, Tensor | None]:
 
 
 def check(case: Case, device: torch.device) -> None:
-    """Fail unless the kernels' values and gradients are the formula's, within the bound of the case's dtype."""
+    """Fail unless the GPU kernels' values and gradients are the formula's."""
     # Here, not above: Triton is optional, and must not be imported by whoever only collects the cases.
     from regard.attention.kernels.additive_gpu import BACKWARD, FORWARD, STEP, backward, forward  # noqa: PLC0415
 
+    is_step = case.sizes[3] <= 4
+    there, back = ((STEP if is_step else one)._replace(**case.tiles) for one in (FORWARD, BACKWARD))
+    tiles = (there, back) if case.tiles else (None, None)
+    check_kernel(case, device, partial(forward, tiles=tiles[0]), partial(backward, tiles=tiles[1]))
+
+
+def check_kernel(case: Case, device: torch.device, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+    """Fail unless these values and gradients are the formula's, within the bound of the case's dtype."""
     read = tensors(case, device)
     names = "query", "keys", "values", "v", "bias", "diagonals"
     leaves = {name: None if (one := read[name]) is None else one.double().requires_grad_() for name in names}
@@ -206,14 +217,12 @@ def check(case: Case, device: torch.device) -> None:
     arguments = [
         read[name] for name in ("query", "keys", "values", "v", "first", "last", "allowed", "bias", "diagonals")
     ]
-    is_step = case.sizes[3] <= 4
-    out, lse = forward(*arguments, tiles=(STEP if is_step else FORWARD)._replace(**case.tiles) if case.tiles else None)
+    out, lse = forward(*arguments, None)
     coarse = torch.bfloat16 if case.dtype == torch.float16 else case.dtype  # `close` knows no bound for float16
     close(out.to(coarse), expected.to(coarse))
     assert lse.dtype == (torch.float64 if case.dtype == torch.float64 else torch.float32)
     close(lse.to(coarse), expected_lse.to(coarse))
-    tiles = (STEP if is_step else BACKWARD)._replace(**case.tiles) if case.tiles else None
-    found = backward(gradient, *arguments, out, lse, case.needs, tiles=tiles)
+    found = backward(gradient, *arguments, None, out, lse, case.needs)
     for (name, leaf), actual, need in zip(leaves.items(), found, case.needs, strict=True):
         slope = None if leaf is None else next(slopes)
         assert (actual is None) == (slope is None or not need), name

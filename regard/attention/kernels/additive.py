@@ -8,14 +8,18 @@ keys a query bound the loops; biases that are the same along diagonals stay m + 
 Source: bahdanau2015, appendix A.1.2; the online softmax milakov2018, dao2022.
 """
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.axes import can_look_at
 from regard.attention.choices import Soft
-from regard.attention.kernels.additive_op import additive_read
+from regard.attention.kernels.additive_op import REACH, additive_read, is_step
 from regard.attention.kernels.problem import Problem
 from regard.attention.masks import Interval
+from regard.attention.memory import Prepared
 from regard.attention.scores import TanhSum
 
 __all__ = ["read", "refusal"]
@@ -43,7 +47,8 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     assert isinstance(form, TanhSum)
     assert isinstance(choose, Soft)
     query, keys, values = (_with_four_axes(x) for x in (problem.query, problem.keys, problem.values))
-    query, keys, values = _with_one_batch(query, keys, values)
+    # Under autocast what a score maps is in half precision, and values are as they come.
+    query, keys, values = _with_one_batch(query, keys.to(query.dtype), values.to(query.dtype))
     v = form.v.to(query.dtype)
     v = v if v.dim() == 2 else v.unsqueeze(0)  # (head or 1, hidden)
     bias, diagonals = _biases(problem)
@@ -58,7 +63,8 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     interval, allowed = problem.split_mask()
     first, last = (None, None) if interval is None else _bounds(interval)
     allowed = None if allowed is None else _with_four_axes(allowed)
-    out, _ = additive_read(query, keys, values, v * beta, first, last, allowed, bias, diagonals)
+    exps = _kept_exponentials(problem.prepared, query, keys)
+    out, _ = additive_read(query, keys, values, v * beta, first, last, allowed, bias, diagonals, exps)
     return out.reshape(*_leading(problem), *out.shape[-2:])
 
 
@@ -74,6 +80,33 @@ def _biases(problem: Problem) -> tuple[Tensor | None, Tensor | None]:
     bias = problem.added()
     assert bias is not None
     return _with_four_axes(bias).to(problem.query.dtype), None
+
+
+@dataclass
+class _Kept:
+    """e^{2 keys} of a memory that is read step by step."""
+
+    version: int
+    """Of the keys, which are not looked at again until they are written to."""
+    reads: int = 0
+    exps: Tensor | None = None
+    """None if the memory was not read often enough yet, or if keys are too large."""
+
+
+def _kept_exponentials(prepared: Prepared | None, query: Tensor, keys: Tensor) -> Tensor | None:
+    """e^{2 keys}, kept from the second step on that reads the same memory; None if there are none to use."""
+    if prepared is None or not is_step(query, keys) or not can_look_at(keys) or keys.numel() == 0:
+        return None
+    version = 0 if keys.is_inference() else keys._version
+    kept = prepared.get("additive")
+    if not isinstance(kept, _Kept) or kept.version != version:
+        kept = prepared["additive"] = _Kept(version)
+    kept.reads += 1
+    if kept.reads == 2:
+        wide = keys.detach().to(torch.promote_types(keys.dtype, torch.float32))
+        if wide.abs().max() <= REACH:  # not so for NaN
+            kept.exps = (2 * wide).exp_()
+    return None if kept.exps is None else kept.exps.view(keys.shape)
 
 
 def _bounds(interval: Interval) -> tuple[Tensor, Tensor]:

@@ -13,12 +13,12 @@ Source: rabe2021 and dao2022, section 3.1 (weights again from their normaliser);
 """
 
 from collections import namedtuple
-from collections.abc import Callable
 
 import numpy as np
 
-from regard.attention.kernels.additive_cpu_compile import STAMP, compiled, kept, pasted
+from regard.attention.kernels.additive_cpu_compile import compiled, pasted, worker
 from regard.attention.kernels.additive_cpu_forward import is_direct, padded, score_tile, unit
+from regard.attention.kernels.additive_cpu_jobs import begin, gradients, more
 from regard.attention.kernels.additive_cpu_loops import (
     KEYS,
     ROWS,
@@ -30,7 +30,7 @@ from regard.attention.kernels.additive_cpu_loops import (
     table,
     transpose,
 )
-from regard.attention.kernels.additive_cpu_rules import Given, Rules, Wanted, add_bias, columns, limits, settle, take
+from regard.attention.kernels.additive_cpu_rules import add_bias, columns, limits, settle
 
 __all__ = ["backward_tasks"]
 
@@ -217,31 +217,18 @@ def _back_task(rules, given, wanted, slot, b, g, part, parts):
         wanted.values[part, b, g] = memory.to_values[: memory.keys.shape[0]]
 
 
-def _kept_by(stamp: str) -> Callable[..., None]:
-    @kept
-    def backward_tasks(
-        counter, step, slot, parts,
-        query, keys, values, v,
-        first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-        const, grad, out, lse,
-        to_query, to_keys, to_values, to_v, to_bias, to_diagonals,
-    ):  # fmt: skip
-        """Take every `step`-th task until none is left, adding to gradients of biases in a slot of one's own."""
-        rules = Rules(
-            first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-            query.shape[2],
-        )  # fmt: skip
-        given = Given(query, keys, values, v, grad, out, lse, const)
-        wanted = Wanted(to_query, to_keys, to_values, to_v, to_bias, to_diagonals)
-        heads = keys.shape[1]
-        _ = stamp  # numba finds what it kept by the values that a function closes over
-        task = take(counter, step)
-        while task < keys.shape[0] * heads * parts:
+@worker
+def backward_tasks(dtype, stamp):
+    """Take tasks until none is left, adding to gradients of biases in a slot of one's own."""
+
+    def run(address):
+        _ = stamp
+        job, slot, task = begin(address)
+        given, wanted, rules, parts = gradients(job, dtype)
+        heads = given.keys.shape[1]
+        while task < given.keys.shape[0] * heads * parts:
             place = task // parts
             _back_task(rules, given, wanted, slot, place // heads, place % heads, task % parts, parts)
-            task = take(counter, step)
+            task = more(job, task)
 
-    return backward_tasks
-
-
-backward_tasks = _kept_by(STAMP)
+    return run

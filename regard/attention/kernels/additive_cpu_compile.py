@@ -3,22 +3,27 @@
 Source: lam2015 (numba).
 """
 
+import functools
 import hashlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+import numpy as np
+import torch
+from numba import cfunc, njit, types
 
-__all__ = ["OPTIONS", "STAMP", "compiled", "compiled_without_nan", "kept", "pasted"]
+__all__ = ["OPTIONS", "STAMP", "compiled", "compiled_without_nan", "pasted", "worker"]
 
 # Sums may be reordered and contracted; infinities and NaN stay what they are.
 OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 _SOURCES = sorted(Path(__file__).parent.glob("additive_cpu*.py"))
 STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
-"""Names this code. numba looks at the one file of a function that it keeps, not at those of the functions it calls, so
-a function that is kept closes over this name, which is part of what numba finds it by."""
+"""Names this code: numba looks at the one file of a function that it keeps, not at those of the functions it calls."""
+
+_RUN = types.void(types.voidptr)
+_KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 def compiled(function: Callable) -> Callable:
@@ -36,12 +41,22 @@ def compiled_without_nan(function: Callable) -> Callable:
     return _compile(function, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"})
 
 
-def kept(function: Callable[..., None]) -> Callable[..., None]:
-    """Compile a function that Python calls, and keep it on disk with all that it calls: see `STAMP`."""
-    try:
-        return _compile(function, nogil=True, cache=True, **OPTIONS)
-    except RuntimeError:  # there is no folder to write to
-        return compiled(function)
+def worker(make: Callable[[type, str], Callable[[int], None]]) -> Callable[[torch.dtype], Any]:
+    """Compile what `make(dtype, STAMP)` makes, a function of an address, when first asked for, as one that C may call.
+
+    It is kept on disk with all that it calls. numba finds what it kept by the values that a function closes over, so
+    it must close over the stamp. The result, for float32 or float64, is what ctypes calls.
+    """
+
+    @functools.cache
+    def worker_for(dtype: torch.dtype) -> Any:
+        function = inspect.unwrap(make(_KINDS[dtype], STAMP))
+        try:
+            return cfunc(_RUN, cache=True, **OPTIONS)(function).ctypes
+        except RuntimeError:  # there is no folder to write to
+            return cfunc(_RUN, **OPTIONS)(function).ctypes
+
+    return worker_for
 
 
 def _compile(function: Callable, **options: Any) -> Callable:

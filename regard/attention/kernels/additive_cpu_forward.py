@@ -10,11 +10,11 @@ Source: milakov2018 (online softmax), rabe2021 (attention without its weights); 
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
-from regard.attention.kernels.additive_cpu_compile import STAMP, compiled, kept, pasted
+from regard.attention.kernels.additive_cpu_compile import compiled, pasted, worker
+from regard.attention.kernels.additive_cpu_jobs import begin, inputs, more, results
 from regard.attention.kernels.additive_cpu_loops import (
     KEYS,
     LANES,
@@ -28,7 +28,7 @@ from regard.attention.kernels.additive_cpu_loops import (
     table,
     transpose,
 )
-from regard.attention.kernels.additive_cpu_rules import Rules, columns, limits, settle, take
+from regard.attention.kernels.additive_cpu_rules import columns, limits, settle
 
 __all__ = ["forward_tasks", "is_direct", "padded", "score_tile", "tile_table", "unit"]
 
@@ -168,29 +168,21 @@ def _read_task(rules, b, g, part, parts, query, keys, values, v, const, out, lse
             _finish(top, norm, read, block, last - block, out[b, h], lse[b, h])
 
 
-def _kept_by(stamp: str) -> Callable[..., None]:
-    @kept
-    def forward_tasks(
-        counter, step, slot, parts,
-        query, keys, values, v,
-        first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-        const, out, lse,
-    ):  # fmt: skip
-        """Take every `step`-th task until none is left; each thread runs this. It has no use for a slot of its own."""
-        rules = Rules(
-            first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-            query.shape[2],
-        )  # fmt: skip
+@worker
+def forward_tasks(dtype, stamp):
+    """Take tasks until none is left; each thread runs this."""
+
+    def run(address):
+        _ = stamp
+        job, _, task = begin(address)
+        query, keys, values, v, rules, const, parts = inputs(job, dtype)
+        out, lse = results(job, dtype)
         heads = keys.shape[1]
-        _ = stamp  # numba finds what it kept by the values that a function closes over
-        task = take(counter, step)
         while task < keys.shape[0] * heads * parts:
             place = task // parts
-            b, g = place // heads, place % heads
-            _read_task(rules, b, g, task % parts, parts, query, keys, values, v, const, out, lse)
-            task = take(counter, step)
+            _read_task(
+                rules, place // heads, place % heads, task % parts, parts, query, keys, values, v, const, out, lse
+            )
+            task = more(job, task)
 
-    return forward_tasks
-
-
-forward_tasks = _kept_by(STAMP)
+    return run

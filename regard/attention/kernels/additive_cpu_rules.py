@@ -14,16 +14,13 @@ Source: press2022 (a bias along diagonals), raffel2020, section 2.1.
 """
 
 from collections import namedtuple
-from collections.abc import Callable
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
 from regard.attention.kernels.additive_cpu_compile import compiled
 from regard.attention.kernels.additive_cpu_loops import LANES
 
-__all__ = ["Given", "Rules", "Wanted", "add_bias", "columns", "limits", "settle", "take"]
+__all__ = ["Given", "Rules", "Wanted", "add_bias", "columns", "limits", "settle"]
 
 Rules = namedtuple(  # numba knows this form
     "Rules",
@@ -32,20 +29,6 @@ Rules = namedtuple(  # numba knows this form
 Given = namedtuple("Given", "query keys values v grad out lse const")
 Wanted = namedtuple("Wanted", "query keys values v bias diagonals")
 _MINUS_INFINITY = np.float32(-np.inf)
-
-
-def _take(context, counter, step):
-    """Return counter[0] and add step to it, at once for all threads."""
-    signature = types.int64(counter, types.int64)
-
-    def build(context, builder, signature, arguments):
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        return builder.atomic_rmw("add", array.data, arguments[1], "monotonic")
-
-    return signature, build
-
-
-take: Callable = intrinsic(_take)
 
 
 @compiled

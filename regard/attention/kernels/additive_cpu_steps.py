@@ -1,6 +1,7 @@
 """Additive attention on a CPU where queries are few: a decoder that asks one at a time, and its gradients.
 
-With a query or four, tables of exponentials would cost more than they save, and tiles of keys have nothing to share.
+With a query or four, tables of exponentials would cost more than they save (unless the caller keeps e^{2 keys} from
+read to read), and tiles of keys have nothing to share.
 Each query goes through the keys once; for gradients, r = 1 / (1 + e^{2(q + k)}) of a tile of keys is held between the
 scores and what they send back, so that exponentials and divisions are taken once.
 
@@ -8,12 +9,13 @@ Source: bahdanau2015, appendix A.1.2 (the score); rabe2021 (weights again from t
 """
 
 import math
-from collections.abc import Callable
+from collections import namedtuple
 
 import numpy as np
 
-from regard.attention.kernels.additive_cpu_compile import STAMP, compiled, kept, pasted
+from regard.attention.kernels.additive_cpu_compile import compiled, pasted, worker
 from regard.attention.kernels.additive_cpu_forward import unit
+from regard.attention.kernels.additive_cpu_jobs import begin, gradients, inputs, is_tabled, more, results
 from regard.attention.kernels.additive_cpu_loops import (
     KEYS,
     decay,
@@ -21,8 +23,10 @@ from regard.attention.kernels.additive_cpu_loops import (
     four_residuals,
     largest,
     one_residual,
+    reciprocals,
+    table,
 )
-from regard.attention.kernels.additive_cpu_rules import Given, Rules, Wanted, add_bias, limits, settle, take
+from regard.attention.kernels.additive_cpu_rules import add_bias, limits, settle
 
 __all__ = ["backward_steps", "forward_steps"]
 
@@ -59,14 +63,40 @@ def _read_values(shares, values, begin, end, out):
         j += 1
 
 
+@compiled
+def _tabled_scores(row, keys, v, begin, end, const, out):
+    """out[j] = sum_d v_d / (1 + row[d] keys[j, d]) for begin <= j < end, of exponentials."""
+    one, cap, zero = const[0], const[1], const[5]
+    j = begin
+    while j + 4 <= end:
+        k0, k1, k2, k3 = keys[j], keys[j + 1], keys[j + 2], keys[j + 3]
+        s0 = s1 = s2 = s3 = zero
+        for d in range(row.shape[0]):
+            r0, r1, r2, r3 = reciprocals(one, cap, row[d], k0[d], k1[d], k2[d], k3[d])
+            s0 += v[d] * r0
+            s1 += v[d] * r1
+            s2 += v[d] * r2
+            s3 += v[d] * r3
+        out[j], out[j + 1], out[j + 2], out[j + 3] = s0, s1, s2, s3
+        j += 4
+    while j < end:
+        k0 = keys[j]
+        s0 = zero
+        for d in range(row.shape[0]):
+            x = one + row[d] * k0[d]
+            s0 += v[d] / (cap if cap < x else x)
+        out[j] = s0
+        j += 1
+
+
 @pasted
-def _read_task(rules, b, g, query, keys, values, v, const, out, lse):
+def _read_task(rules, b, g, tabled, query, keys, values, v, const, out, lse):
     """Every query that reads one key head of one batch entry."""
     heads, num_queries, dim = query.shape[1:]
     group = heads // keys.shape[1]
     num_keys = keys.shape[2]
     scores, scaled = np.empty(num_keys, query.dtype), np.empty(dim, query.dtype)
-    lo, hi = np.empty(1, np.int64), np.empty(1, np.int64)
+    lo, hi, exps = np.empty(1, np.int64), np.empty(1, np.int64), np.empty((1, dim), query.dtype)
     for h in range(g * group, (g + 1) * group):
         total, most = unit(v[h if v.shape[0] > 1 else 0], const, scaled)
         for i in range(num_queries):
@@ -75,7 +105,11 @@ def _read_task(rules, b, g, query, keys, values, v, const, out, lse):
             if begin >= end:
                 to[:], lse[b, h, i] = 0, -np.inf
                 continue
-            direct_scores(query[b, h, i], keys[b, g], scaled, 0, begin, end, const, scores)
+            if tabled:
+                table(query[b, h], i, num_queries, const, exps)
+                _tabled_scores(exps[0], keys[b, g], scaled, begin, end, const, scores)
+            else:
+                direct_scores(query[b, h, i], keys[b, g], scaled, 0, begin, end, const, scores)
             settle(rules, b, h, i, 0, begin, end, begin, end, total, -most - most, scores)
             top, norm = _soften(scores[begin:end], const)
             if top == -np.inf:
@@ -89,8 +123,11 @@ def _read_task(rules, b, g, query, keys, values, v, const, out, lse):
 
 
 @compiled
-def _residuals(row, keys, v, begin, end, const, residuals, scores):
-    """residuals[j - begin, d] = 1 / (1 + e^{2(row[d] + keys[j, d])}) and scores[j - begin] = v . residuals."""
+def _residuals(row, keys, v, begin, end, tabled, const, residuals, scores):
+    """residuals[j - begin, d] = 1 / (1 + e^{2(row[d] + keys[j, d])}) and scores[j - begin] = v . residuals.
+
+    tabled: row and keys are exponentials.
+    """
     one, cap, clamp, zero = const[0], const[1], const[2], const[5]
     j = begin
     while j + 4 <= end:
@@ -98,9 +135,14 @@ def _residuals(row, keys, v, begin, end, const, residuals, scores):
         at = j - begin
         to0, to1, to2, to3 = residuals[at], residuals[at + 1], residuals[at + 2], residuals[at + 3]
         s0 = s1 = s2 = s3 = zero
+        if tabled:
+            for d in range(row.shape[0]):
+                to0[d], to1[d], to2[d], to3[d] = reciprocals(one, cap, row[d], k0[d], k1[d], k2[d], k3[d])
+        else:
+            for d in range(row.shape[0]):
+                to0[d], to1[d], to2[d], to3[d] = four_residuals(row[d], k0[d], k1[d], k2[d], k3[d], one, cap, clamp)
         for d in range(row.shape[0]):
-            r0, r1, r2, r3 = four_residuals(row[d], k0[d], k1[d], k2[d], k3[d], one, cap, clamp)
-            to0[d], to1[d], to2[d], to3[d] = r0, r1, r2, r3
+            r0, r1, r2, r3 = to0[d], to1[d], to2[d], to3[d]
             s0 += v[d] * r0
             s1 += v[d] * r1
             s2 += v[d] * r2
@@ -111,7 +153,11 @@ def _residuals(row, keys, v, begin, end, const, residuals, scores):
         k0, to0 = keys[j], residuals[j - begin]
         s0 = zero
         for d in range(row.shape[0]):
-            to0[d] = one_residual(row[d], k0[d], one, cap, clamp)
+            if tabled:
+                x = one + row[d] * k0[d]
+                to0[d] = one / (cap if cap < x else x)
+            else:
+                to0[d] = one_residual(row[d], k0[d], one, cap, clamp)
             s0 += v[d] * to0[d]
         scores[j - begin] = s0
         j += 1
@@ -167,104 +213,108 @@ def _send(residuals, slopes, weights, first, to_row, to_keys, to_v):
         j += 1
 
 
+Block = namedtuple("Block", "residuals scores v weights total_v exps to_row to_v")
+
+
 @compiled
-def _back_row(rules, given, wanted, slot, b, h, g, i, begin, end, v, weights, total_v, residuals, scores, to_row, to_v):
-    """One query's keys, tile by tile; returns the sum of its slopes."""
+def _back_row(rules, given, wanted, slot, b, h, g, i, begin, end, tabled, fresh, block):
+    """One query's keys, tile by tile; returns the sum of its slopes. What it adds to is fresh if nobody did yet."""
     const, grad, out = given.const, given.grad[b, h, i], given.out[b, h, i]
     keys, values, lse = given.keys[b, g], given.values[b, g], given.lse[b, h, i]
     to_keys = wanted.keys[0, b, g]
-    to_values = wanted.values[0, b, g] if wanted.values.size > 0 else residuals[:0]
+    to_values = wanted.values[0, b, g] if wanted.values.size > 0 else block.residuals[:0]
+    row = given.query[b, h, i]
+    if tabled:
+        table(given.query[b, h], i, i + 1, const, block.exps)
+        row = block.exps[0]
     delta = total = const[5]
     for c in range(grad.shape[0]):
         delta += grad[c] * out[c]
+    if fresh:
+        to_keys[:begin], to_keys[end:], to_values[:begin], to_values[end:] = 0, 0, 0, 0
     for first in range(begin, end, KEYS):
         width = min(KEYS, end - first)
-        tile = scores[:width]
-        _residuals(given.query[b, h, i], keys, v, first, first + width, const, residuals, tile)
-        settle(rules, b, h, i, first, 0, width, 0, width, total_v, -const[0] - const[0], tile)
+        tile = block.scores[:width]
+        if fresh:  # a tile at a time, so that it is still in the cache when something is added
+            to_keys[first : first + width], to_values[first : first + width] = 0, 0
+        _residuals(row, keys, block.v, first, first + width, tabled, const, block.residuals, tile)
+        settle(rules, b, h, i, first, 0, width, 0, width, block.total_v[0], -const[0] - const[0], tile)
         total += _slopes(tile, grad, delta, lse, values, first, const, to_values)
         add_bias(rules, wanted, slot, b, h, i, first, 0, width, tile)
-        _send(residuals, tile, weights, first, to_row, to_keys, to_v)
+        _send(block.residuals, tile, block.weights, first, block.to_row, to_keys, block.to_v)
     return total
 
 
 @pasted
-def _back_task(rules, given, wanted, slot, b, g):
+def _back_task(rules, given, wanted, slot, b, g, tabled):
     """Every query that reads one key head of one batch entry."""
     heads, num_queries, dim = given.query.shape[1:]
     group = heads // given.keys.shape[1]
     dtype, const, num_keys = given.query.dtype, given.const, given.keys.shape[2]
-    residuals, scores = np.empty((KEYS, dim), dtype), np.empty(KEYS, dtype)
-    weights, to_row = np.empty(dim, dtype), np.empty(dim, dtype)
+    block = Block(
+        residuals=np.empty((KEYS, dim), dtype),
+        scores=np.empty(KEYS, dtype),
+        v=np.empty(dim, dtype),
+        weights=np.empty(dim, dtype),
+        total_v=np.empty(1, dtype),
+        exps=np.empty((1, dim), dtype),
+        to_row=np.empty(dim, dtype),
+        to_v=np.empty(dim, dtype),
+    )
     lo, hi = np.empty(1, np.int64), np.empty(1, np.int64)
-    wanted.keys[0, b, g] = 0
-    if wanted.values.size > 0:
-        wanted.values[0, b, g] = 0
+    fresh = True
     for h in range(g * group, (g + 1) * group):
-        v, to_v = given.v[h if given.v.shape[0] > 1 else 0], wanted.v[0, b, h]
-        to_v[:] = 0
-        total = total_v = const[5]
+        v = given.v[h if given.v.shape[0] > 1 else 0]
+        total = block.total_v[0] = const[5]
         for d in range(dim):
-            weights[d] = 4 * v[d]
-            total_v += v[d]
+            block.v[d], block.weights[d], block.to_v[d] = v[d], 4 * v[d], const[5]
+            block.total_v[0] += v[d]
         for i in range(num_queries):
             begin, end = limits(rules, b, h, i, i + 1, num_keys, lo, hi)
-            to_row[:] = 0
+            block.to_row[:] = 0
             if begin < end and given.lse[b, h, i] > -np.inf:
-                total += _back_row(
-                    rules, given, wanted, slot, b, h, g, i, begin, end, v, weights, total_v, residuals, scores,
-                    to_row, to_v,
-                )  # fmt: skip
+                total += _back_row(rules, given, wanted, slot, b, h, g, i, begin, end, tabled, fresh, block)
+                fresh = False
             to = wanted.query[b, h, i]
             for d in range(dim):
-                to[d] = weights[d] * to_row[d]
+                to[d] = block.weights[d] * block.to_row[d]
+        to_v = wanted.v[0, b, h]
         for d in range(dim):
-            to_v[d] = total - (to_v[d] + to_v[d])
+            to_v[d] = total - (block.to_v[d] + block.to_v[d])
+    if fresh:
+        wanted.keys[0, b, g] = 0
+        if wanted.values.size > 0:
+            wanted.values[0, b, g] = 0
 
 
-def _kept_by(stamp: str) -> tuple[Callable[..., None], Callable[..., None]]:
-    @kept
-    def forward_steps(
-        counter, step, slot, parts,
-        query, keys, values, v,
-        first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-        const, out, lse,
-    ):  # fmt: skip
-        """As `forward_tasks`, for few queries: a task is a key head of a batch entry, and has no parts."""
-        rules = Rules(
-            first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-            query.shape[2],
-        )  # fmt: skip
-        heads = keys.shape[1]
+@worker
+def forward_steps(dtype, stamp):
+    """As `forward_tasks`, for few queries: a task is a key head of a batch entry, and has no parts."""
+
+    def run(address):
         _ = stamp
-        task = take(counter, step)
-        while task < keys.shape[0] * heads:
-            _read_task(rules, task // heads, task % heads, query, keys, values, v, const, out, lse)
-            task = take(counter, step)
-
-    @kept
-    def backward_steps(
-        counter, step, slot, parts,
-        query, keys, values, v,
-        first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-        const, grad, out, lse,
-        to_query, to_keys, to_values, to_v, to_bias, to_diagonals,
-    ):  # fmt: skip
-        """As `backward_tasks`, for few queries; gradients but those of biases need not come filled with zeros."""
-        rules = Rules(
-            first, first_steps, last, last_steps, allowed, allowed_steps, bias, bias_steps, diagonals, diagonal_steps,
-            query.shape[2],
-        )  # fmt: skip
-        given = Given(query, keys, values, v, grad, out, lse, const)
-        wanted = Wanted(to_query, to_keys, to_values, to_v, to_bias, to_diagonals)
+        job, _, task = begin(address)
+        query, keys, values, v, rules, const, _ = inputs(job, dtype)
+        out, lse = results(job, dtype)
         heads = keys.shape[1]
-        _ = stamp
-        task = take(counter, step)
         while task < keys.shape[0] * heads:
-            _back_task(rules, given, wanted, slot, task // heads, task % heads)
-            task = take(counter, step)
+            _read_task(rules, task // heads, task % heads, is_tabled(job), query, keys, values, v, const, out, lse)
+            task = more(job, task)
 
-    return forward_steps, backward_steps
+    return run
 
 
-forward_steps, backward_steps = _kept_by(STAMP)
+@worker
+def backward_steps(dtype, stamp):
+    """As `backward_tasks`, for few queries."""
+
+    def run(address):
+        _ = stamp
+        job, slot, task = begin(address)
+        given, wanted, rules, _ = gradients(job, dtype)
+        heads = given.keys.shape[1]
+        while task < given.keys.shape[0] * heads:
+            _back_task(rules, given, wanted, slot, task // heads, task % heads, is_tabled(job))
+            task = more(job, task)
+
+    return run

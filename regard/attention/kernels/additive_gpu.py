@@ -66,6 +66,7 @@ def forward(
     allowed: Bool[Tensor, "#batch #head #query #key"] | None,
     bias: Float[Tensor, "#batch #head #query #key"] | None,
     diagonals: Float[Tensor, "#batch #head diagonal"] | None,
+    exps: Tensor | None = None,
     *,
     tiles: Tiles | None = None,
 ) -> tuple[Float[Tensor, "batch head query value_dim"], Float[Tensor, "batch head query"]]:
@@ -111,6 +112,7 @@ def backward(
     allowed: Bool[Tensor, "#batch #head #query #key"] | None,
     bias: Float[Tensor, "#batch #head #query #key"] | None,
     diagonals: Float[Tensor, "#batch #head diagonal"] | None,
+    exps: Tensor | None,
     out: Float[Tensor, "batch head query value_dim"],
     lse: Float[Tensor, "batch head query"],
     needs: tuple[bool, bool, bool, bool, bool, bool],

@@ -94,8 +94,7 @@ def query_kernel(
     query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias, diagonals, strides,
     heads, key_heads, num_queries, num_keys, query_room, keys_room, units, dim, value_dim, splits,
     OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr, ATOMIC: tl.constexpr,
-    SHARED: tl.constexpr, FAST: tl.constexpr,
-    DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One block of `OWN` queries of one head against one split of the keys.
 
@@ -103,8 +102,7 @@ def query_kernel(
     query), grad_bias with `bias_strides`, grad_diagonals with the strides of the diagonals.
     """
     start, split, both, sheets = place(num_queries, splits, OWN)
-    batch = both // heads
-    head = both % heads
+    batch, head = both // heads, both % heads
     key_side = batch * key_heads + head // (heads // key_heads)
     rows = start + tl.arange(0, OWN)
     rows_in = rows < num_queries
@@ -177,8 +175,7 @@ def keys_kernel(
     query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias, diagonals, strides,
     heads, key_heads, num_queries, num_keys, query_room, keys_room, units, dim, value_dim, splits,
     OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr,
-    SHARED: tl.constexpr, FAST: tl.constexpr,
-    DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One block of `OWN` keys of one key head against one split of the queries, for each query head that reads it.
 

@@ -63,8 +63,7 @@ def read_kernel(
     allowed, bias, diagonals, strides,
     heads, key_heads, num_queries, num_keys, query_room, keys_room, units, dim, value_dim, splits,
     OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr, CHUNKED: tl.constexpr, UNITS: tl.constexpr,
-    SHARED: tl.constexpr, FAST: tl.constexpr,
-    DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One block of `OWN` queries of one head against one split of the keys; one query where there are no `fits`.
 
@@ -72,8 +71,7 @@ def read_kernel(
     `VALUES` numbers (`CHUNKED`), out holds the sums between tiles and must come filled with zeros.
     """
     start, split, both, sheets = place(num_queries, splits, OWN)
-    batch = both // heads
-    head = both % heads
+    batch, head = both // heads, both % heads
     key_side = batch * key_heads + head // (heads // key_heads)
     rows = start + tl.arange(0, OWN)
     rows_in = rows < num_queries
@@ -112,10 +110,8 @@ def read_kernel(
                 )  # fmt: skip
             new_top = tl.maximum(top, tl.max(scores, 0))
             anchor = tl.where(new_top == float("-inf"), 0.0, new_top)  # no key yet: e^(-inf - 0) = 0, not NaN
-            scores = tl.exp(scores - anchor[None, :])
-            fade = tl.exp(top - anchor)
-            mass = mass * fade + tl.sum(scores, 0)
-            top = new_top
+            scores, fade = tl.exp(scores - anchor[None, :]), tl.exp(top - anchor)
+            mass, top = mass * fade + tl.sum(scores, 0), new_top
             sums = add_values(
                 sums, out, scores, fade, values + key_side * num_keys * value_dim, rows, cols, num_queries, num_keys,
                 value_dim, VALUES, CHUNKED, DOT, PRECISION, WIDE,

@@ -20,10 +20,14 @@ from torch import Tensor
 
 from regard.attention.axes import is_plain
 
-__all__ = ["additive_read"]
+__all__ = ["REACH", "additive_read", "is_step"]
+
+REACH = 33.0
+"""Exponentials of keys of this size and any queries have products that are right in float32 where it matters."""
+_FEW = 4
 
 _RULES = "Tensor? first, Tensor? last, Tensor? allowed, Tensor? bias, Tensor? diagonals"
-_INPUTS = f"Tensor query, Tensor keys, Tensor values, Tensor v, {_RULES}"
+_INPUTS = f"Tensor query, Tensor keys, Tensor values, Tensor v, {_RULES}, Tensor? exps"
 _READ, _BACKWARD = "regard::additive_read", "regard::additive_read_backward"
 
 torch.library.define(_READ, f"({_INPUTS}) -> (Tensor, Tensor)")
@@ -44,6 +48,7 @@ def additive_read(
     allowed: Bool[Tensor, "#batch #head #query #key"] | None = None,
     bias: Float[Tensor, "#batch #head #query #key"] | None = None,
     diagonals: Float[Tensor, "#batch #head diagonal"] | None = None,
+    exps: Float[Tensor, "batch key_head key dim"] | None = None,
 ) -> tuple[Float[Tensor, "batch head query value_dim"], Float[Tensor, "batch head query"]]:
     """Read the memory with additive scores, storing neither weights nor hidden units. Returns out and lse.
 
@@ -54,6 +59,9 @@ def additive_read(
     keys being clipped, for which `allowed` is True and the bias is not -inf; loops run over these alone. A row that
     sees nothing gives out = 0, lse = -inf and no gradient.
 
+    With `exps` = e^{2 keys}, of keys of which none is larger than `REACH`, a step on a CPU (see `is_step`) is faster: a
+    decoder asks the same keys again and again. Elsewhere they are not looked at.
+
     Gradients: of query, keys, values, v, bias and diagonals, once; lse is not differentiable.
     Precision: inputs of half precision are computed in float32; lse is float32, or float64 for float64 inputs.
     Cost:      time O(query * key * (dim + value_dim)) over pairs that are seen, memory O((query + key) * dim).
@@ -61,10 +69,17 @@ def additive_read(
     Source:    bahdanau2015, appendix A.1.2; milakov2018 (softmax as one goes).
     """
     _check(query, keys, values, v)
+    if exps is not None and exps.shape != keys.shape:
+        raise ValueError(f"exps must be of the keys' shape {tuple(keys.shape)}, but are {tuple(exps.shape)}")
     _check_rules(query, keys, first, last, allowed, bias, diagonals)
     # The operator has the same gradients; it costs half the time of a Function, which is felt step by step.
     read = torch.ops.regard.additive_read if is_plain() else _Read.apply
-    return read(query, keys, values, v, first, last, allowed, bias, diagonals)
+    return read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
+
+
+def is_step(query: Tensor, keys: Tensor) -> bool:
+    """Whether so few queries read the same keys that it does not pay to make tables of exponentials for one read."""
+    return query.shape[2] * query.shape[1] <= _FEW * keys.shape[1]
 
 
 def _check(query: Tensor, keys: Tensor, values: Tensor, v: Tensor) -> None:
@@ -169,8 +184,9 @@ class _Read(torch.autograd.Function):
         allowed: Tensor | None,
         bias: Tensor | None,
         diagonals: Tensor | None,
+        exps: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        return torch.ops.regard.additive_read(query, keys, values, v, first, last, allowed, bias, diagonals)
+        return torch.ops.regard.additive_read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
 
     @staticmethod
     def setup_context(ctx, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -180,7 +196,7 @@ class _Read(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
-        gradients: list[Tensor | None] = [None] * 9
+        gradients: list[Tensor | None] = [None] * 10
         if grad_out is None:
             return tuple(gradients)
         needs = [ctx.needs_input_grad[i] for i in _DIFFERENTIABLE]
@@ -209,12 +225,13 @@ class _Backward(torch.autograd.Function):
         allowed: Tensor | None,
         bias: Tensor | None,
         diagonals: Tensor | None,
+        exps: Tensor | None,
         out: Tensor,
         lse: Tensor,
         needs: list[bool],
     ) -> tuple[Tensor, ...]:
         return torch.ops.regard.additive_read_backward(
-            grad_out, query, keys, values, v, first, last, allowed, bias, diagonals, out, lse, needs
+            grad_out, query, keys, values, v, first, last, allowed, bias, diagonals, exps, out, lse, needs
         )
 
     @staticmethod
@@ -232,7 +249,7 @@ class _Backward(torch.autograd.Function):
 torch.library.register_autograd(_READ, _Read.backward, setup_context=_Read.setup_context)
 
 # Copies under vmap become heads, since each head may have its own of everything: queries, keys, v, masks and biases.
-_HEAD_AXES = (1, 1, 1, 0, 1, 1, 1, 1, 1)
+_HEAD_AXES = (1, 1, 1, 0, 1, 1, 1, 1, 1, 1)
 
 
 def _as_heads(x: Tensor | None, dim: int | None, axis: int, copies: int, heads: int | None) -> Tensor | None:
@@ -256,7 +273,7 @@ def _folded(info, dims: Sequence, inputs: Sequence, spread: bool) -> list[Tensor
     query, keys = (x.movedim(dim, 0)[0] if dim is not None else x for x, dim in zip(inputs[:2], dims[:2], strict=True))
     folded = []
     for place, (x, dim, axis) in enumerate(zip(inputs, dims, _HEAD_AXES, strict=True)):
-        heads = keys.shape[1] if place in (1, 2) else query.shape[1]
+        heads = keys.shape[1] if place in (1, 2, 9) else query.shape[1]
         shared = not spread and dim is None and place > 2
         folded.append(_as_heads(x, dim, axis, info.batch_size, None if shared else heads))
     return folded
@@ -272,9 +289,9 @@ def _read_copies(info, dims: Sequence, *inputs: Tensor | None) -> tuple[tuple[Te
 
 
 def _backward_copies(info, dims: Sequence, *inputs) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
-    copies, needs = info.batch_size, inputs[12]
-    grad_out, out, lse = (_as_heads(inputs[i], dims[i], 1, copies, None) for i in (0, 10, 11))
-    folded = _folded(info, dims[1:10], inputs[1:10], spread=True)
+    copies, needs = info.batch_size, inputs[13]
+    grad_out, out, lse = (_as_heads(inputs[i], dims[i], 1, copies, None) for i in (0, 11, 12))
+    folded = _folded(info, dims[1:11], inputs[1:11], spread=True)
     found = torch.ops.regard.additive_read_backward(grad_out, *folded, out, lse, needs)
     gradients = []
     for place, gradient, need in zip(_DIFFERENTIABLE, found, needs, strict=True):

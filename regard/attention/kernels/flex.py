@@ -12,7 +12,7 @@ import functools
 import shutil
 import weakref
 from collections.abc import Callable
-from typing import cast, no_type_check
+from typing import Any, cast, no_type_check
 
 import torch
 from jaxtyping import Float
@@ -94,11 +94,11 @@ def _compiled() -> Callable[..., Tensor]:
     return cast("Callable[..., Tensor]", torch.compile(flex_attention, dynamic=False, fullgraph=True))
 
 
-def _flex(*tensors: Tensor, **rules: object) -> Tensor:
+def _flex(query: Tensor, keys: Tensor, values: Tensor, **rules: Any) -> Tensor:
     if torch.compiler.is_compiling():
-        return cast("Tensor", flex_attention(*tensors, **rules))  # compiles with the function that calls it
+        return cast("Tensor", flex_attention(query, keys, values, **rules))  # compiles with the function that calls it
     with torch._dynamo.config.patch(recompile_limit=_MOST_KINDS):
-        return _compiled()(*tensors, **rules)
+        return _compiled()(query, keys, values, **rules)
 
 
 def _score_mod(problem: Problem, beta: float | Tensor, cap: float | None):
@@ -149,7 +149,8 @@ def _block_mask(problem: Problem, leading: torch.Size) -> BlockMask | None:
     def allows(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return rule(row, head, query, key)
 
-    block_mask = create_block_mask(allows, *leading, places.num_rows, places.num_keys, device=places.device.type)
+    batch, heads = leading
+    block_mask = create_block_mask(allows, batch, heads, places.num_rows, places.num_keys, device=places.device.type)
     if places.aligned:
         made[key] = block_mask
     return block_mask

@@ -8,6 +8,7 @@ from torch import Tensor
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice
 from regard.attention.masks import Interval, Mask, align, split
+from regard.attention.memory import Prepared
 from regard.attention.places import Places
 from regard.attention.scores import Form, Score
 
@@ -34,6 +35,8 @@ class Problem(NamedTuple):
     places: Places
     asked: Tensor
     """The queries before the score mapped them, for biases that depend on them."""
+    prepared: Prepared | None = None
+    """Where a kernel may keep what it made of these keys; None if they are not kept for further reads."""
 
     @property
     def num_axes(self) -> int:

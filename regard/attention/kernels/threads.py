@@ -11,33 +11,24 @@ import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 __all__ = ["side_by_side"]
 
-_Work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
-
-def side_by_side(work: Callable[[], None], threads: int) -> None:
-    """Call `work` once on each of so many threads, this one among them; raises what one of them raised."""
+def side_by_side(work: Any, argument: int, threads: int) -> None:
+    """Call `work(argument)`, a C function of one pointer, on each of so many threads, this one among them."""
     team = _openmp()
-    if team is None:
+    if threads == 1:
+        work(argument)
+    elif team is not None:
+        team(ctypes.cast(work, ctypes.c_void_p), argument, threads, 0)
+    else:
         helpers = _helpers(os.getpid(), threads - 1)
-        futures = [helpers.submit(work) for _ in range(threads - 1)]
-        work()
+        futures = [helpers.submit(work, argument) for _ in range(threads - 1)]
+        work(argument)
         for future in futures:
             future.result()
-        return
-    errors: list[BaseException] = []
-
-    def guarded(_: object) -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001  # nothing may pass through C
-            errors.append(error)
-
-    team(_Work(guarded), None, threads, 0)
-    if errors:
-        raise errors[0]
 
 
 @functools.cache
@@ -47,7 +38,7 @@ def _openmp() -> Callable[..., None] | None:
         parallel = ctypes.CDLL(None).GOMP_parallel
     except (AttributeError, OSError, TypeError):  # another OpenMP, or another system
         return None
-    parallel.argtypes = (_Work, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+    parallel.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
     parallel.restype = None
     return parallel
 

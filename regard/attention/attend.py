@@ -103,15 +103,17 @@ def pose(
     if mask is not None and memory.mask is not None:
         mask = All(mask, memory.mask)
     mapped = memory.map_keys_with(score)
+    asked, query = query, score.map_query(query)
     return Problem(
-        query=score.map_query(query),
+        query=query,
         keys=mapped.keys,
         values=mapped.values,
         score=score,
+        form=score.form(query.shape[-1]),
         choose=choose,
         mask=memory.mask if mask is None else mask,
         bias=bias,
         places=memory.places(query.shape[-2]),
-        asked=query,
+        asked=asked,
         prepared=memory.prepared if mapped is memory else None,
     )

@@ -55,16 +55,18 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     beta = choose.beta
     if isinstance(beta, Tensor):
         beta = beta.to(query.dtype).reshape(-1, 1)  # (head or 1, 1)
+        v = v * beta
         bias = None if bias is None else bias * beta[:, None]
         diagonals = None if diagonals is None else diagonals * beta
     elif beta != 1:
+        v = v * beta
         bias = None if bias is None else bias * beta
         diagonals = None if diagonals is None else diagonals * beta
     interval, allowed = problem.split_mask()
     first, last = (None, None) if interval is None else _bounds(interval)
     allowed = None if allowed is None else _with_four_axes(allowed)
     exps = _kept_exponentials(problem.prepared, query, keys)
-    out, _ = additive_read(query, keys, values, v * beta, first, last, allowed, bias, diagonals, exps)
+    out, _ = additive_read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
     return out.reshape(*_leading(problem), *out.shape[-2:])
 
 

@@ -72,9 +72,12 @@ def additive_read(
     if exps is not None and exps.shape != keys.shape:
         raise ValueError(f"exps must be of the keys' shape {tuple(keys.shape)}, but are {tuple(exps.shape)}")
     _check_rules(query, keys, first, last, allowed, bias, diagonals)
-    # The operator has the same gradients; it costs half the time of a Function, which is felt step by step.
-    read = torch.ops.regard.additive_read if is_plain() else _Read.apply
-    return read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
+    inputs = query, keys, values, v, first, last, allowed, bias, diagonals, exps
+    if not _is_direct(query):
+        return _Read.apply(*inputs)
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
+        return _Direct.apply(*inputs)
+    return _kernel(query.device.type).forward(*inputs)
 
 
 def is_step(query: Tensor, keys: Tensor) -> bool:
@@ -113,10 +116,16 @@ def _check_rules(query: Tensor, keys: Tensor, *rules: Tensor | None) -> None:
             raise ValueError(f"{name} must broadcast to {size} axis by axis, but has shape {tuple(rule.shape)}")
 
 
+def _is_direct(query: Tensor) -> bool:
+    """Whether nobody watches which operators are called, so that a step need not wait for the dispatcher."""
+    is_tensor = type(query) is Tensor or type(query) is torch.nn.Parameter
+    return is_tensor and is_plain() and torch._C._len_torch_dispatch_stack() == 0
+
+
 @functools.cache
 def _kernel(device: str) -> ModuleType:
     """Who computes on a device; numba and Triton are loaded by the first read."""
-    return importlib.import_module(f"regard.attention.kernels.additive_{device}")
+    return importlib.import_module(f"regard.attention.kernels.additive_{'gpu' if device == 'cuda' else device}")
 
 
 def _implement(name: str, key: str, function: Callable[..., object]) -> None:
@@ -196,16 +205,38 @@ class _Read(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
-        gradients: list[Tensor | None] = [None] * 10
-        if grad_out is None:
-            return tuple(gradients)
+        return _gradients(ctx, grad_out, _Backward.apply)
+
+
+class _Direct(torch.autograd.Function):
+    """The same in the form that costs least, without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx, *inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        query = inputs[0]
+        assert query is not None
+        out, lse = _kernel(query.device.type).forward(*inputs)
+        ctx.save_for_backward(*inputs, out, lse)
+        ctx.mark_non_differentiable(lse)
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad_out is None or torch.is_grad_enabled() or not _is_direct(grad_out):
+            return _gradients(ctx, grad_out, _Backward.apply)
+        return _gradients(ctx, grad_out, _kernel(grad_out.device.type).backward)
+
+
+def _gradients(ctx, grad_out: Tensor | None, send_back: Callable[..., Sequence]) -> tuple[Tensor | None, ...]:
+    """What goes back to each input."""
+    gradients: list[Tensor | None] = [None] * 10
+    if grad_out is not None:
         needs = [ctx.needs_input_grad[i] for i in _DIFFERENTIABLE]
-        is_last = is_plain() and not torch.is_grad_enabled()
-        send_back = torch.ops.regard.additive_read_backward if is_last else _Backward.apply
         found = send_back(grad_out, *ctx.saved_tensors, needs)
         for place, gradient, need in zip(_DIFFERENTIABLE, found, needs, strict=True):
             gradients[place] = gradient if need else None
-        return tuple(gradients)
+    return tuple(gradients)
 
 
 class _Backward(torch.autograd.Function):

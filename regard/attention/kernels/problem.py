@@ -29,6 +29,8 @@ class Problem(NamedTuple):
     values: Tensor
     """(..., [head,] key, value_dim)"""
     score: Score
+    form: Form | None
+    """What the score computes, if fused kernels may know it."""
     choose: Choice
     mask: Mask | None
     bias: Bias | None
@@ -42,11 +44,6 @@ class Problem(NamedTuple):
     def num_axes(self) -> int:
         """Axes of the weights."""
         return max(self.query.dim(), self.keys.dim())
-
-    @property
-    def form(self) -> Form | None:
-        """What the score computes, if fused kernels may know it."""
-        return self.score.form(self.query.shape[-1])
 
     @property
     def group(self) -> int:

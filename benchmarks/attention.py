@@ -2,16 +2,17 @@
 
     python benchmarks/attention.py additive|step|dot [--threads 2] [--memory default|kept] [--seconds 2]
 
-additive  queries, keys and values of one size, projections included, one head. `eager` makes the tensor (batch, query,
-          key, hidden) that everybody makes; `compiled` is the form of it that torch.compile fuses best; `keras` is
-          keras.layers.AdditiveAttention on torch, where keras is installed (it has no projections, and so does less).
+additive  queries, keys and values of one size, one head, of projected queries and keys (--projections: of others).
+          `eager` makes the tensor (batch, query, key, hidden) that everybody makes; `compiled` is the form of it that
+          torch.compile fuses best; `keras` is keras.layers.AdditiveAttention on torch, where keras is installed (it has
+          no projections).
 step      one query a row of a memory whose keys were projected once, as a decoder asks step by step.
 dot       attend by kernel "auto" beside scaled_dot_product_attention called directly and plain products.
 
-All competitors of a row run in turns in one process, and ratios are of neighbours, so that the machine's moods fall on
-all alike; the median counts. Ratios above one: we are faster. MB: by how much a process of its own that runs
-only this grew beyond its inputs. Triples a second: query x key x hidden. `--memory kept` keeps freed memory for
-everybody, as the command line does for training.
+All competitors of a row run in one process, in turns of a tenth of a second whose first run does not count. Ratios are
+of neighbouring turns, so that the machine's moods fall on all alike; medians count. Above one: we are faster.
+MB: by how much a process of its own grew beyond its inputs. Triples a second: query x key x hidden. `--memory kept`
+keeps freed memory for everybody, as the command line does for training.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from torch import Tensor, nn
 from regard.attention.attend import attend
 from regard.attention.masks import causal
 from regard.attention.memory import Memory
-from regard.attention.scores import Additive
+from regard.attention.scores import Additive, BareAdditive
 from regard.train.allocator import keep_freed_memory
 
 SQUARE = [(32, 32, 32, 128), (8, 256, 256, 128), (2, 1024, 1024, 128)]
@@ -39,16 +40,17 @@ LONG = [(1, 4096, 4096, 64), (1, 16384, 16384, 64)]
 STEPS = [(64, 1, 50, 256), (16, 1, 30, 128), (1, 1, 50, 256)]
 DOTS = [(32, 4, 32), (16, 4, 64), (8, 4, 128), (8, 4, 256), (4, 4, 512), (2, 8, 1024), (1, 8, 2048), (1, 8, 4096)]
 HEAD_DIM = 64
+ROUND_S = 0.1
 Run = Callable[[], object]
 
 
 class Eager(nn.Module):
-    """softmax(v . tanh(W_q query + W_k key)) values, by broadcasting."""
+    """softmax(v . tanh(W_q query + W_k key)) values, by broadcasting; `projects`: or of vectors that are projected."""
 
-    def __init__(self, hidden: int):
+    def __init__(self, hidden: int, *, projects: bool):
         super().__init__()
-        self.query = nn.Linear(hidden, hidden, bias=False)
-        self.key = nn.Linear(hidden, hidden, bias=False)
+        self.query = nn.Linear(hidden, hidden, bias=False) if projects else nn.Identity()
+        self.key = nn.Linear(hidden, hidden, bias=False) if projects else nn.Identity()
         self.v = nn.Linear(hidden, 1, bias=False)
 
     def forward(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -68,13 +70,13 @@ class Fusible(Eager):
         return torch.softmax((triples * self.v.weight[0]).sum(-1), -1) @ values
 
 
-def readers(hidden: int, names: list[str]) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
+def readers(hidden: int, names: list[str], projects: bool) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
     """Who reads (query, keys, values)."""
-    score = Additive(hidden, hidden, hidden)
+    score = Additive(hidden, hidden, hidden) if projects else BareAdditive(hidden)
     known = {
         "ours": lambda: lambda query, keys, values: attend(query, (keys, values), score=score),
-        "eager": lambda: Eager(hidden),
-        "compiled": lambda: torch.compile(Fusible(hidden), dynamic=False),
+        "eager": lambda: Eager(hidden, projects=projects),
+        "compiled": lambda: torch.compile(Fusible(hidden, projects=projects), dynamic=False),
         "keras": lambda: keras_reader(hidden),
     }
     return {name: known[name]() for name in names}
@@ -89,12 +91,12 @@ def keras_reader(hidden: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     return lambda query, keys, values: layer([query, values, keys])
 
 
-def runs(size: tuple[int, int, int, int], names: list[str], *, train: bool) -> dict[str, Run]:
+def runs(size: tuple[int, int, int, int], names: list[str], projects: bool, *, train: bool) -> dict[str, Run]:
     """A read of each, forward alone or with its gradients."""
     batch, num_queries, num_keys, hidden = size
     tensors = [torch.randn(batch, n, hidden, requires_grad=train) for n in (num_queries, num_keys, num_keys)]
     gradient = torch.randn(batch, num_queries, hidden)
-    return {name: _run(reader, tensors, gradient, train) for name, reader in readers(hidden, names).items()}
+    return {name: _run(reader, tensors, gradient, train) for name, reader in readers(hidden, names, projects).items()}
 
 
 def steps(size: tuple[int, int, int, int], names: list[str], *, train: bool) -> dict[str, Run]:
@@ -103,7 +105,7 @@ def steps(size: tuple[int, int, int, int], names: list[str], *, train: bool) -> 
     query = torch.randn(batch, num_queries, hidden, requires_grad=train)
     keys, values = (torch.randn(batch, num_keys, hidden, requires_grad=train) for _ in range(2))
     gradient = torch.randn(batch, num_queries, hidden)
-    score, eager, fused = Additive(hidden, hidden, hidden), Eager(hidden), Fusible(hidden)
+    score, eager, fused = Additive(hidden, hidden, hidden), Eager(hidden, projects=True), Fusible(hidden, projects=True)
     compiled = torch.compile(fused.read, dynamic=False)
     memory = Memory(keys, values, mapped_by=score)
     known = {
@@ -149,18 +151,23 @@ def _run(reader: Callable[..., Tensor], tensors: list[Tensor], gradient: Tensor,
 
 
 def times(competitors: dict[str, Run], seconds: float, least: int = 5) -> dict[str, list[float]]:
-    """Seconds of each run, in turns; what a first run sets up is not counted."""
-    taken: dict[str, list[float]] = {name: [] for name in competitors}
+    """Seconds of a run, the median of each turn; the first run of a turn is not counted."""
+    rounds: dict[str, list[float]] = {name: [] for name in competitors}
     for run in competitors.values():
         run()
         run()
-    stop = time.perf_counter() + seconds
-    while time.perf_counter() < stop or len(taken[next(iter(taken))]) < least:
+    stop = time.perf_counter() + seconds * len(competitors)
+    while time.perf_counter() < stop or len(rounds[next(iter(rounds))]) < least:
         for name, run in competitors.items():
-            start = time.perf_counter()
             run()
-            taken[name].append(time.perf_counter() - start)
-    return taken
+            taken: list[float] = []
+            until = time.perf_counter() + ROUND_S
+            while not taken or time.perf_counter() < until:
+                start = time.perf_counter()
+                run()
+                taken.append(time.perf_counter() - start)
+            rounds[name].append(statistics.median(taken))
+    return rounds
 
 
 def ratio(taken: dict[str, list[float]], other: str, ours: str) -> float:
@@ -168,16 +175,16 @@ def ratio(taken: dict[str, list[float]], other: str, ours: str) -> float:
     return statistics.median(a / b for a, b in zip(taken[other], taken[ours], strict=True))
 
 
-def growth(name: str, size: tuple[int, int, int, int], train: bool) -> float:
+def growth(name: str, size: tuple[int, int, int, int], projects: bool, train: bool) -> float:
     """MB by which a process that only does this grows beyond its inputs."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_growth, (name, size, train))
+        return pool.apply(_growth, (name, size, projects, train))
 
 
-def _growth(name: str, size: tuple[int, int, int, int], train: bool) -> float:
-    for run in runs((1, 8, 8, size[3]), [name], train=train).values():
+def _growth(name: str, size: tuple[int, int, int, int], projects: bool, train: bool) -> float:
+    for run in runs((1, 8, 8, size[3]), [name], projects, train=train).values():
         run()
-    mine = runs(size, [name], train=train)[name]
+    mine = runs(size, [name], projects, train=train)[name]
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
@@ -191,13 +198,14 @@ def _status(name: str) -> int:
 
 
 def additive(options: argparse.Namespace) -> None:
-    names = ["ours", "eager", "compiled"] + (["keras"] if importlib.util.find_spec("keras") else [])
+    projects = options.projections
+    names = ["ours", "eager", "compiled"] + (["keras"] if importlib.util.find_spec("keras") and not projects else [])
     print(f"{'batch, query, key, hidden':<26} {'pass':<6}" + "".join(f"{name + ' ms':>13}" for name in names), end="")
     print(f"{'/ eager':>9}{'/ best other':>14}{'G triples/s':>13}{'MB':>8}{'eager MB':>10}")
     for size in SQUARE + LONG:
         for train in (False, True):
             rivals = names if size in SQUARE else names[:1]
-            taken = times(runs(size, rivals, train=train), options.seconds, 5 if size in SQUARE else 3)
+            taken = times(runs(size, rivals, projects, train=train), options.seconds, 5 if size in SQUARE else 3)
             medians = {name: statistics.median(all_) for name, all_ in taken.items()}
             line = f"{size!s:<26} {'train' if train else 'infer':<6}"
             line += "".join(f"{medians[name] * 1e3:13.3f}" if name in medians else f"{'':>13}" for name in names)
@@ -205,8 +213,8 @@ def additive(options: argparse.Namespace) -> None:
             against = ratio(taken, "eager", "ours") if "eager" in taken else None
             line += f"{against:9.1f}{min(others):14.1f}" if against else f"{'':>23}"
             line += f"{size[0] * size[1] * size[2] * size[3] / medians['ours'] / 1e9:13.2f}"
-            line += f"{growth('ours', size, train):8.1f}"
-            line += f"{growth('eager', size, train):10.1f}" if against else ""
+            line += f"{growth('ours', size, projects, train):8.1f}"
+            line += f"{growth('eager', size, projects, train):10.1f}" if against else ""
             print(line, flush=True)
 
 
@@ -246,6 +254,7 @@ def main() -> None:
     parser.add_argument("part", choices=["additive", "step", "dot"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory", choices=["default", "kept"], default="default")
+    parser.add_argument("--projections", action="store_true", help="additive: with those of queries and keys")
     parser.add_argument("--seconds", type=float, default=2, help="time spent on each row")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -6,16 +6,18 @@ What is right is the formula in float64, of the inputs as they are after roundin
 import copy
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attend import attend
+from regard.attention.attend import attend, pose
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice, Soft
 from regard.attention.features import FeatureMap
 from regard.attention.hard import Hard
+from regard.attention.kernels import table
 from regard.attention.kernels.table import KERNELS
 from regard.attention.linear import Proportional
 from regard.attention.masks import Mask, causal, dense, padding
@@ -92,6 +94,37 @@ def test_read_is_right_or_refused(score: str, choice: str, kernel: str) -> None:
 def test_auto_refuses_nothing(score: str, choice: str) -> None:
     for mask, bias in itertools.product(MASKS, BIASES):
         assert check_cell(score, choice, mask, bias, "auto")
+
+
+def test_documented_grid_is_what_kernels_refuse() -> None:
+    text = (Path(__file__).parents[2] / "docs/kernels.md").read_text(encoding="utf-8")
+    assert grid_table() in text, f"docs/kernels.md must have this table:\n\n{grid_table()}"
+    assert _table_of_auto() in text, "docs/kernels.md must have the table of regard.kernels()"
+
+
+def grid_table() -> str:
+    """Which kernels do which reads: all masks and biases, some, or none."""
+    lines = [f"| score | choice | {' | '.join(KERNELS)} |", f"|{'---|' * (2 + len(KERNELS))}"]
+    with torch.no_grad():
+        for score, choice in READS:
+            cells = (_share_done(score, choice, kernel) for kernel in KERNELS)
+            lines.append(f"| {score} | {choice} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _share_done(score: str, choice: str, kernel: str) -> str:
+    shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
+    query, keys, values = (torch.randn(BATCH, HEADS, *shape) for shape in shapes)
+    done = []
+    for mask, bias in itertools.product(MASKS, BIASES):
+        parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
+        done.append(KERNELS[kernel].refusal(pose(query, (keys, values), **parts)) is None)
+    return "yes" if all(done) else "some" if any(done) else ""
+
+
+def _table_of_auto() -> str:
+    assert table.__doc__ is not None
+    return "\n".join(line for line in table.__doc__.splitlines() if line.startswith("|"))
 
 
 def check_cell(score: str, choice: str, mask: str, bias: str, kernel: str) -> bool:

@@ -2,6 +2,8 @@
 
 import math
 
+import math
+
 import pytest
 import torch
 
@@ -140,7 +142,8 @@ def test_soft_refuses_a_beta_that_is_not_positive(beta):
         (2, 128, torch.float32, "products"),
         (2, 129, torch.float32, "sdpa"),
         (1, 1024, torch.bfloat16, "products"),
-        (2, 1025, torch.bfloat16, "sdpa"),
+        (2, 4096, torch.bfloat16, "products"),
+        (2, 4097, torch.bfloat16, "sdpa"),
     ],
 )
 def test_auto_follows_the_table(monkeypatch, queries, keys, dtype, kernel):
@@ -149,3 +152,20 @@ def test_auto_follows_the_table(monkeypatch, queries, keys, dtype, kernel):
         monkeypatch.setattr(module, "read", lambda _, name=name: ran.append(name) or torch.zeros(queries, 2))
     attend(torch.randn(queries, 5, dtype=dtype), (torch.randn(keys, 5, dtype=dtype), torch.randn(keys, 2, dtype=dtype)))
     assert ran == [kernel]
+
+
+@pytest.mark.parametrize("kernel", ["reference", "products", "sdpa"])
+def test_nan_that_was_read_is_named_with_its_place_and_nan_that_was_hidden_is_not(kernel):
+    query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 4, 2)
+    spoilt = keys.clone()
+    spoilt[1, 2, 3] = math.nan
+    with pytest.raises(ValueError, match=r"keys must not hold NaN, but do at \(1, 2, 3\), of 1 in all"):
+        attend(query, (spoilt, values), kernel=kernel)
+    wrong = values.clone()
+    wrong[0, 3, 1] = math.nan
+    with pytest.raises(ValueError, match=r"values must not hold NaN, but do at \(0, 3, 1\), of 1 in all"):
+        attend(query, (keys, wrong), kernel=kernel)
+    if kernel == "reference":
+        assert not attend(query, (keys, values * math.inf), mask=padding([3, 0])).isfinite().all()
+    weights = weigh(query, (spoilt[:, :2], values[:, :2]), kernel=kernel)
+    assert weights.isfinite().all()

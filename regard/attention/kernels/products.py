@@ -7,16 +7,23 @@ It stores the weights, as the formula does, but batches of heads are flattened f
 no pass of its own. For scores that are a scaled inner product of mapped queries and keys, with the soft choice.
 """
 
+import functools
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.axes import is_plain
 from regard.attention.choices import Soft
 from regard.attention.kernels import sdpa
 from regard.attention.kernels.problem import Problem
+from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
 
 __all__ = ["read", "refusal"]
+
+_KEPT = 2**20
+"""Numbers up to which the barrier of a causal mask is kept from read to read."""
 
 
 def refusal(problem: Problem) -> str | None:
@@ -42,17 +49,36 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     query, keys, values = sdpa.spread(problem, query)
     leading = query.shape[:-2]
     barrier, closed = _barrier(problem, query, beta)
-    if barrier is None:
-        barrier = query.new_empty(1)
-        scores = torch.baddbmm(barrier, _flat(query), _flat(keys).mT, beta=0, alpha=scale)
-    else:
-        scores = torch.baddbmm(_spread(barrier, leading), _flat(query), _flat(keys).mT, alpha=scale)
+    barrier = None if barrier is None else _spread(barrier, leading)
+    scores = _scores(_flat(query), _flat(keys).mT, barrier, scale, problem.bias is not None)
     out = torch.bmm(scores.softmax(-1), _flat(values)).view(*leading, query.shape[-2], values.shape[-1])
     return out if closed is None else out * ~closed
 
 
+def _scores(query: Tensor, keys: Tensor, barrier: Tensor | None, scale: float, has_bias: bool) -> Tensor:
+    """scale query keys + barrier, (batch * head, query, key).
+
+    Products scale for free, but their gradients do not: those of queries and keys would each be scaled. With
+    gradients the smaller of scores and queries is scaled, which is the smaller thing to scale on the way back, too.
+    """
+    if not (torch.is_grad_enabled() and (query.requires_grad or keys.requires_grad)):
+        if barrier is None:
+            return torch.baddbmm(query.new_empty(1), query, keys, beta=0, alpha=scale)
+        return torch.baddbmm(barrier, query, keys, alpha=scale)
+    if has_bias or scale <= 0 or keys.shape[-1] >= query.shape[-1]:
+        query = query * scale
+        return torch.bmm(query, keys) if barrier is None else torch.baddbmm(barrier, query, keys)
+    # Here a barrier is 0 or minus infinity, which no scale changes.
+    return (torch.bmm(query, keys) if barrier is None else torch.baddbmm(barrier, query, keys)).mul_(scale)
+
+
 def _barrier(problem: Problem, query: Tensor, beta: float | Tensor) -> tuple[Tensor | None, Tensor | None]:
     """What is added to the scores, and which rows are closed (their barrier is opened: a softmax needs a key)."""
+    places = problem.places
+    if problem.bias is None and isinstance(problem.mask, Causal) and not problem.may_have_closed_rows():
+        small = places.num_queries * places.num_keys <= _KEPT
+        if small and places.aligned and places.rows is None and is_plain():
+            return _causal_barrier(places.num_queries, places.num_keys, query.dtype, query.device), None
     bias = problem.added()
     allowed, closed = problem.allowed(bias), None
     if allowed is None:
@@ -64,6 +90,14 @@ def _barrier(problem: Problem, query: Tensor, beta: float | Tensor) -> tuple[Ten
         return torch.zeros_like(allowed, dtype=query.dtype).masked_fill_(~allowed, float("-inf")), closed
     finite = bias.masked_fill(bias == float("-inf"), 0.0)
     return (finite * beta).to(query.dtype).masked_fill(~allowed, float("-inf")), closed
+
+
+@functools.lru_cache(maxsize=16)
+def _causal_barrier(num_queries: int, num_keys: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Minus infinity beyond each query's own place; making it takes as long as a product of short reads."""
+    with torch.inference_mode(False):  # or it could not serve a read with gradients later
+        barrier = torch.full((num_queries, num_keys), float("-inf"), dtype=dtype, device=device)
+        return barrier.triu_(num_keys - num_queries + 1)
 
 
 def _flat(tensor: Tensor) -> Tensor:

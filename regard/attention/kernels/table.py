@@ -2,7 +2,8 @@
 
 | score                          | choice     | where                                    | kernel    |
 |--------------------------------|------------|------------------------------------------|-----------|
-| inner product (Dot, ScaledDot, | Soft       | CPU, half precision, at most 1,024 keys  | products  |
+| inner product (Dot, ScaledDot, | Soft       | CPU, half precision, at most 4,096 keys  | products  |
+|                                |            | and 2^28 weights in all                  |           |
 | General, Cosine)               | Soft       | CPU, several queries, at most 128 keys   | products  |
 |                                | Soft       | everywhere else                          | sdpa      |
 | capped inner product (SoftCap) | Soft       | CUDA                                     | flex      |
@@ -13,9 +14,9 @@
 
 A kernel that the table names but that cannot do the read (it says why in `refusal`) leaves it to the reference.
 
-The bounds are measured (benchmarks/kernels.py): torch's fused CPU kernel has a cost a call that short reads do not
-earn back, and multiplies bfloat16 at half the rate of plain products. From some length on it wins, and always in
-memory: plain products store the weights.
+The bounds are measured (benchmarks/attention.py): torch's fused CPU kernel has a cost a call that short reads do not
+earn back, and multiplies bfloat16 at half the rate of plain products. Plain products store the weights, which is why
+their number is bounded; whoever must not store any asks for "sdpa".
 
 A kernel asked for by name is never swapped for another: what it cannot do raises.
 """
@@ -84,8 +85,13 @@ def _by_form(problem: Problem) -> str:
     if not on_cpu:
         return "sdpa"
     if query.dtype in (torch.bfloat16, torch.float16):
-        return "products" if num_keys <= 1024 else "sdpa"
+        return "products" if num_keys <= 4096 and _num_weights(problem) <= 2**28 else "sdpa"
     return "products" if num_keys <= 128 and query.shape[-2] > 1 else "sdpa"
+
+
+def _num_weights(problem: Problem) -> int:
+    query = problem.query
+    return query.numel() // max(1, query.shape[-1]) * problem.keys.shape[-2]
 
 
 def _by_choice(problem: Problem) -> str:

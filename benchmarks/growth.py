@@ -1,16 +1,16 @@
-"""Time and memory of linear reads beside soft ones, against the number of keys.
+"""Time and memory of each kernel against the number of keys: does cost grow as it should?
 
-    python benchmarks/linear.py [--threads 2] [--reads linear soft ...] [--lengths 256 512 ...]
+    python benchmarks/growth.py [--threads 2] [--reads linear soft ...] [--lengths 256 512 ...]
 
-One item, 4 heads of size 64, as many queries as keys, float32, tensors lying in memory as a model's do. Linear reads
-have elu(x) + 1 as features and are computed by kernel "linear"; soft ones are what kernel "auto" runs. Time: median of
+One item, 4 heads of size 64, as many queries as keys, float32, tensors lying in memory as a model's do. Time: median of
 repetitions, freed memory kept for everybody. Memory: how far a fresh process grew beyond its inputs (VmHWM of Linux).
-The exponent is the slope of a line through the logarithms of the four longest.
+The exponent is the slope of a line through the logarithms of the four longest. FlexAttention has no gradients on a CPU.
 
 Writes OUT.txt, a row a measurement and the exponents, and OUT.svg. Rows of OUT.txt that are not measured again stay.
 """
 
 import argparse
+import ctypes
 import gc
 import math
 import multiprocessing
@@ -27,22 +27,38 @@ from torch import Tensor
 from regard.attention.attend import attend
 from regard.attention.choices import Choice, Soft
 from regard.attention.features import FeatureMap
+from regard.attention.hard import Hard
 from regard.attention.linear import Proportional
 from regard.attention.masks import Mask, causal
-from regard.attention.scores import ScaledDot, Score
+from regard.attention.scores import BareAdditive, ScaledDot, Score
 from regard.train.allocator import keep_freed_memory
 
-READS: dict[str, tuple[Score, Choice, Mask | None]] = {
-    "linear": (FeatureMap(), Proportional(), None),
-    "linear-causal": (FeatureMap(), Proportional(), causal()),
-    "soft": (ScaledDot(), Soft(), None),
-    "soft-causal": (ScaledDot(), Soft(), causal()),
+READS: dict[str, tuple[Score, Choice, Mask | None, str, int]] = {
+    "reference": (ScaledDot(), Soft(), None, "reference", 4096),
+    "products": (ScaledDot(), Soft(), None, "products", 4096),
+    "sdpa": (ScaledDot(), Soft(), None, "sdpa", 16384),
+    "sdpa-causal": (ScaledDot(), Soft(), causal(), "sdpa", 16384),
+    "flex-causal": (ScaledDot(), Soft(), causal(), "flex", 4096),
+    "gather-hard": (ScaledDot(), Hard(), None, "gather", 8192),
+    "additive": (BareAdditive(64), Soft(), None, "additive", 8192),
+    "additive-causal": (BareAdditive(64), Soft(), causal(), "additive", 8192),
+    "additive-formula": (BareAdditive(64), Soft(), None, "reference", 1024),
+    "linear": (FeatureMap(), Proportional(), None, "linear", 16384),
+    "linear-causal": (FeatureMap(), Proportional(), causal(), "linear", 16384),
 }
+"""Score, choice, mask, kernel, and the longest that is worth waiting for or fits."""
 LOOKS = {
-    "linear": ("#1b6ca8", "--"),
-    "linear-causal": ("#1b6ca8", "-"),
-    "soft": ("#d1495b", "--"),
-    "soft-causal": ("#d1495b", "-"),
+    "reference": ("#8d99ae", "-"),
+    "products": ("#8d99ae", "--"),
+    "sdpa": ("#d1495b", "-"),
+    "sdpa-causal": ("#d1495b", "--"),
+    "flex-causal": ("#edae49", "--"),
+    "gather-hard": ("#6a4c93", "-"),
+    "additive": ("#2e8b57", "-"),
+    "additive-causal": ("#2e8b57", "--"),
+    "additive-formula": ("#2e8b57", ":"),
+    "linear": ("#1b6ca8", "-"),
+    "linear-causal": ("#1b6ca8", "--"),
 }
 PASSES = ("infer", "train")
 LENGTHS = tuple(2**power for power in range(8, 15))
@@ -64,10 +80,8 @@ class Row(NamedTuple):
 
 def run(name: str, passes: str, tensors: list[Tensor]) -> None:
     """One read, with its gradients if it is for training."""
-    score, choose, mask = READS[name]
+    score, choose, mask, kernel, _ = READS[name]
     query, keys, values, gradient = tensors
-    # Small linear reads are for the kernel that is measured, whatever "auto" would take.
-    kernel = "linear" if name.startswith("linear") else "auto"
     with torch.set_grad_enabled(passes == "train"):
         out = attend(query, (keys, values), score=score, choose=choose, mask=mask, kernel=kernel)
         if passes == "train":
@@ -89,8 +103,9 @@ def seconds(name: str, passes: str, tensors: list[Tensor], *, budget_s: float) -
 def growth(cell: tuple[str, str, int]) -> int:
     """Bytes by which this process, which has measured nothing before, grows at most during a read."""
     name, passes, length = cell
-    run(name, passes, inputs(64))  # what the first call sets up is not counted
+    ctypes.CDLL(None).mallopt(-3, 2**16)  # M_MMAP_THRESHOLD: what is freed goes back, so it is counted when taken again
     tensors = inputs(length)
+    run(name, passes, tensors if READS[name][3] == "flex" else inputs(64))  # what a first call sets up is not counted
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
@@ -106,8 +121,12 @@ def inputs(length: int) -> list[Tensor]:
 
 def measure(names: list[str], lengths: list[int], *, budget_s: float) -> list[Row]:
     """Memory first, each in a process of its own: what one read has freed serves the next."""
-    cells = list(product(names, PASSES, lengths))
-    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+    cells = [
+        (name, passes, length)
+        for name, passes, length in product(names, PASSES, lengths)
+        if length <= READS[name][4] and not (READS[name][3] == "flex" and passes == "train")
+    ]
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         memory = dict(zip(cells, pool.map(growth, cells, chunksize=1), strict=True))
     keep_freed_memory()
     rows = []
@@ -127,15 +146,15 @@ def exponent(rows: list[Row], name: str, passes: str, column: str) -> float:
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """Time and memory of training against the length, both axes logarithmic."""
-    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    """Time and memory of a forward pass against the length, both axes logarithmic."""
+    figure = Figure(figsize=(9, 4.4), layout="constrained")
     panels = figure.subplots(1, 2)
     for axes, column, title in zip(
-        panels, ("time_ms", "memory_mb"), ("forward and backward, ms", "memory it takes, MB"), strict=True
+        panels, ("time_ms", "memory_mb"), ("forward, ms", "memory it takes, MB"), strict=True
     ):
         for name, (colour, style) in LOOKS.items():
-            mine = sorted(row for row in rows if (row.read, row.passes) == (name, "train"))
-            slope = exponent(rows, name, "train", column)
+            mine = sorted(row for row in rows if (row.read, row.passes) == (name, "infer"))
+            slope = exponent(rows, name, "infer", column)
             values = [getattr(row, column) for row in mine]
             axes.loglog(
                 [row.length for row in mine], values, style, color=colour, marker=".", label=f"{name}, n^{slope:.2f}"
@@ -144,7 +163,7 @@ def draw(rows: list[Row], path: Path) -> None:
         axes.minorticks_off()
         axes.set_xlabel("queries and keys")
         axes.set_title(title, fontsize=10)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=6.5)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, metadata={"Date": None})
 
@@ -155,7 +174,7 @@ def _status(name: str) -> int:
 
 
 def _line(row: Row) -> str:
-    return f"{row.read:<14} {row.passes:<6} {row.length:>6} {row.time_ms:>10.3f} {row.memory_mb:>10.2f}"
+    return f"{row.read:<17} {row.passes:<6} {row.length:>6} {row.time_ms:>10.3f} {row.memory_mb:>10.2f}"
 
 
 def _read_rows(path: Path) -> list[Row]:
@@ -172,7 +191,7 @@ def main() -> None:
     parser.add_argument("--reads", nargs="*", choices=READS, default=list(READS))
     parser.add_argument("--lengths", nargs="*", type=int, default=list(LENGTHS))
     parser.add_argument("--seconds", type=float, default=0.5, help="time spent on each measurement")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "linear")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "growth")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     text = options.out.with_suffix(".txt")
@@ -180,12 +199,13 @@ def main() -> None:
     new = {row[:3]: row for row in measure(options.reads, options.lengths, budget_s=options.seconds)}
     rows = sorted((old | new).values())
     exponents = [
-        f"{name:<14} {passes:<6} time n^{exponent(rows, name, passes, 'time_ms'):.2f}"
+        f"{name:<17} {passes:<6} time n^{exponent(rows, name, passes, 'time_ms'):.2f}"
         f"  memory n^{exponent(rows, name, passes, 'memory_mb'):.2f}"
         for name, passes in product(READS, PASSES)
+        if any((row.read, row.passes) == (name, passes) for row in rows)
     ]
     head = f"threads={options.threads} torch {torch.__version__}, 1 item, {HEADS} heads of size {DIM}, float32"
-    columns = f"{'read':<14} {'pass':<6} {'n':>6} {'ms':>10} {'MB':>10}"
+    columns = f"{'read':<17} {'pass':<6} {'n':>6} {'ms':>10} {'MB':>10}"
     parts = [head, "", columns, *map(_line, rows), "", "exponents of the four longest", *exponents, ""]
     text.write_text("\n".join(parts), encoding="utf-8")
     draw(rows, options.out.with_suffix(".svg"))

@@ -13,8 +13,9 @@ import argparse
 import ctypes
 import gc
 import math
-import multiprocessing
 import statistics
+import subprocess
+import sys
 import time
 from itertools import product
 from pathlib import Path
@@ -113,6 +114,13 @@ def growth(cell: tuple[str, str, int]) -> int:
     return max(0, _status("VmHWM") - before)
 
 
+def _growth_of_its_own(cell: tuple[str, str, int]) -> int:
+    """`growth`, in a process of its own."""
+    name, passes, length = cell
+    command = [sys.executable, __file__, "--grow", name, passes, str(length)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
 def inputs(length: int) -> list[Tensor]:
     """Query, keys, values, and the gradient of what is read."""
     shape = (1, length, HEADS, DIM)
@@ -126,8 +134,7 @@ def measure(names: list[str], lengths: list[int], *, budget_s: float) -> list[Ro
         for name, passes, length in product(names, PASSES, lengths)
         if length <= READS[name][4] and not (READS[name][3] == "flex" and passes == "train")
     ]
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        memory = dict(zip(cells, pool.map(growth, cells, chunksize=1), strict=True))
+    memory = {cell: _growth_of_its_own(cell) for cell in cells}
     keep_freed_memory()
     rows = []
     for cell in cells:
@@ -192,8 +199,13 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="*", type=int, default=list(LENGTHS))
     parser.add_argument("--seconds", type=float, default=0.5, help="time spent on each measurement")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "growth")
+    parser.add_argument("--grow", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    if options.grow:
+        name, passes, length = options.grow
+        print(growth((name, passes, int(length))))
+        return
     text = options.out.with_suffix(".txt")
     old = {row[:3]: row for row in _read_rows(text)}
     new = {row[:3]: row for row in measure(options.reads, options.lengths, budget_s=options.seconds)}

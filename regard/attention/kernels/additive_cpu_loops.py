@@ -22,6 +22,7 @@ Source: bahdanau2015, appendix A.1.2 (the score).
 
 import inspect
 import math
+from typing import Any
 
 import numpy as np
 from numba import types
@@ -73,7 +74,7 @@ _LOG2_E = np.float32(1 / math.log(2))
 _LN2_HIGH = np.float32(0.693359375)
 _LN2_LOW = np.float32(math.log(2) - 0.693359375)
 # The order of operations matters here: the two parts must not be added up first.
-_IN_ORDER = {**OPTIONS, "fastmath": {"contract", "nsz"}}
+_IN_ORDER: Any = {**OPTIONS, "fastmath": {"contract", "nsz"}}
 _ABOVE = np.float32(256.5)
 _OFFSET, _EXPONENT, _MANTISSA = np.int32(256), np.int32(127), np.int32(23)
 

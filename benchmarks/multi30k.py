@@ -21,7 +21,8 @@ import torch
 from matplotlib.figure import Figure
 from sacrebleu.metrics.bleu import BLEUScore
 
-from regard.recipes.trained import Trained, load
+from regard.recipes.task import load
+from regard.recipes.text_to_text import TrainedTexts
 
 JOINED = (1, 2, 3, 4)
 EDGES = (0, 10, 15, 20, 25, 30, 40, 50, 60)
@@ -60,7 +61,7 @@ def by_length(triples: list[tuple[str, str, str]]) -> list[dict[str, float]]:
     return rows
 
 
-def measure(run: Trained, sources: list[str], references: list[str]) -> dict:
+def measure(run: TrainedTexts, sources: list[str], references: list[str]) -> dict:
     """All figures of one run."""
     start = time.perf_counter()
     outputs = run.predict(sources, beam=5, length_penalty=1.0)

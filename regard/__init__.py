@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from regard.look.record import record as record
     from regard.look.recording import Recording as Recording
     from regard.models.model import Model as Model
-    from regard.recipes.trained import load as load
+    from regard.recipes.task import load as load
 
 __all__ = [
     "Additive",
@@ -143,7 +143,7 @@ _HOMES = {
     "dense": "regard.attention.masks",
     "documents": "regard.attention.patterns",
     "kernels": "regard.attention.kernels.table",
-    "load": "regard.recipes.trained",
+    "load": "regard.recipes.task",
     "padding": "regard.attention.masks",
     "prefix": "regard.attention.patterns",
     "random_blocks": "regard.attention.patterns",

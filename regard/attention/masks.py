@@ -37,6 +37,7 @@ __all__ = [
     "Padded",
     "Padding",
     "Rule",
+    "Whole",
     "align",
     "can_look_at",
     "causal",
@@ -284,13 +285,33 @@ class Padded(NamedTuple):
     """Items of each row."""
 
     @property
-    def mask(self) -> Mask:
-        """Hides the padding when these items are the memory."""
+    def mask(self) -> Mask | None:
+        """Hides the padding when these items are the memory; None if there is none."""
         return padding(self.lengths)
 
     def select(self, index: Int[Tensor, " rows"]) -> "Padded":
         """Those rows."""
-        return Padded(self.items.index_select(0, index), self.lengths.index_select(0, index))
+        return self._replace(items=self.items.index_select(0, index), lengths=self.lengths.index_select(0, index))
+
+    def to(self, device: torch.device | str) -> "Padded":
+        """The same on a device."""
+        return self._replace(
+            items=self.items.to(device, non_blocking=True), lengths=self.lengths.to(device, non_blocking=True)
+        )
+
+
+class Whole(Padded):
+    """Rows that are all as long as the tensor (the patches of images), which spares reads a mask."""
+
+    @classmethod
+    def of(cls, items: Tensor) -> "Whole":
+        """Every row as long as the tensor."""
+        return cls(items, torch.full((items.shape[0],), items.shape[1], device=items.device))
+
+    @property
+    def mask(self) -> None:
+        """There is nothing to hide."""
+        return None
 
 
 def causal() -> Mask:

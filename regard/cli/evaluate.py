@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from regard.cli.exits import DONE
@@ -11,7 +11,8 @@ from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig
-from regard.recipes.config import OtherData
+from regard.recipes.config import Images, OtherData, OtherImages, OtherLabelled, Reviews
+from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 
 __all__ = ["Options", "Settings", "run"]
@@ -38,29 +39,59 @@ class Settings:
     """How outputs are searched for; the defaults are the run's own."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class LabelledSettings:
+    """What is scored."""
+
+    data: OtherLabelled = field(default_factory=OtherLabelled)
+    """Other texts than the run's own test data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSettings:
+    """What is scored."""
+
+    data: OtherImages = field(default_factory=OtherImages)
+    """Other images than the run's own test data."""
+
+
 def run(argv: list[str]) -> int:
     """Read the options; score; print."""
     folder, record = one_run(argv, USAGE)
-    settings = Settings(decode=record.config.decode) if record else Settings()
+    settings = _settings(record)
     if wants_help(argv):
         print(page(USAGE, ABOUT, [*groups(Options()), *groups(settings)]))
         return DONE
     parsed = parse(argv, Options(), settings, most_positionals=1, what="one run folder, and options")
     trained = opened(folder, parsed.own)
-    data, decode = parsed.config.data, parsed.config.decode
+    data = parsed.config.data
     tests: list[dict[str, Any]] = [{}]
     if data.test:
-        given = {name: getattr(data, name) for name in ("format", "source_column", "target_column", "on_bad")}
+        names = [one.name for one in fields(data) if one.name not in ("test", "test_target")]
+        given = {name: getattr(data, name) for name in names}
+        tests = [{"path": path} | given for path in data.test]
+    if isinstance(data, OtherData) and data.test:
         targets = data.test_target or (None,) * len(data.test)
-        pairs = zip(data.test, targets, strict=True)
-        tests = [{"path": path, "target": target} | given for path, target in pairs]
+        tests = [test | {"target": target} for test, target in zip(tests, targets, strict=True)]
+    if isinstance(parsed.config, Settings):
+        tests = [test | {"decode": parsed.config.decode} for test in tests]
     for number, test in enumerate(tests):
-        scores = trained.evaluate(decode=decode, tell=_tell, **test)
+        scores = trained.evaluate(tell=_tell, **test)
         if parsed.own.json:
             print(json.dumps(scores, ensure_ascii=False))
         else:
             print("\n" * bool(number) + score_table(scores))
     return DONE
+
+
+def _settings(record: Run | None) -> Settings | LabelledSettings | ImageSettings:
+    """What can be set for a run of this kind."""
+    if record is not None and isinstance(record.config, Reviews):
+        return LabelledSettings()
+    if record is not None and isinstance(record.config, Images):
+        return ImageSettings()
+    decode = getattr(record.config, "decode", None) if record else None
+    return Settings() if decode is None else Settings(decode=decode)
 
 
 def _tell(text: str) -> None:

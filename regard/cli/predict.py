@@ -1,6 +1,6 @@
 """`regard predict RUN [TEXT|FILE|-]`: what a trained model says, line by line.
 
-    a name of a file that exists   its lines
+    a name of a file that exists   its lines (where a run reads images: the image; the lines of FILE.txt are names)
     - or nothing                   lines on standard input, answered as they come
     anything else                  the text itself
 
@@ -22,6 +22,8 @@ from regard.cli.options import given_first, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig
 from regard.errors import UserError
+from regard.recipes.config import Images
+from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 
 __all__ = ["Options", "Settings", "run"]
@@ -29,8 +31,8 @@ __all__ = ["Options", "Settings", "run"]
 USAGE = "regard predict RUN [TEXT|FILE|-] [options]"
 ABOUT = (
     "What a trained model says to a text, to each line of a file, or to each line of standard input (with - "
-    "or nothing). One line out for each line in; with --decode.n-best N, N lines: number of the input, rank, "
-    "score, text, separated by tabs. Texts longer than the run's max_length are refused."
+    "or nothing). One line out for each line in; with --decode.n-best N (--n-best N for classes), N lines: number of "
+    "the input, rank, score, text, separated by tabs. Texts longer than the run's max_length are refused."
 )
 _BLOCK = 1 << 16
 _LINES = 4096
@@ -51,28 +53,53 @@ class Settings:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     """How outputs are searched for; the defaults are the run's own."""
 
+    @property
+    def n_best(self) -> int:
+        """How many outputs a line gets."""
+        return self.decode.n_best
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassSettings:
+    """Which answers are given."""
+
+    n_best: int = 1
+    """How many classes to give for each input, likeliest first, with their probabilities."""
+
+    def __post_init__(self) -> None:
+        if self.n_best < 1:
+            raise ValueError(f"--n-best must be at least 1, but is {self.n_best}")
+
 
 def run(argv: list[str]) -> int:
     """Read the options; answer."""
     folder, record = one_run(argv, USAGE)
-    settings = Settings(decode=record.config.decode) if record else Settings()
+    settings = _settings(record)
     if wants_help(argv):
         print(page(USAGE, ABOUT, [*groups(Options()), *groups(settings)]))
         return DONE
-    argv = _with_beam(argv, settings.decode.beam)
+    if isinstance(settings, Settings):
+        argv = _with_beam(argv, settings.decode.beam)
     parsed = parse(argv, Options(), settings, most_positionals=2, what="a run folder and a text or file")
     given = parsed.positionals[1] if len(parsed.positionals) > 1 else "-"
-    blocks = _blocks(given)
+    blocks = iter([[given]]) if _is_input_itself(given, record) else _blocks(given)
     trained = opened(folder, parsed.own)
-    decode = parsed.config.decode
-    show = _as_json if parsed.own.json else _as_rows if decode.n_best > 1 else _as_text
+    chosen = parsed.config
+    how = {"decode": chosen.decode} if isinstance(chosen, Settings) else {"n_best": chosen.n_best}
+    show = _as_json if parsed.own.json else _as_rows if chosen.n_best > 1 else _as_text
     first = 1
     for lines in blocks:
-        for number, predictions in enumerate(trained.search(lines, decode, first=first), start=first):
+        for number, predictions in enumerate(trained.answers(lines, first=first, **how), start=first):
             show(number, predictions)
         first += len(lines)
         sys.stdout.flush()
     return DONE
+
+
+def _settings(record: Run | None) -> Settings | ClassSettings:
+    """What can be set for a run of this kind."""
+    decode = getattr(record.config, "decode", None) if record else DecodeConfig()
+    return ClassSettings() if decode is None else Settings(decode=decode)
 
 
 def _with_beam(argv: list[str], beam: int) -> list[str]:
@@ -93,6 +120,12 @@ def _blocks(given: str) -> Iterator[list[str]]:
     if not given.strip():
         raise UserError("the text is empty: there is nothing to predict")
     return iter([[given]])
+
+
+def _is_input_itself(given: str, record: Run | None) -> bool:
+    """Whether a file is what is to be answered, and not a list of such: an image, where images are read."""
+    reads_images = record is not None and isinstance(record.config, Images)
+    return reads_images and _is_file(given) and not given.endswith((".txt", ".lst"))
 
 
 def _is_file(given: str) -> bool:

@@ -9,6 +9,8 @@ _NAMES = {
     "exact": "exact match, %",
     "ceiling": "most that a perfect reader gets, %",
     "bleu": "BLEU",
+    "accuracy": "accuracy, %",
+    "macro_f1": "macro F1, %",
     "nll": "nll, nats a token",
     "perplexity": "perplexity a token",
 }
@@ -17,8 +19,9 @@ _WIDE = 48
 
 def score_table(scores: Mapping[str, Any]) -> str:
     """One test's scores, how they were made, and a few outputs."""
-    search = "greedy search" if scores["beam"] == 1 else f"beam {scores['beam']}"
-    title = f"{scores['data']}: {scores['examples']:,} examples, {search}"
+    title = f"{scores['data']}: {scores['examples']:,} examples"
+    if "beam" in scores:
+        title += ", greedy search" if scores["beam"] == 1 else f", beam {scores['beam']}"
     rows = [[label, f"{scores[name]:.4g}"] for name, label in _NAMES.items() if name in scores]
     rows.append(["signature", scores["signature"]])
     samples = []

@@ -74,7 +74,7 @@ def run(argv: list[str]) -> int:
 
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
-    work = importlib.import_module("regard.recipes.text_to_text")
+    work = importlib.import_module("regard.recipes.running")
     ended = work.train(folder, run, threads=threads, tell=lambda text: print(text, file=sys.stderr))
     if ended.is_interrupted:
         return INTERRUPTED

@@ -43,4 +43,4 @@ def opened(folder: Path, options: UseOptions) -> Any:
     """The trained model of a run folder; from here on torch is loaded."""
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
-    return importlib.import_module("regard.recipes.trained").load(folder, device=options.device)
+    return importlib.import_module("regard.recipes.task").load(folder, device=options.device)

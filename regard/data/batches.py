@@ -40,10 +40,7 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on a device."""
-        source, target = (
-            Padded(*(tensor.to(device, non_blocking=True) for tensor in side)) for side in (self.source, self.target)
-        )
-        return Batch(source, target, self.indices)
+        return Batch(self.source.to(device), self.target.to(device), self.indices)
 
     @property
     def num_target_tokens(self) -> int:

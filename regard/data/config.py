@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from regard.errors import UserError
 
-__all__ = ["OnBad", "PairFormat", "PairsConfig", "TokeniserConfig"]
+__all__ = ["ImagesConfig", "LabelledConfig", "OnBad", "PairFormat", "PairsConfig", "TokeniserConfig"]
 
 PairFormat = Literal["auto", "tsv", "text", "jsonl", "huggingface"]
 OnBad = Literal["error", "skip"]
@@ -77,6 +77,90 @@ class PairsConfig:
             column = getattr(self, name)
             if isinstance(column, int):
                 _check_at_least(name, column, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledConfig:
+    """Where texts and their labels are, one set for each of training, validation and test.
+
+    Each of `train`, `val`, `test` is a file or data set of the forms that pairs come in (see PairsConfig), the label
+    standing where a pair has its target: FILE.tsv, FILE.jsonl, both also with .gz, hf:NAME, a folder.
+    """
+
+    train: str | None = None
+    """Texts to learn from: FILE.tsv, FILE.jsonl (also .gz), hf:NAME, or a folder. Made-up reviews if not given."""
+
+    val: str | None = None
+    """Texts that choose the best weights, in any form that `train` takes."""
+
+    test: str | None = None
+    """Texts to test on, in any form that `train` takes."""
+
+    format: Literal["auto", "tsv", "jsonl", "huggingface"] = "auto"
+    """What the files are. auto: by name (.tsv, .jsonl, hf:, folder)."""
+
+    text_column: int | str | None = None
+    """Where the text is: column number (from 1) or header name in TSV, field name in JSONL and data sets. Default: 1
+    (TSV), text (others)."""
+
+    label_column: int | str | None = None
+    """Where the label is, any text or whole number. Default: 2 (TSV), label (others)."""
+
+    on_bad: OnBad = "error"
+    """What a bad line does (wrong columns, empty text, not UTF-8, unknown label): error stops, skip counts it."""
+
+    max_length: int = 512
+    """Tokens of a text that are read; what follows is left out."""
+
+    def __post_init__(self) -> None:
+        _check_choice("format", self.format, ("auto", "tsv", "jsonl", "huggingface"))
+        _check_choice("on_bad", self.on_bad, get_args(OnBad))
+        _check_at_least("max_length", self.max_length, 1)
+        if (self.train is None) != (self.val is None):
+            there, lacks = ("train", "val") if self.val is None else ("val", "train")
+            raise UserError(f"`{there}` is given, so `{lacks}` must be given, too.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagesConfig:
+    """Where images and their classes are, one set for each of training, validation and test.
+
+    Each of `train`, `val`, `test` is a folder that holds a folder of images for each class, or an IDX file of images
+    (train-images-idx3-ubyte.gz) with its labels beside it.
+    """
+
+    train: str | None = None
+    """Images to learn from: a folder with a folder per class, or an IDX file. Handwritten digits if not given."""
+
+    val: str | None = None
+    """Images that choose the best weights. A share of the training images if not given."""
+
+    test: str | None = None
+    """Images to test on."""
+
+    val_share: float = 0.0833
+    """Share of the training images that is kept for validation where `val` is not given: of an IDX file the last, of a
+    folder some of every class."""
+
+    size: int | None = None
+    """Height and width that every image is brought to; images must be of one size if not given."""
+
+    colour: Literal["auto", "grey", "rgb"] = "auto"
+    """One channel or three. auto: as the first image."""
+
+    names: tuple[str, ...] = ()
+    """Names of the classes 0, 1, 2 ... of IDX files, for answers; their numbers if not given."""
+
+    on_bad: OnBad = "error"
+    """What a file does that is no image: error stops, skip counts it."""
+
+    def __post_init__(self) -> None:
+        _check_choice("colour", self.colour, ("auto", "grey", "rgb"))
+        _check_choice("on_bad", self.on_bad, get_args(OnBad))
+        if self.size is not None:
+            _check_at_least("size", self.size, 1)
+        if not 0 < self.val_share < 1:
+            raise UserError(f"`val_share` must be above 0 and below 1, but is {self.val_share}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,8 +83,11 @@ def tsv_records(path: Path, source_column: int | str | None, target_column: int 
     return Records(rows[1:] if named else rows, parse)
 
 
-def jsonl_records(path: Path, source_field: str, target_field: str) -> Records:
-    """One JSON object a line; a field's name may go into nested objects with dots: translation.en."""
+def jsonl_records(path: Path, source_field: str, target_field: str, *, labels: bool = False) -> Records:
+    """One JSON object a line; a field's name may go into nested objects with dots: translation.en.
+
+    labels: the target may be a whole number, too.
+    """
 
     def parse(line: bytes) -> tuple[str, str]:
         text = _decode(line, "")
@@ -95,13 +98,15 @@ def jsonl_records(path: Path, source_field: str, target_field: str) -> Records:
         if not isinstance(row, dict):
             detail = f"expected a JSON object {{...}}, got {type(row).__name__} ({excerpt(text)})"
             raise BadLine("no JSON object", detail)
-        return field_of(row, source_field), field_of(row, target_field)
+        return field_of(row, source_field), field_of(row, target_field, number_too=labels)
 
     return Records(enumerate(read_lines(path), start=1), parse)
 
 
-def field_of(row: dict[str, Any], name: str) -> str:
+def field_of(row: dict[str, Any], name: str, *, number_too: bool = False) -> str:
     """The text in a field of a record; where no field has the full name, dots go into nested objects.
+
+    number_too: a whole number does as well.
 
     Raises:  BadLine if there is no such field, or if it holds no text.
     """
@@ -113,6 +118,8 @@ def field_of(row: dict[str, Any], name: str) -> str:
             near = f".{did_you_mean(part, known)}".rstrip(".")
             raise BadLine("missing field", f"no field {name!r} (see source_column, target_column); {has}{near}")
         value = value[part]
+    if number_too and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
     if not isinstance(value, str):
         detail = f"field {name!r} must hold a text, got {type(value).__name__} ({excerpt(str(value))})"
         raise BadLine("field is no text", detail)

@@ -102,6 +102,7 @@ def read_pairs(
     target_column: int | str | None = None,
     on_bad: OnBad = "error",
     split: str = "train",
+    labels: bool = False,
 ) -> Pairs:
     """Read all pairs of a file, of two parallel files (`path` and `target`), or of a data set.
 
@@ -113,6 +114,7 @@ def read_pairs(
         target_column: as `source_column`.
         on_bad: error raises at the first bad line; skip leaves them out and counts them in `Pairs.skipped`.
         split: which part of a data set to read, where its name does not say (#SPLIT).
+        labels: targets are labels, which may be whole numbers where a format has such.
 
     Raises:  UserError naming the file, the line, what was expected and what was got. What concerns a whole
              file (missing, cut off, empty, unequal lengths, no good pair at all) is an error whatever
@@ -128,9 +130,9 @@ def read_pairs(
     elif form == "tsv":
         records = tsv_records(Path(path), source_column, target_column)
     elif form == "jsonl":
-        records = jsonl_records(Path(path), **fields)
+        records = jsonl_records(Path(path), **fields, labels=labels)
     else:
-        records = hugging_face_records(str(path), split=split, **fields)
+        records = hugging_face_records(str(path), split=split, **fields, labels=labels)
     return _collect(records, origin, on_bad)
 
 

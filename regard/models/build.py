@@ -1,22 +1,28 @@
 """From sizes to a model."""
 
-from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
+from torch import nn
+
+from regard.layers.pool import Pool
+from regard.models.classifier import Classifier
+from regard.models.config import ClassifierConfig, ModelConfig, RecurrentConfig, TransformerConfig
 from regard.models.cores.core import Core
 from regard.models.cores.recurrent import RecurrentCore
 from regard.models.cores.transformer import TransformerCore
 from regard.models.model import Model
+from regard.models.reads.images import ImageReader
 from regard.models.reads.tokens import TokenReader, embedding_table
+from regard.models.writes.classes import ClassWriter
 from regard.models.writes.tokens import TokenWriter
 
-__all__ = ["build", "build_core"]
+__all__ = ["build", "build_classifier", "build_core", "build_image_classifier"]
 
 
-def build_core(config: TransformerConfig | RecurrentConfig, *, dropout: float = 0.0) -> Core:
-    """The core that the config names."""
+def build_core(config: TransformerConfig | RecurrentConfig, *, dropout: float = 0.0, decodes: bool = True) -> Core:
+    """The core that the config names; its encoder alone, unless it decodes."""
     if isinstance(config, TransformerConfig):
-        return TransformerCore(config, dropout=dropout)
+        return TransformerCore(config, dropout=dropout, decodes=decodes)
     if isinstance(config, RecurrentConfig):
-        return RecurrentCore(config, dropout=dropout)
+        return RecurrentCore(config, dropout=dropout, decodes=decodes)
     raise TypeError(f"core must be a TransformerConfig or a RecurrentConfig, but is {type(config).__name__}")
 
 
@@ -36,3 +42,31 @@ def build(config: ModelConfig, *, source_vocab: int, target_vocab: int, label_sm
     reads = TokenReader(source, dropout=config.dropout)
     writes = TokenWriter(TokenReader(target, dropout=config.dropout), output, label_smoothing=label_smoothing)
     return Model(reads, build_core(config.core, dropout=config.dropout), writes)
+
+
+def build_classifier(
+    config: ClassifierConfig, *, num_classes: int, vocab: int, label_smoothing: float = 0.0
+) -> Classifier:
+    """A text classifier for a vocabulary and a number of classes, with fresh weights from torch's generator."""
+    reads = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
+    return _classifier(config, reads, num_classes, label_smoothing)
+
+
+def build_image_classifier(
+    config: ClassifierConfig,
+    *,
+    shape: tuple[int, int, int],
+    num_classes: int,
+    patch: int | None = None,
+    label_smoothing: float = 0.0,
+) -> Classifier:
+    """An image classifier for images of (channels, height, width), with fresh weights from torch's generator."""
+    reads = ImageReader(shape, config.core.width, patch=patch, dropout=config.dropout)
+    return _classifier(config, reads, num_classes, label_smoothing)
+
+
+def _classifier(config: ClassifierConfig, reads: nn.Module, num_classes: int, label_smoothing: float) -> Classifier:
+    core = build_core(config.core, dropout=config.dropout, decodes=False)
+    pool = Pool(core.memory_dim, num_heads=config.pool_heads, kernel=config.core.kernel)
+    writes = ClassWriter(core.memory_dim, num_classes, dropout=config.dropout, label_smoothing=label_smoothing)
+    return Classifier(reads, core, pool, writes)

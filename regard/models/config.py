@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-__all__ = ["CORES", "ModelConfig", "RecurrentConfig", "TransformerConfig", "paper_base"]
+__all__ = ["CORES", "ClassifierConfig", "ModelConfig", "RecurrentConfig", "TransformerConfig", "paper_base"]
 
 _LATER = {"since": "0.2.0"}
 """Marks settings that runs of version 0.1.0 do not have; their defaults are what those did."""
@@ -119,6 +119,24 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierConfig:
+    """What a text classifier is made of: an encoder, and a learned query that reads what it made."""
+
+    core: TransformerConfig | RecurrentConfig = field(default_factory=TransformerConfig)
+    """transformer or recurrent: what lets the items read one another (its encoder; nothing is decoded)."""
+    pool_heads: int = 4
+    """Heads of the read that makes one vector of all items."""
+    dropout: float = 0.1
+    """Share of activations set to zero in training: embeddings, inside the core, before the classes."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
+        if self.pool_heads < 1:
+            raise ValueError(f"pool_heads must be at least 1, but is {self.pool_heads}")
 
 
 def paper_base() -> TransformerConfig:

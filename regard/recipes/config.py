@@ -3,13 +3,24 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from regard.data.config import OnBad, PairFormat, PairsConfig, TokeniserConfig
+from regard.data.config import ImagesConfig, LabelledConfig, OnBad, PairFormat, PairsConfig, TokeniserConfig
 from regard.data.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig
-from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.config import ClassifierConfig, ModelConfig, RecurrentConfig, TransformerConfig
 from regard.train.config import TrainConfig
 
-__all__ = ["BleuConfig", "Dates", "OtherData", "Translate", "fitting"]
+__all__ = [
+    "AnyConfig",
+    "BleuConfig",
+    "Dates",
+    "Images",
+    "OtherData",
+    "OtherImages",
+    "OtherLabelled",
+    "Reviews",
+    "Translate",
+    "fitting",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +135,114 @@ class Translate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reviews:
+    """Texts to classes, such as reviews to positive or negative: data.train and data.val say where yours are."""
+
+    data: LabelledConfig = field(default_factory=LabelledConfig)
+    """Where the texts and their labels are: FILE.tsv, FILE.jsonl, hf:NAME, a folder that `datasets` saved; .gz is
+    fine. Without any, made-up reviews."""
+    tokeniser: TokeniserConfig = field(
+        default_factory=lambda: TokeniserConfig(kind="word", vocab_size=30000, joint=False, lowercase=True, min_count=2)
+    )
+    """How texts are cut into numbered pieces."""
+    model: ClassifierConfig = field(
+        default_factory=lambda: ClassifierConfig(core=RecurrentConfig(width=128, hidden=256), dropout=0.5)
+    )
+    """What the model is made of."""
+    word_dropout: float = 0.3
+    """Share of the pieces of a text that training reads as unknown."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=1500,
+            batch_tokens=2048,
+            lr=1e-3,
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.1,
+            precision="auto",
+            validate_every=100,
+            average=5,
+            patience=10,
+        )
+    )
+    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.word_dropout < 1:
+            raise ValueError(f"word_dropout must be at least 0 and below 1, but is {self.word_dropout}")
+        if self.tokeniser.joint:
+            raise ValueError("tokeniser.joint must be false: there is one side")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """Images to classes: a folder of images per class, or IDX files; handwritten digits if you have none."""
+
+    data: ImagesConfig = field(default_factory=ImagesConfig)
+    """Where the images are."""
+    patch: int | None = None
+    """Side of the patches that become items; a stem of three small convolutions if not given."""
+    model: ClassifierConfig = field(
+        default_factory=lambda: ClassifierConfig(
+            core=TransformerConfig(layers=3, width=96, heads=4, feedforward=288, activation="gelu", positions="none")
+        )
+    )
+    """What the model is made of. Places have learned vectors of their own: core.positions is none."""
+    augment: Literal["none", "shift", "shift-flip"] = "shift"
+    """What training does to images: nothing; moves them by up to an eighth; also mirrors every other one."""
+    batch: int = 128
+    """Images in a batch."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=600,
+            lr=2e-3,
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.1,
+            precision="auto",
+            validate_every=100,
+            average=3,
+            patience=0,
+        )
+    )
+    """How the model is trained, until the first limit: steps, epochs, minutes or patience; `batch` images a step."""
+
+    def __post_init__(self) -> None:
+        if self.patch is not None and self.patch < 1:
+            raise ValueError(f"patch must be at least 1, but is {self.patch}")
+        if self.batch < 1:
+            raise ValueError(f"batch must be at least 1, but is {self.batch}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherImages:
+    """Other images to score a trained model on, of the kind that it was trained on."""
+
+    test: tuple[str, ...] = ()
+    """A folder with a folder per class, or an IDX file. Several are scored one by one. The run's own test data if not
+    given."""
+    on_bad: OnBad = "error"
+    """What a file does that is no image or of no known class: error stops, skip counts it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherLabelled:
+    """Other texts to score a trained model on, of the kind that it was trained on."""
+
+    test: tuple[str, ...] = ()
+    """Texts and labels: FILE.tsv, FILE.jsonl, hf:NAME; .gz is fine. Several are scored one by one. The run's own
+    test data if not given."""
+    format: Literal["auto", "tsv", "jsonl", "huggingface"] = "auto"
+    """What the files are. auto: by the ending or `hf:`."""
+    text_column: int | str | None = None
+    """Where the text is; as in training if not given."""
+    label_column: int | str | None = None
+    """Where the label is; as in training if not given."""
+    on_bad: OnBad = "error"
+    """What a bad line does (wrong columns, empty text, not UTF-8, unknown label): error stops, skip counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class OtherData:
     """Other pairs to score a trained model on, of the kind that it was trained on."""
 
@@ -146,6 +265,9 @@ class OtherData:
             raise ValueError(
                 f"test_target must name a file for each of test, {len(self.test)}, but names {len(self.test_target)}"
             )
+
+
+AnyConfig = Dates | Translate | Reviews | Images
 
 
 def fitting(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:

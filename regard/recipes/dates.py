@@ -7,10 +7,12 @@ from regard.data import dates
 from regard.data.batches import Encoded
 from regard.data.tokenise import Tokeniser
 from regard.recipes.config import Dates
+from regard.recipes.folder import Run
 from regard.recipes.material import Codec, Texts
 from regard.recipes.metrics import Exact
+from regard.recipes.text_to_text import TextTask
 
-__all__ = ["DatesMaterial", "material"]
+__all__ = ["DatesMaterial", "task"]
 
 
 class DatesMaterial:
@@ -45,9 +47,10 @@ class DatesMaterial:
         return 100 * self._dates.ceiling().accuracy
 
 
-def material(config: Dates, *, seed: int, tell: Callable[[str], None]) -> DatesMaterial:
-    """What this recipe trains and tests on."""
-    return DatesMaterial(config, seed)
+def task(run: Run, tell: Callable[[str], None]) -> TextTask:
+    """This recipe at work."""
+    assert isinstance(run.config, Dates)
+    return TextTask(run, tell, DatesMaterial(run.config, run.seed))
 
 
 def _texts(examples: Sequence[dates.DateExample], origin: str) -> Texts:

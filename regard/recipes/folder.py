@@ -16,7 +16,7 @@ from typing import Any
 
 from regard import __version__
 from regard.errors import UserError
-from regard.recipes.config import Dates, Translate
+from regard.recipes.config import AnyConfig
 from regard.recipes.registry import RECIPES
 from regard.recipes.settings import changed, differences, plain
 
@@ -36,7 +36,7 @@ class Run:
 
     recipe: str
     seed: int
-    config: Dates | Translate
+    config: AnyConfig
     created: str = dataclasses.field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     """When the run began, UTC, ISO 8601."""
     regard: str = __version__

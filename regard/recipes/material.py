@@ -56,7 +56,10 @@ class Codec(NamedTuple):
 class Material(Protocol):
     """A recipe's data and metric."""
 
-    metric: Metric
+    @property
+    def metric(self) -> Metric:
+        """How outputs are compared with references."""
+        ...
 
     def check(self) -> None:
         """Open all that the run will need, so that a missing file is told before hours of training."""

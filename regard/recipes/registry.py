@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from regard.errors import UserError
-from regard.recipes.config import Dates, Translate
+from regard.recipes.config import AnyConfig, Dates, Images, Reviews, Translate
 from regard.recipes.kinds import nearest
 
 __all__ = ["RECIPES", "Entry", "entry"]
@@ -11,14 +11,14 @@ __all__ = ["RECIPES", "Entry", "entry"]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A recipe: its configuration, and the module that makes its data."""
+    """A recipe: its configuration, and the module that does the work."""
 
     name: str
     summary: str
     """One line, for lists."""
-    config: type[Dates] | type[Translate]
+    config: type[AnyConfig]
     module: str
-    """Where its `material(config)` is; imported when the recipe runs."""
+    """Where its `task(run, tell)` is; imported when the recipe runs."""
 
 
 RECIPES = {
@@ -35,6 +35,18 @@ RECIPES = {
             summary="texts to texts, from your own pairs: TSV, parallel files, JSONL, Hugging Face data sets",
             config=Translate,
             module="regard.recipes.translate",
+        ),
+        Entry(
+            name="reviews",
+            summary="texts to classes (reviews to positive or negative), from your own; made-up ones if you have none",
+            config=Reviews,
+            module="regard.recipes.reviews",
+        ),
+        Entry(
+            name="images",
+            summary="images to classes: a folder of images per class, or IDX files; embedded digits if you have none",
+            config=Images,
+            module="regard.recipes.images",
         ),
     )
 }

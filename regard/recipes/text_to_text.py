@@ -1,166 +1,246 @@
-"""A text-to-text run from its settings to its report: data, model, training, test.
+"""Texts to texts: the task of every recipe that reads a text and writes one, and its model in use.
 
-    RUN/run.json                      the settings
-    RUN/tokeniser.json                or source_tokeniser.json and target_tokeniser.json
-    RUN/model.safetensors             the weights to use
-    RUN/report.json                   test scores and some outputs; it is there when the run is finished
-    RUN/checkpoints, log.jsonl, tb    of the training, see regard.train
+run = load("runs/dates")
+run.predict(["3 maart 2019"])       ["2019-03-03"]
 
-A recipe gives its data and metric (regard.recipes.material); all else is the same for all recipes.
+A recipe gives its texts, tokenisers and metric (regard.recipes.material).
 """
 
 import dataclasses
-import json
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import nn
 
-from regard.data.batches import TokenBatches
+from regard.attention.masks import Padded
+from regard.data.batches import TokenBatches, pad
+from regard.data.config import OnBad, PairFormat
+from regard.data.pairs import read_pairs
+from regard.data.tokenise import BOS, EOS, SPECIALS, UNK
+from regard.decode.config import DecodeConfig
+from regard.errors import UserError
+from regard.look.alignment import Alignment, align
+from regard.models.build import build
 from regard.models.model import Model
-from regard.recipes.config import fitting
-from regard.recipes.folder import Run, claim, decisive, write_atomically
-from regard.recipes.material import Codec, Material
-from regard.recipes.scoring import scores
-from regard.recipes.settings import plain
-from regard.recipes.trained import load, material_of, new_model
-from regard.train.distribution import World, joined
-from regard.train.loop import Result, fit
+from regard.recipes.config import Dates, Translate, fitting
+from regard.recipes.folder import Run
+from regard.recipes.material import Codec, Material, within
+from regard.recipes.scoring import device_of, outputs, scores
+from regard.recipes.task import Task, Trained
 
-__all__ = ["Ended", "train"]
+__all__ = ["Prediction", "TextTask", "TrainedTexts"]
 
-_REPORT = "report.json"
-
-
-class Ended(NamedTuple):
-    """How a run ended, on the process that asks."""
-
-    report: dict[str, Any] | None
-    """What report.json holds; None if interrupted, and on other than the main process."""
-    is_interrupted: bool
-    was_finished: bool
-    """Whether it was finished already, so that nothing had to be done."""
+_CHARACTERS_PER_TOKEN = 50
+"""An input with more characters than this for each token of the limit is too long, whatever its tokens."""
+_SHOWN = 10
 
 
-def train(folder: str | Path, run: Run, *, threads: int | None = None, tell: Callable[[str], None] = print) -> Ended:
-    """Train a run in its folder, from wherever it stands, and report on its test data.
+class TextTask(Task):
+    """Pairs of texts, their tokenisers, and the encoder-decoder that learns them."""
 
-    threads: processor threads to compute with; torch's choice if None.
-    tell:    gets a sentence now and then, on the main process.
-    Raises:  UserError if the folder holds another run or the data is not usable, Diverged at a NaN loss.
-    """
-    if threads is not None:
-        torch.set_num_threads(threads)
-    folder = Path(folder)
-    with joined(run.config.train.device) as world:
-        say = tell if world.is_main else _nothing
-        goes_on = world.share(claim(folder, run) if world.is_main else False)
-        report = world.share(_finished(folder, run) if world.is_main else None)
-        if report:
-            return Ended(report if world.is_main else None, is_interrupted=False, was_finished=True)
-        if goes_on:
-            say(f"going on with the run in {folder}")
-        result = _fit(folder, run, world, say)
-        if result.is_interrupted or not world.is_main:
-            return Ended(None, is_interrupted=result.is_interrupted, was_finished=False)
-        device = str(world.device)
-    report = _report(folder, run, result, device=device, tell=say)
-    write_atomically(folder / _REPORT, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    return Ended(report, is_interrupted=False, was_finished=False)
+    codec: Codec
 
+    def __init__(self, run: Run, tell: Callable[[str], None], material: Material):
+        super().__init__(run, tell)
+        self.material = material
+        self.metric = material.metric.name
 
-def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None]) -> Result:
-    material = material_of(run, say)
-    material.check()
-    if world.is_main:
-        _keep_codec(folder, material)
-    world.share(None)  # the others wait until the tokenisers are there
-    codec = Codec.load(folder)
-    batches = TokenBatches(material.training(codec), batch_tokens=run.config.train.batch_tokens, seed=run.seed)
-    torch.manual_seed(run.seed)
-    model = new_model(run.config, codec)
-    say(_described(model, codec))
-    return fit(
-        model,
-        batches,
-        config=run.config.train,
-        folder=folder,
-        seed=run.seed,
-        validate=_validation(run, material, codec),
-        metric=material.metric.name,
-        maximise=True,
-        fingerprint=decisive(run),
-    )
+    @property
+    def config(self) -> Dates | Translate:
+        """All settings of the run."""
+        assert isinstance(self.run.config, Dates | Translate)
+        return self.run.config
 
+    def check(self) -> None:
+        """Open all files."""
+        self.material.check()
 
-def _keep_codec(folder: Path, material: Material) -> None:
-    """Learn the tokenisers, unless training began with some already."""
-    if not any((folder / "checkpoints").glob("step-*")):
-        material.codec().save(folder)
+    def learn(self, folder: Path) -> None:
+        """Tokenisers of the training texts."""
+        self.material.codec().save(folder)
 
+    def open(self, folder: Path) -> None:
+        """The tokenisers."""
+        self.codec = Codec.load(folder)
 
-def _validation(run: Run, material: Material, codec: Codec) -> Callable[[nn.Module], dict[str, float]]:
-    """What the training loop calls to measure a model: greedy search on a sample, the loss on all."""
-    texts = material.held_out("val", codec)
-    assert texts is not None
-    decode = fitting(dataclasses.replace(run.config.decode, beam=1, n_best=1), run.config.model)
-    names = (material.metric.name, "nll", "perplexity")
+    def batches(self) -> TokenBatches:
+        """Pairs of like lengths together, so many tokens a batch."""
+        examples = self.material.training(self.codec)
+        return TokenBatches(examples, batch_tokens=self.config.train.batch_tokens, seed=self.run.seed)
 
-    def validate(model: nn.Module) -> dict[str, float]:
+    def model(self) -> Model:
+        """Encoder and decoder for these vocabularies."""
+        return build(
+            self.config.model,
+            source_vocab=len(self.codec.source),
+            target_vocab=len(self.codec.target),
+            label_smoothing=self.config.train.label_smoothing,
+        )
+
+    def describe(self) -> str:
+        """Sizes of the vocabularies."""
+        if self.codec.source is self.codec.target:
+            return f"{len(self.codec.source):,} pieces in one vocabulary"
+        return f"{len(self.codec.source):,} source and {len(self.codec.target):,} target pieces"
+
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        """Greedy search on a sample, the loss on all."""
         assert isinstance(model, Model)
-        settings = {"decode": decode, "sample": run.config.val_sample}
-        found = scores(model, texts, codec=codec, metric=material.metric, **settings)
-        return {name: found[name] for name in names}
+        texts = self.material.held_out("val", self.codec)
+        assert texts is not None
+        decode = fitting(dataclasses.replace(self.config.decode, beam=1, n_best=1), self.config.model)
+        settings = {"decode": decode, "sample": self.config.val_sample}
+        found = scores(model, texts, codec=self.codec, metric=self.material.metric, **settings)
+        return {name: found[name] for name in (self.metric, "nll", "perplexity")}
 
-    return validate
+    def has_test(self) -> bool:
+        """Whether there are test texts."""
+        return self.material.held_out("test", self.codec) is not None
 
+    def ceiling(self) -> float | None:
+        """As the recipe's data tells."""
+        return self.material.ceiling()
 
-def _report(folder: Path, run: Run, result: Result, *, device: str, tell: Callable[[str], None]) -> dict[str, Any]:
-    """What report.json holds, tested with the weights as they lie in the folder."""
-    progress = result.progress
-    trained = load(folder, device=device)
-    material = material_of(run, tell)
-    test = None
-    if material.held_out("test", trained.codec) is not None:
-        ceiling = material.ceiling()
-        test = trained.evaluate(tell=tell) | ({} if ceiling is None else {"ceiling": ceiling})
-    return {
-        "recipe": run.recipe,
-        "seed": run.seed,
-        "config": plain(run.config),
-        "weights": sum(value.numel() for value in trained.model.parameters()),
-        "training": {
-            "stopped": result.stopped,
-            "chosen": result.chosen,
-            "steps": progress.step,
-            "epochs": progress.epoch,
-            "target_tokens": progress.tokens,
-            "minutes": progress.seconds / 60,
-        },
-        "validation": result.metrics,
-        "test": test,
-    }
+    def trained(self, model: nn.Module, folder: Path) -> "TrainedTexts":
+        """The model with its tokenisers."""
+        assert isinstance(model, Model)
+        return TrainedTexts(self, model, folder, codec=self.codec, material=self.material)
 
 
-def _finished(folder: Path, run: Run) -> dict[str, Any] | None:
-    """The report of a run that was finished with these very settings."""
-    try:
-        report = json.loads((folder / _REPORT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    same = isinstance(report, dict) and report.get("config") == plain(run.config)
-    return report if same and (folder / "model.safetensors").exists() else None
+class Prediction(NamedTuple):
+    """An output and its score, log p / length^alpha."""
+
+    text: str
+    score: float
 
 
-def _described(model: Model, codec: Codec) -> str:
-    count = sum(value.numel() for value in model.parameters())
-    pieces = f"{len(codec.source):,} source and {len(codec.target):,} target pieces"
-    if codec.source is codec.target:
-        pieces = f"{len(codec.source):,} pieces in one vocabulary"
-    return f"model of {count:,} weights; {pieces}"
+class TrainedTexts(Trained):
+    """A model that writes texts, and its tokenisers."""
+
+    def __init__(self, task: Task, model: Model, folder: Path, *, codec: Codec, material: Material):
+        super().__init__(task, model, folder)
+        self.codec = codec
+        self.material = material
+
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int | None = None,
+    ) -> list[str] | list[list[Prediction]]:
+        """What the model says to each text, in their order; with n_best, the best few with their scores.
+
+        What is not given is as in the run's settings; n_best alone raises the beam to it. An empty text has
+        an empty output, with a warning; what the tokeniser has never seen is read as unknown, with a warning.
+
+        Raises:  UserError if a text is longer than the limit; nothing is computed then.
+        """
+        if isinstance(texts, str):
+            raise TypeError(f"texts must be a list of texts, but is one text: {texts[:40]!r}")
+        decode = self.config.decode
+        if beam is None:
+            beam = max(decode.beam, n_best or 1)
+        decode = dataclasses.replace(
+            decode,
+            beam=beam,
+            n_best=1 if n_best is None else n_best,
+            length_penalty=decode.length_penalty if length_penalty is None else length_penalty,
+        )
+        found = self.answers(texts, decode=decode)
+        return [best.text for best, *_ in found] if n_best is None else found
+
+    def answers(self, texts: Sequence[str], *, decode: DecodeConfig, first: int = 1) -> list[list[Prediction]]:
+        """As `predict`, by these settings of the search; messages count the texts from `first`."""
+        sources = self._encoded(texts, first)
+        places = [place for place, ids in enumerate(sources) if ids]
+        results = [[Prediction("", 0.0)] for _ in texts]
+        found = outputs(self.model, [sources[place] for place in places], fitting(decode, self.config.model))
+        for place, hypotheses in zip(places, found, strict=True):
+            results[place] = [Prediction(self.codec.target.decode(one.tokens), one.score) for one in hypotheses]
+        return results
+
+    def evaluate(
+        self,
+        path: str | Path | None = None,
+        *,
+        target: str | Path | None = None,
+        format: PairFormat = "auto",
+        source_column: int | str | None = None,
+        target_column: int | str | None = None,
+        on_bad: OnBad = "error",
+        decode: DecodeConfig | None = None,
+        tell: Callable[[str], None] = warnings.warn,
+    ) -> dict[str, Any]:
+        """Score the model on the run's test data, or on the pairs of a file (regard.data.pairs.read_pairs).
+
+        Returns the metric with its signature, nll (nats a target token), perplexity, and what they are of.
+        Raises UserError if neither the run nor the call names test data, and as `read_pairs`.
+        """
+        if path is None:
+            texts = self.material.held_out("test", self.codec)
+            if texts is None:
+                raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+        else:
+            columns = {"source_column": source_column, "target_column": target_column}
+            pairs = read_pairs(path, target=target, format=format, on_bad=on_bad, split="test", **columns)
+            limits = {"max_length": self.config.input_limit, "on_bad": on_bad}
+            texts, _ = within(pairs, self.codec, tell=tell, **limits)
+        decode = dataclasses.replace(decode or self.config.decode, n_best=1)
+        decode = fitting(decode, self.config.model)
+        return scores(self.model, texts, codec=self.codec, metric=self.material.metric, decode=decode)
+
+    def look(self, text: str) -> list[Alignment]:
+        """Where the model looked in `text` when it said its best output; one alignment a layer.
+
+        Raises:  UserError if the text is empty or too long; ValueError if the model has no attention.
+        """
+        if not text.strip():
+            raise UserError("the text is empty: there is nothing to look at")
+        (ids,) = self._encoded([text], 1)
+        decode = dataclasses.replace(self.config.decode, n_best=1)
+        ((best,),) = outputs(self.model, [ids], fitting(decode, self.config.model))
+        target = [*best.tokens, *([EOS] if best.finished else [])]
+        source, device = pad([[*ids, EOS]]), device_of(self.model)
+        return align(
+            self.model,
+            Padded(source.items.to(device), source.lengths.to(device)),
+            target=target,
+            bos=BOS,
+            source_labels=[*self.codec.source.tokens(text.strip()), SPECIALS[EOS]],
+            target_labels=self.codec.target.tokens(target),
+            title=f"{text.strip()} -> {self.codec.target.decode(best.tokens)}",
+        )
+
+    def _encoded(self, texts: Sequence[str], first: int) -> list[list[int]]:
+        """The ids of each text; none for an empty one. Refuses what is too long, warns of what is odd."""
+        limit = self.config.input_limit
+        sources = []
+        for number, text in enumerate(texts, start=first):
+            if len(text) > limit * _CHARACTERS_PER_TOKEN:
+                raise UserError(_too_long(number, f"{len(text):,} characters", limit))
+            ids = self.codec.source.encode(text.strip())
+            if len(ids) > limit:
+                raise UserError(_too_long(number, f"{len(ids):,} tokens", limit))
+            sources.append(ids)
+        empty = [number for number, ids in enumerate(sources, start=first) if not ids]
+        if empty:
+            warnings.warn(f"input {_listed(empty)} is empty, and so is its output", stacklevel=3)
+        odd = [place for place, ids in enumerate(sources) if UNK in ids]
+        if odd:
+            unseen = dict.fromkeys(piece for i in odd for piece in self.codec.source.unknown(texts[i].strip()))
+            what = f"{_listed([repr(piece) for piece in unseen])}, in input {_listed([i + first for i in odd])}"
+            warnings.warn(f"never seen in training, so read as unknown: {what}", stacklevel=3)
+        return sources
 
 
-def _nothing(_text: str) -> None:
-    """What processes other than the main one tell."""
+def _too_long(number: int, size: str, limit: int) -> str:
+    return f"input {number} is too long: {size}; the limit is max_length = {limit} tokens"
+
+
+def _listed(items: Sequence[object]) -> str:
+    more = f" ... ({len(items)} in all)" if len(items) > _SHOWN else ""
+    return ", ".join(str(item) for item in items[:_SHOWN]) + more

@@ -8,10 +8,12 @@ from regard.data.batches import Encoded
 from regard.data.pairs import Pairs, read_split
 from regard.data.tokenise import train_tokenisers
 from regard.recipes.config import Translate
+from regard.recipes.folder import Run
 from regard.recipes.material import Codec, Texts, within
 from regard.recipes.metrics import Bleu
+from regard.recipes.text_to_text import TextTask
 
-__all__ = ["TranslateMaterial", "material"]
+__all__ = ["TranslateMaterial", "task"]
 
 
 class TranslateMaterial:
@@ -65,9 +67,10 @@ class TranslateMaterial:
         return within(pairs, codec, tell=self._tell, **limits)
 
 
-def material(config: Translate, *, seed: int, tell: Callable[[str], None]) -> TranslateMaterial:
-    """What this recipe trains and tests on."""
-    return TranslateMaterial(config, tell)
+def task(run: Run, tell: Callable[[str], None]) -> TextTask:
+    """This recipe at work."""
+    assert isinstance(run.config, Translate)
+    return TextTask(run, tell, TranslateMaterial(run.config, tell))
 
 
 def _look_tokenised(pairs: Pairs) -> bool:

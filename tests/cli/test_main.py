@@ -15,7 +15,7 @@ import regard
 from regard.cli.main import main
 from regard.recipes.config import Dates
 from regard.recipes.settings import plain
-from regard.recipes.trained import load
+from regard.recipes.task import load
 
 ROOT = Path(__file__).parents[2]
 TOY = "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 24"

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
-from regard.recipes.trained import Trained, load
+from regard.recipes.task import load
+from regard.recipes.text_to_text import TrainedTexts
 from tests.recipes.toy import SMALL, toy_arguments
 
 __all__ = ["finished", "trained"]
@@ -20,6 +21,6 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="session")
-def trained(finished: Path) -> Trained:
+def trained(finished: Path) -> TrainedTexts:
     """The model of a finished run."""
     return load(finished)

@@ -11,7 +11,7 @@ import pytest
 
 from regard.cli.main import main
 from regard.recipes.metrics import Bleu, Exact
-from regard.recipes.trained import load
+from regard.recipes.task import load
 from tests.recipes.toy import SMALL, toy_arguments
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,8 @@ import regard
 from regard.data.config import TokeniserConfig
 from regard.data.tokenise import Tokeniser
 from regard.errors import UserError
-from regard.recipes.trained import Prediction, Trained, load
+from regard.recipes.task import load
+from regard.recipes.text_to_text import Prediction, TrainedTexts
 from tests.recipes.toy import SOURCES, write_pairs
 
 MIXED = [SOURCES[3], "bob", SOURCES[0], "ada sees", SOURCES[11], "hal hal hal hal hal hal"]
@@ -21,13 +22,13 @@ def test_load_is_public(finished: Path) -> None:
     assert regard.load(finished).predict(["bob"]) == load(str(finished)).predict(["bob"])
 
 
-def test_predict_answers_in_order_whatever_else_is_asked(trained: Trained) -> None:
+def test_predict_answers_in_order_whatever_else_is_asked(trained: TrainedTexts) -> None:
     alone = [trained.predict([text])[0] for text in MIXED]
     assert trained.predict(MIXED) == alone
     assert trained.predict([]) == []
 
 
-def test_predict_gives_n_best_with_falling_scores(trained: Trained) -> None:
+def test_predict_gives_n_best_with_falling_scores(trained: TrainedTexts) -> None:
     (found,) = trained.predict(["ada bob sees cleo"], n_best=4, length_penalty=0.5)
     assert [type(one) for one in found] == [Prediction] * 4
     scores = [one.score for one in found]
@@ -35,17 +36,17 @@ def test_predict_gives_n_best_with_falling_scores(trained: Trained) -> None:
     assert all(score < 0 for score in scores)
 
 
-def test_beam_of_run_is_used_unless_another_is_given(trained: Trained) -> None:
+def test_beam_of_run_is_used_unless_another_is_given(trained: TrainedTexts) -> None:
     decode = trained.config.decode
     assert decode.beam == 3
-    expected = [best.text for best, *_ in trained.search(MIXED, decode)]
+    expected = [best.text for best, *_ in trained.answers(MIXED, decode=decode)]
     assert trained.predict(MIXED) == expected
     scores = [trained.predict(MIXED, beam=beam, n_best=1, length_penalty=0) for beam in (1, 8)]
     greedy, wide = (sum(best.score for best, *_ in found) for found in scores)
     assert wide >= greedy
 
 
-def test_predict_refuses_one_text_and_impossible_numbers(trained: Trained) -> None:
+def test_predict_refuses_one_text_and_impossible_numbers(trained: TrainedTexts) -> None:
     with pytest.raises(TypeError, match="texts must be a list of texts, but is one text: 'bob'"):
         trained.predict("bob")
     with pytest.raises(ValueError, match="n_best must be at least 1"):
@@ -54,25 +55,25 @@ def test_predict_refuses_one_text_and_impossible_numbers(trained: Trained) -> No
         trained.predict(["bob"], n_best=3, beam=2)
 
 
-def test_empty_text_has_an_empty_output_and_a_warning(trained: Trained) -> None:
+def test_empty_text_has_an_empty_output_and_a_warning(trained: TrainedTexts) -> None:
     with pytest.warns(UserWarning, match="input 1, 3 is empty"):
         found = trained.predict([" ", "bob", ""])
     assert found == ["", trained.predict(["bob"])[0], ""]
 
 
-def test_unseen_word_is_read_as_unknown_with_a_warning(trained: Trained) -> None:
+def test_unseen_word_is_read_as_unknown_with_a_warning(trained: TrainedTexts) -> None:
     with pytest.warns(UserWarning, match="never seen in training.*'zoe', in input 2"):
         found = trained.predict(["bob", "zoe sees bob"])
     assert isinstance(found[1], str)
 
 
 @pytest.mark.parametrize(("text", "size"), [("bob " * 13, "13 tokens"), ("x" * 100_000, "100,000 characters")])
-def test_too_long_text_is_refused_with_the_limit(trained: Trained, text: str, size: str) -> None:
+def test_too_long_text_is_refused_with_the_limit(trained: TrainedTexts, text: str, size: str) -> None:
     with pytest.raises(UserError, match=f"input 2 is too long: {size}; .*max_length = 12 tokens"):
         trained.predict(["bob", text])
 
 
-def test_evaluate_scores_the_runs_own_test_data(trained: Trained) -> None:
+def test_evaluate_scores_the_runs_own_test_data(trained: TrainedTexts) -> None:
     scores = trained.evaluate()
     assert scores["examples"] == 5
     assert 0 <= scores["bleu"] <= 100
@@ -82,7 +83,7 @@ def test_evaluate_scores_the_runs_own_test_data(trained: Trained) -> None:
     assert [one["output"] for one in scores["samples"]] == trained.predict(SOURCES[7:12])
 
 
-def test_evaluate_scores_other_pairs(trained: Trained, tmp_path: Path) -> None:
+def test_evaluate_scores_other_pairs(trained: TrainedTexts, tmp_path: Path) -> None:
     scores = trained.evaluate(write_pairs(tmp_path / "other.tsv", SOURCES[:3]))
     assert scores["examples"] == 3
     assert scores["data"].endswith("other.tsv")
@@ -94,7 +95,7 @@ def test_evaluate_scores_other_pairs(trained: Trained, tmp_path: Path) -> None:
     assert "skipped 1 bad line" in said[0]
 
 
-def test_evaluation_is_that_of_one_at_a_time(trained: Trained, tmp_path: Path) -> None:
+def test_evaluation_is_that_of_one_at_a_time(trained: TrainedTexts, tmp_path: Path) -> None:
     total, count = 0.0, 0
     for number, source in enumerate(SOURCES[7:12]):
         one = trained.evaluate(write_pairs(tmp_path / f"{number}.tsv", [source]))
@@ -103,7 +104,7 @@ def test_evaluation_is_that_of_one_at_a_time(trained: Trained, tmp_path: Path) -
     assert trained.evaluate()["nll"] == pytest.approx(total / count, rel=1e-5)
 
 
-def test_look_aligns_output_with_input(trained: Trained) -> None:
+def test_look_aligns_output_with_input(trained: TrainedTexts) -> None:
     alignments = trained.look("  bob sees ada ")
     assert alignments[0].source == ("bob", "sees", "ada", "</s>")
     output = trained.predict(["bob sees ada"], beam=3)[0]

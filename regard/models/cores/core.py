@@ -1,6 +1,7 @@
 """What every core does: take a source in, then answer targets, all at once or one at a time.
 
-    state            = start(source)            read the source; project what later reads need, once
+    items            = encode(source)           read the source
+    state            = start(source)            the same; project what later reads need, once
     hidden           = forward(targets, state)  all targets at once (training)
     hidden_t, state  = step(target_t, state)    one target (decoding): the same numbers
 
@@ -40,15 +41,26 @@ class Core(nn.Module, ABC):
         """Parts whose weights are used only inside their own forward: what FSDP may gather one at a time."""
         return []
 
+    memory_dim: int
+    """Size of what `encode` gives."""
+
+    @abstractmethod
+    def encode(self, source: Padded) -> Padded:
+        """What the core makes of each source item: (batch, source, memory_dim), lengths unchanged."""
+
     @abstractmethod
     def start(self, source: Padded) -> State:
         """Take in source items (batch, source, width); the state before the first target."""
 
     @abstractmethod
     def forward(
-        self, targets: Float[Tensor, "batch target model"], state: State
+        self, targets: Float[Tensor, "batch target model"], state: State, *, in_order: bool = True
     ) -> Float[Tensor, "batch target model"]:
-        """Hidden vectors for targets that all are known, each seeing only those before it and itself."""
+        """Hidden vectors for targets that all are known, each seeing only those before it and itself.
+
+        in_order=False: the targets are a set, each sees all others, and none has a place (a recurrent core still takes
+        them one after the other).
+        """
 
     @abstractmethod
     def step(self, target: Float[Tensor, "rows model"], state: State) -> tuple[Float[Tensor, "rows model"], State]:

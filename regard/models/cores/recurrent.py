@@ -68,13 +68,15 @@ class RecurrentCore(Core):
     """Encoder and decoder of config.cell; see RecurrentConfig for the sizes.
 
     dropout: in training, on the encoder's states, between layers, and on what the readout is fed.
+    decodes=False: the encoder alone.
     """
 
-    def __init__(self, config: RecurrentConfig, *, dropout: float = 0.0):
+    def __init__(self, config: RecurrentConfig, *, dropout: float = 0.0, decodes: bool = True):
         super().__init__()
         self.width = width = config.width
-        hidden = config.hidden
+        self.memory_dim = hidden = config.hidden
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
+        num_decoder = num_decoder if decodes else 0
         self.encoder = RecurrentEncoder(
             width,
             hidden,
@@ -87,17 +89,23 @@ class RecurrentCore(Core):
         # A state of one direction is the decoder's as it is.
         num_handovers = num_decoder if config.directions == 2 else 0
         self.handovers = nn.ModuleList(Handover(hidden, parts=cell.parts) for _ in range(num_handovers))
-        score = _score(config)
+        score = _score(config) if decodes else None
         self.read = None if score is None else Read(score, choose=_choice(config), kernel=config.kernel)
         context_dim = 0 if score is None else hidden
-        self.cells = nn.ModuleList([cell(width, hidden, context_dim=context_dim)])
-        self.cells.extend(cell(hidden, hidden) for _ in range(num_decoder - 1))
-        self.readout = _linear(hidden + context_dim + width, width)
+        self.cells = nn.ModuleList(
+            cell(hidden, hidden) if layer else cell(width, hidden, context_dim=context_dim)
+            for layer in range(num_decoder)
+        )
+        self.readout = _linear(hidden + context_dim + width, width) if decodes else nn.Identity()
         self.dropout = Dropout(dropout)
 
     def blocks(self) -> list[nn.Module]:
         """The encoder; the decoder's parts are used at every step."""
         return [self.encoder]
+
+    def encode(self, source: Padded) -> Padded:
+        """The encoder's states (batch, source, hidden)."""
+        return source._replace(items=self.dropout(self.encoder(source).states))
 
     def start(self, source: Padded) -> RecurrentState:
         """Encode items (batch, source, width); map the keys; hand the final states over; read with s_0."""
@@ -110,9 +118,9 @@ class RecurrentCore(Core):
         return RecurrentState(cells, context=self._context(cells, memory), memory=memory)
 
     def forward(
-        self, targets: Float[Tensor, "batch target model"], state: RecurrentState
+        self, targets: Float[Tensor, "batch target model"], state: RecurrentState, *, in_order: bool = True
     ) -> Float[Tensor, "batch target model"]:
-        """All targets in turn; what concerns them alone is one product before the loop and one after it."""
+        """All targets in turn, a set's too; what concerns them alone is a product before the loop and one after it."""
         outputs = []
         for projected in self._decoder[0].project(targets).unbind(1):
             state = self._advance(projected, state)

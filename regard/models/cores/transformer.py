@@ -54,12 +54,16 @@ class TransformerState:
 
 
 class TransformerCore(Core):
-    """Encoder and decoder of config.layers blocks of config.width; see TransformerConfig for the sizes."""
+    """Encoder and decoder of config.layers blocks of config.width; see TransformerConfig for the sizes.
 
-    def __init__(self, config: TransformerConfig, *, dropout: float = 0.0):
+    decodes=False: the encoder alone.
+    """
+
+    def __init__(self, config: TransformerConfig, *, dropout: float = 0.0, decodes: bool = True):
         super().__init__()
-        self.width = config.width
+        self.width = self.memory_dim = config.width
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
+        num_decoder = num_decoder if decodes else 0
         self.positions = _positions(config)
         bias = _bias(config, two_sided=True)
         self.encoder = nn.ModuleList(_encoder_block(config, dropout, bias) for _ in range(config.layers))
@@ -67,31 +71,35 @@ class TransformerCore(Core):
         self.decoder = nn.ModuleList(_decoder_block(config, dropout, bias) for _ in range(num_decoder))
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.width) if pre else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.width) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.width) if pre and decodes else nn.Identity()
         self.apply(_initialise)
 
     def blocks(self) -> list[nn.Module]:
         """Encoder blocks and the decoder's feed-forward networks (its attention is also used by `start`)."""
         return [*self.encoder.children(), *(block.feedforward for block in self._decoder_blocks)]
 
-    def start(self, source: Padded) -> TransformerState:
-        """Encode the source items (batch, source, model); project each decoder block's keys and values of them."""
+    def encode(self, source: Padded) -> Padded:
+        """Source items (batch, source, model), each having read all others."""
         items, mask = self.positions(source.items), source.mask
         for block in self.encoder.children():
             items = block(items, mask)
-        items = self.encoder_norm(items)
+        return source._replace(items=self.encoder_norm(items))
+
+    def start(self, source: Padded) -> TransformerState:
+        """Encode the source items (batch, source, model); project each decoder block's keys and values of them."""
+        encoded, mask = self.encode(source), source.mask
         return TransformerState(
-            sources=tuple(block.cross.memory(items, mask) for block in self._decoder_blocks),
+            sources=tuple(block.cross.memory(encoded.items, mask) for block in self._decoder_blocks),
             pasts=(None,) * len(self.decoder),
         )
 
     def forward(
-        self, targets: Float[Tensor, "batch target model"], state: TransformerState
+        self, targets: Float[Tensor, "batch target model"], state: TransformerState, *, in_order: bool = True
     ) -> Float[Tensor, "batch target model"]:
-        """All targets at once, from the first position on."""
-        items = self.positions(targets)
+        """All targets at once, from the first position on; those of a set have none."""
+        items = self.positions(targets) if in_order else targets
         for block, source in zip(self._decoder_blocks, state.sources, strict=True):
-            items = block(items, source)
+            items = block(items, source, in_order=in_order)
         return self.decoder_norm(items)
 
     def step(

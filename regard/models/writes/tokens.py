@@ -12,7 +12,7 @@ Source: lectures, D (predicting at time t); tied tables: press2017.
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.masks import Padded
+from regard.attention.masks import Padded, padding
 from regard.layers.cross_entropy import TokenLoss, token_loss
 from regard.models.reads.tokens import TokenReader
 
@@ -50,7 +50,7 @@ class TokenWriter(nn.Module):
     def loss(self, hidden: Float[Tensor, "batch steps dim"], target: Padded) -> TokenLoss:
         """Sums over the real tokens; label smoothing in training only."""
         smoothing = self.label_smoothing if self.training else 0.0
-        steps = target.mask.tensor(1, target.items.shape[1], device=hidden.device).squeeze(1)[:, 1:]
+        steps = padding(target.lengths).tensor(1, target.items.shape[1], device=hidden.device).squeeze(1)[:, 1:]
         real = steps.flatten().nonzero().squeeze(1)
         hidden = hidden.flatten(0, 1).index_select(0, real)  # (tokens, dim)
         wanted = target.items[:, 1:].flatten().index_select(0, real)

@@ -1,0 +1,185 @@
+"""Images with a class each: a folder of images per class, IDX files, or the handwritten digits that come with this.
+
+    FOLDER/cat/1.png ...                 a folder a class; PNG, JPEG and whatever else Pillow reads
+    train-images-idx3-ubyte(.gz)         IDX: bytes (count, height, width); labels in the ...labels-idx1... beside it
+    (nothing)                            1,797 digits of 8 x 8, grey
+
+Pixels are bytes (count, channels, height, width). All images of a run have one size: `size`, or that of the first.
+
+Source: IDX, Y. LeCun's page of MNIST. Digits: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits",
+UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, CC BY 4.0 (the test part).
+"""
+
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from regard.data.config import ImagesConfig
+from regard.errors import UserError
+
+__all__ = ["Images", "embedded_digits", "read_images", "read_one", "split_off"]
+
+_MAGIC_IMAGES, _MAGIC_LABELS = 2051, 2049
+_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
+_MOST_PIXELS = 64_000_000
+_DIGITS = Path(__file__).parent / "digits.npz"
+_DIGIT_SPLITS = {"train": (0, 1300), "val": (1300, 1500), "test": (1500, 1797)}
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images and the name of each one's class."""
+
+    pixels: NDArray[np.uint8]
+    """(count, channels, height, width)"""
+    labels: tuple[str, ...]
+    origin: str
+    places: tuple[str, ...]
+    """Which file, or which number in a file, each is."""
+    skipped: tuple[str, ...] = ()
+    """What was left out because the user asked for that, and why."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def where(self, index: int) -> str:
+        """The place of an image, for messages."""
+        return self.places[index]
+
+    def take(self, index: Sequence[int], origin: str) -> "Images":
+        """Some of them."""
+        labels, places = (tuple(of[i] for i in index) for of in (self.labels, self.places))
+        return Images(self.pixels[list(index)], labels, origin, places)
+
+
+def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, int] | None = None) -> Images:
+    """All images of a folder or an IDX file.
+
+    shape: (channels, height, width) that the run has; None if these images decide it.
+    Raises:  UserError naming the file, what was expected and what was got.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UserError(f"{path} does not exist; images are a folder with a folder per class, or an IDX file.")
+    if path.is_dir():
+        return _from_folder(path, config, shape)
+    return _from_idx(path, config, shape)
+
+
+def split_off(images: Images, share: float, *, seed: int = 0) -> tuple[Images, Images]:
+    """The images without their last `share`, and those, in their order, or (seed not 0) in a random one."""
+    cut = len(images) - max(1, round(len(images) * share))
+    if cut < 1:
+        raise UserError(f"{images.origin}: {len(images)} images are too few to keep a share of {share} for validation.")
+    # Folders come class by class, which a random order mixes; other files are mixed already.
+    index = list(range(len(images)))
+    if seed:
+        index = np.random.Generator(np.random.PCG64(seed)).permutation(len(images)).tolist()
+    return images.take(index[:cut], images.origin), images.take(index[cut:], f"{images.origin}, kept for validation")
+
+
+def embedded_digits(split: str) -> Images:
+    """Handwritten digits: 1,300 to learn from, 200 to choose by, 297 to test on, by other writers at the end."""
+    with np.load(_DIGITS, allow_pickle=False) as content:
+        pixels, labels = content["pixels"], content["labels"]
+    first, last = _DIGIT_SPLITS[split]
+    pixels = np.minimum(pixels[first:last, None].astype(np.int64) * 16, 255).astype(np.uint8)
+    names = tuple(str(label) for label in labels[first:last])
+    return Images(pixels, names, f"handwritten digits, {split}", tuple(f"digit {i}" for i in range(first, last)))
+
+
+def _from_folder(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> Images:
+    classes = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
+    if not classes:
+        raise UserError(f"{path}: expected a folder for each class in it, but there is none.")
+    arrays, labels, places, skipped = [], [], [], []
+    for folder in classes:
+        files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _ENDINGS)
+        for file in files:
+            try:
+                array = read_one(file, config, shape)
+            except UserError as error:
+                if config.on_bad == "error":
+                    raise UserError(f"{error} With `on_bad` = skip, such images are left out and counted.") from error
+                skipped.append(str(error))
+                continue
+            shape = (array.shape[0], array.shape[1], array.shape[2])
+            arrays.append(array)
+            labels.append(folder.name)
+            places.append(str(file))
+    if not arrays:
+        raise UserError(f"{path}: there is no image in it ({', '.join(_ENDINGS)}).")
+    return Images(np.stack(arrays), tuple(labels), str(path), tuple(places), tuple(skipped))
+
+
+def read_one(file: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> NDArray[np.uint8]:
+    """One image file as (channels, height, width); of the shape, if one is given. Raises UserError naming the file."""
+    try:
+        with Image.open(file) as image:
+            if image.width * image.height > _MOST_PIXELS:
+                raise UserError(f"{file}: {image.width} x {image.height} pixels are more than {_MOST_PIXELS:,}.")
+            channels = shape[0] if shape else _channels(image, config)
+            converted = image.convert("L" if channels == 1 else "RGB")
+    except UserError:
+        raise
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise UserError(f"{file}: no image that can be read ({error}).") from error
+    if config.size is not None:
+        converted = converted.resize((config.size, config.size), Image.Resampling.BILINEAR)
+    array = np.atleast_3d(np.array(converted, np.uint8)).transpose(2, 0, 1)
+    if shape and array.shape != shape:
+        sizes = f"{array.shape[2]} x {array.shape[1]} pixels, but the images before it {shape[2]} x {shape[1]}"
+        raise UserError(f"{file}: has {sizes}: give the size that all are brought to (data.size).")
+    return array
+
+
+def _channels(image: Image.Image, config: ImagesConfig) -> int:
+    if config.colour != "auto":
+        return 1 if config.colour == "grey" else 3
+    return 1 if image.mode in ("1", "L", "I", "F", "LA", "I;16") else 3
+
+
+def _from_idx(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> Images:
+    pixels = _idx(path, _MAGIC_IMAGES, 3)
+    beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
+    if beside == path or not beside.exists():
+        raise UserError(f"{path}: its labels must be in {beside.name} beside it, but there is no such file.")
+    labels = _idx(beside, _MAGIC_LABELS, 1)
+    if len(labels) != len(pixels):
+        raise UserError(f"{path} holds {len(pixels):,} images, but {beside.name} {len(labels):,} labels.")
+    array = pixels[:, None]
+    if config.size is not None and array.shape[2:] != (config.size, config.size):
+        array = np.stack([_resized(one, config.size) for one in pixels])[:, None]
+    if shape and shape[0] != 1:
+        array = np.repeat(array, shape[0], 1)
+    if shape and array.shape[1:] != shape:
+        sizes = f"{array.shape[3]} x {array.shape[2]}, but the run's {shape[2]} x {shape[1]}"
+        raise UserError(f"{path}: images are {sizes}.")
+    names = tuple(str(label) for label in labels)
+    return Images(array, names, str(path), tuple(f"{path}, image {i}" for i in range(1, len(names) + 1)))
+
+
+def _resized(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR), np.uint8)
+
+
+def _idx(path: Path, magic: int, axes: int) -> NDArray[np.uint8]:
+    """The bytes of an IDX file, which says its own sizes."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError) as error:
+        raise UserError(f"{path}: cannot be read ({error}).") from error
+    header = np.frombuffer(content[: 4 + 4 * axes], ">i4")
+    if len(header) != 1 + axes or header[0] != magic:
+        got = f"{header[0]}" if len(header) else "nothing"
+        raise UserError(f"{path}: no IDX file of {'images' if axes > 1 else 'labels'}: expected {magic}, got {got}.")
+    sizes = tuple(int(size) for size in header[1:])
+    body = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
+    if body.size != int(np.prod(sizes, dtype=np.int64)):
+        raise UserError(f"{path}: says {' x '.join(map(str, sizes))} bytes, but holds {body.size:,}: cut off?")
+    return body.reshape(sizes)

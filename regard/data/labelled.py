@@ -1,0 +1,152 @@
+"""Texts with a label each: read from the user's files, numbered, and put in batches.
+
+    label i of n          numbered in the order of their names (numbers: by size), as training knows them
+    a batch               texts of like lengths, so many tokens, and the number of each one's label
+
+Source: the forms of files are those of pairs (regard.data.pairs), a label standing where a pair has its target.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.attention.masks import Padded
+from regard.data.batches import Ragged, pad, plan_batches
+from regard.data.config import LabelledConfig, OnBad
+from regard.data.lines import did_you_mean
+from regard.data.pairs import Pairs, read_pairs
+from regard.errors import UserError
+
+__all__ = ["LabelledBatch", "LabelledBatches", "Labels", "read_labelled"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes of a task, by number."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, labels: Sequence[str]) -> "Labels":
+        """All labels that occur, numbers by size and other names by letter. Raises UserError for fewer than two."""
+        found = sorted(
+            set(labels), key=lambda name: (not _is_number(name), float(name) if _is_number(name) else 0, name)
+        )
+        if len(found) < 2:  # with one there is nothing to learn
+            raise UserError(f"there must be two labels at least, but all training texts are labelled {found[0]!r}.")
+        return cls(tuple(found))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def numbers(self, pairs: Pairs, on_bad: OnBad) -> tuple[list[int], list[int]]:
+        """Which texts have a known label, and its number. Raises UserError naming the first line that has not."""
+        known = {name: number for number, name in enumerate(self.names)}
+        unknown = [i for i, label in enumerate(pairs.targets) if label not in known]
+        if unknown and on_bad == "error":
+            label = pairs.targets[unknown[0]]
+            shown = ", ".join(self.names[:20])
+            raise UserError(
+                f"{pairs.where(unknown[0])}: label {label!r} is none of those of the training texts: {shown}."
+                f"{did_you_mean(label, list(self.names))} With `on_bad` = skip, such lines are left out and counted."
+            )
+        keep = [i for i, label in enumerate(pairs.targets) if label in known]
+        if not keep:
+            raise UserError(f"{pairs.origin}: no text has a label of the training texts: {', '.join(self.names[:20])}.")
+        return keep, [known[pairs.targets[i]] for i in keep]
+
+    def save(self, path: Path) -> None:
+        """Write them as JSON."""
+        content = {"format": "regard-labels", "version": _VERSION, "names": list(self.names)}
+        path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> "Labels":
+        """Read what `save` wrote. Raises UserError naming the file."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}: damaged: no JSON ({error})") from error
+        names = content.get("names") if isinstance(content, dict) and content.get("version") == _VERSION else None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UserError(f"{path}: damaged, or of another version: it must list the names of the labels")
+        return cls(tuple(names))
+
+
+@dataclass(frozen=True)
+class LabelledBatch:
+    """Rows of token ids, padded with 0, and the number of each row's label."""
+
+    source: Padded
+    target: Tensor
+    indices: tuple[int, ...]
+
+    def to(self, device: torch.device | str) -> "LabelledBatch":
+        """The same batch on a device."""
+        return LabelledBatch(self.source.to(device), self.target.to(device, non_blocking=True), self.indices)
+
+
+class LabelledBatches:
+    """Batches over texts as ids with labels as numbers.
+
+    change(ids, epoch, index): what training shows of a text (words left out at random), a pure function; or None.
+    Raises:  UserError by `plan` if one text alone exceeds batch_tokens.
+    """
+
+    def __init__(
+        self,
+        texts: Ragged,
+        labels: Sequence[int],
+        *,
+        batch_tokens: int,
+        seed: int,
+        change: Callable[[np.ndarray, int, int], np.ndarray] | None = None,
+    ):
+        self.texts, self.labels = texts, np.asarray(labels, np.int64)
+        self.batch_tokens, self.seed, self.change = batch_tokens, seed, change
+
+    def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        """The rows of each batch: a pure function of (lengths, seed, epoch)."""
+        lengths = [(max(1, length), 1) for length in self.texts.lengths.tolist()]
+        return plan_batches(lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> LabelledBatch:
+        """The tensors of these rows."""
+        rows = [self.texts[i] for i in indices]
+        if self.change is not None:
+            rows = [self.change(row, epoch, i) for row, i in zip(rows, indices, strict=True)]
+        target = torch.from_numpy(self.labels[list(indices)])
+        return LabelledBatch(pad([row.tolist() for row in rows]), target, tuple(indices))
+
+
+def read_labelled(config: LabelledConfig, path: str | Path, split: str) -> Pairs:
+    """Texts and their labels, as the config says they are written. Raises UserError as `read_pairs`."""
+    is_tsv = config.format == "tsv" or (
+        config.format == "auto" and str(path).removesuffix(".gz").endswith((".tsv", ".tab"))
+    )
+    return read_pairs(
+        path,
+        format=config.format,
+        source_column=config.text_column or (None if is_tsv else "text"),
+        target_column=config.label_column or (None if is_tsv else "label"),
+        on_bad=config.on_bad,
+        split=split,
+        labels=True,
+    )
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

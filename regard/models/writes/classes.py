@@ -1,0 +1,44 @@
+"""Writes one class a row: a vector to the probabilities of the classes.
+
+    p(c | x) = softmax(W h + b)_c        loss = -log p(right class), with label smoothing in training
+
+Source: lectures, E (sequence to vector); label smoothing szegedy2016, section 7.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.layers.cross_entropy import TokenLoss
+from regard.layers.dropout import Dropout
+
+__all__ = ["ClassWriter"]
+
+
+class ClassWriter(nn.Module):
+    """Vectors (batch, dim) to scores of the classes and their loss."""
+
+    def __init__(self, dim: int, num_classes: int, *, dropout: float = 0.0, label_smoothing: float = 0.0):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.dropout = Dropout(dropout)
+        self.output = nn.Linear(dim, num_classes)
+        self.label_smoothing = label_smoothing
+
+    def logits(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch classes"]:
+        """Scores of the classes."""
+        return self.output(self.dropout(self.norm(vector)))
+
+    def loss(self, vector: Float[Tensor, "batch dim"], target: Int[Tensor, " batch"]) -> TokenLoss:
+        """Sums over the rows, in nats; smoothed in training only."""
+        log_p = self.logits(vector).float().log_softmax(-1)
+        nll = -log_p.gather(1, target[:, None]).sum()
+        if not self.training or self.label_smoothing == 0:
+            return TokenLoss(nll, nll.detach())
+        total = (1 - self.label_smoothing) * nll - self.label_smoothing * log_p.mean(-1).sum()
+        return TokenLoss(total, nll.detach())
+
+    @torch.no_grad()
+    def probabilities(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch classes"]:
+        """Of every class."""
+        return self.logits(vector).float().softmax(-1)

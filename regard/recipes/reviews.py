@@ -1,0 +1,227 @@
+"""The recipe `reviews`: texts to classes, the user's own or made-up reviews; scored by accuracy.
+
+    text -> pieces -> vectors -> core (they read one another) -> a learned query reads them all -> class
+
+Source: lectures, E (sequence to vector).
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.data.batches import Ragged, pad
+from regard.data.config import LabelledConfig, OnBad
+from regard.data.labelled import LabelledBatches, Labels, read_labelled
+from regard.data.made_reviews import made_reviews
+from regard.data.pairs import Pairs
+from regard.data.tokenise import UNK, Tokeniser
+from regard.errors import UserError
+from regard.look.alignment import Alignment
+from regard.look.record import record
+from regard.models.build import build_classifier
+from regard.models.classifier import Classifier
+from regard.recipes.classify import Answer, measured, ranked, report, samples
+from regard.recipes.config import Reviews
+from regard.recipes.folder import Run
+from regard.recipes.task import Task, Trained
+
+__all__ = ["ReviewsTask", "TrainedReviews", "task"]
+
+_TOKENISER, _LABELS = "tokeniser.json", "labels.json"
+_BATCH_TOKENS = 4096
+
+
+class ReviewsTask(Task):
+    """Texts, their labels, and a classifier."""
+
+    metric = "accuracy"
+    tokeniser: Tokeniser
+    labels: Labels
+
+    @property
+    def config(self) -> Reviews:
+        """All settings of the run."""
+        assert isinstance(self.run.config, Reviews)
+        return self.run.config
+
+    def check(self) -> None:
+        """Read all splits, the small ones first."""
+        if self.config.data.test is not None:
+            self.split("test")
+        _ = self._val, self._train
+        Labels.of(self._train.targets)
+
+    def learn(self, folder: Path) -> None:
+        """The vocabulary and the labels of the training texts."""
+        Tokeniser.train(self._train.sources, self.config.tokeniser).save(folder / _TOKENISER)
+        Labels.of(self._train.targets).save(folder / _LABELS)
+
+    def open(self, folder: Path) -> None:
+        """The vocabulary and the labels."""
+        self.tokeniser, self.labels = Tokeniser.load(folder / _TOKENISER), Labels.load(folder / _LABELS)
+
+    def batches(self) -> LabelledBatches:
+        """Texts of like lengths together; some pieces of each are read as unknown."""
+        texts, labels, _ = self.numbered(self._train)
+        return LabelledBatches(
+            texts,
+            labels,
+            batch_tokens=self.config.train.batch_tokens,
+            seed=self.run.seed,
+            change=self._with_unknowns if self.config.word_dropout else None,
+        )
+
+    def model(self) -> Classifier:
+        """For this vocabulary and these labels."""
+        return build_classifier(
+            self.config.model,
+            vocab=len(self.tokeniser),
+            num_classes=len(self.labels),
+            label_smoothing=self.config.train.label_smoothing,
+        )
+
+    def describe(self) -> str:
+        """Sizes of the vocabulary and of the set of labels."""
+        return f"{len(self.tokeniser):,} pieces, {len(self.labels)} classes"
+
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        """Accuracy, macro F1 and nll of the validation texts."""
+        return self.scores(model, self._val)[0]
+
+    def scores(
+        self, model: nn.Module, pairs: Pairs, on_bad: OnBad | None = None
+    ) -> tuple[dict[str, float], list[dict[str, str]]]:
+        """The same of any texts, and a few of them."""
+        texts, labels, keep = self.numbered(pairs, on_bad)
+        longest = int(texts.lengths.max(initial=1))
+        batches = LabelledBatches(texts, labels, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
+        found, right = measured(model, (batches.collate(0, rows) for rows in batches.plan(0)))
+        shown = samples([pairs.sources[i] for i in keep], found, right, self.labels.names)
+        return report(found, right), shown
+
+    def has_test(self) -> bool:
+        """Always for made-up reviews."""
+        return self.config.data.train is None or self.config.data.test is not None
+
+    def trained(self, model: nn.Module, folder: Path) -> "TrainedReviews":
+        """The model with its vocabulary and labels."""
+        return TrainedReviews(self, model, folder)
+
+    def split(self, name: str) -> Pairs:
+        """The texts of a split."""
+        path = getattr(self.config.data, name)
+        if path is None and self.config.data.train is None:
+            return made_reviews(name, self.run.seed)
+        if path is None:
+            raise UserError(f"no {name} texts: `data.{name}` must name a file, a folder or a data set (hf:NAME).")
+        pairs = read_labelled(self.config.data, path, name)
+        if pairs.skipped.total:
+            self.tell(f"{pairs.origin}: {pairs.skipped.describe()}")
+        return pairs
+
+    def numbered(self, pairs: Pairs, on_bad: OnBad | None = None) -> tuple[Ragged, list[int], list[int]]:
+        """The ids of texts, cut to the limit, the numbers of their labels, and which of the texts they are."""
+        keep, labels = self.labels.numbers(pairs, on_bad or self.config.data.on_bad)
+        return self.encoded([pairs.sources[i] for i in keep]), labels, keep
+
+    def encoded(self, texts: Sequence[str]) -> Ragged:
+        """Ids of texts, the first max_length of each."""
+        limit = self.config.data.max_length
+        return Ragged.of(ids[:limit] or [UNK] for ids in self.tokeniser.encode_batch(texts))
+
+    def _with_unknowns(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
+        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.run.seed, epoch, index))))
+        return np.where(draw.random(len(ids)) < self.config.word_dropout, np.int32(UNK), ids)
+
+    @cached_property
+    def _train(self) -> Pairs:
+        return self.split("train")
+
+    @cached_property
+    def _val(self) -> Pairs:
+        return self.split("val")
+
+
+class TrainedReviews(Trained):
+    """A classifier of texts in use."""
+
+    task: ReviewsTask
+
+    def predict(self, inputs: Sequence[str], *, n_best: int | None = None) -> list[str] | list[list[Answer]]:
+        """The likeliest class of each text, in their order; with n_best, the best few with their probabilities.
+
+        An empty text is read as one unknown piece, with a warning.
+        """
+        if isinstance(inputs, str):
+            raise TypeError(f"inputs must be a list of texts, but is one text: {inputs[:40]!r}")
+        found = self.answers(inputs, n_best=1 if n_best is None else n_best)
+        return [best.text for best, *_ in found] if n_best is None else found
+
+    def answers(self, inputs: Sequence[str], *, n_best: int, first: int = 1) -> list[list[Answer]]:
+        """As `predict`, with probabilities; messages count the texts from `first`."""
+        empty = [number for number, text in enumerate(inputs, start=first) if not text.strip()]
+        if empty:
+            warnings.warn(f"input {', '.join(map(str, empty[:10]))} is empty: nothing tells its class", stacklevel=2)
+        texts = self.task.encoded([text.strip() for text in inputs])
+        rows = [self._probabilities(pad([texts[i].tolist()])) for i in range(len(texts))]
+        return ranked(torch.cat(rows), self.task.labels.names, n_best) if rows else []
+
+    def evaluate(
+        self,
+        path: str | Path | None = None,
+        *,
+        format: str = "auto",
+        text_column: int | str | None = None,
+        label_column: int | str | None = None,
+        on_bad: OnBad = "error",
+        tell: Callable[[str], None] | None = None,
+    ) -> dict[str, Any]:
+        """Accuracy, macro F1 and nll on the run's test texts, or on those of a file.
+
+        Raises UserError if neither the run nor the call names any, and as reading does.
+        """
+        data = self.config.data
+        if path is None:
+            if not self.task.has_test():
+                raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+            pairs = self.task.split("test")
+        else:
+            columns = {
+                "text_column": text_column or data.text_column,
+                "label_column": label_column or data.label_column,
+            }
+            other = LabelledConfig(train=str(path), val=str(path), format=format, on_bad=on_bad, **columns)  # type: ignore[arg-type]
+            pairs = read_labelled(other, path, "test")
+        scores, shown = self.task.scores(self.model, pairs, None if path is None else on_bad)
+        signature = f"{len(self.task.labels)} classes: {', '.join(self.task.labels.names[:10])}"
+        return {"data": pairs.origin, "examples": len(pairs), **scores, "signature": signature, "samples": shown}
+
+    def look(self, text: str) -> list[Alignment]:
+        """How much the pooling query read of each piece of a text, in each head, and what was said."""
+        if not text.strip():
+            raise UserError("the text is empty: there is nothing to look at")
+        ids = self.task.encoded([text.strip()])[0].tolist()
+        with record(self.model) as recording:
+            found = self._probabilities(pad([ids]))
+        best = ranked(found, self.task.labels.names, 1)[0][0]
+        (name,) = [name for name in recording.names if name.startswith("pool.")]
+        weights = recording[name][0][0, :, :, : len(ids)]  # (head, query, piece)
+        title = f"{text.strip()} -> {best.text} ({best.score:.2f})"
+        return [Alignment(source=self.task.tokeniser.tokens(ids), target=[best.text], weights=weights, title=title)]
+
+    @torch.no_grad()
+    def _probabilities(self, source: Padded) -> Tensor:
+        return self.model(source.to(next(self.model.parameters()).device)).cpu()
+
+
+def task(run: Run, tell: Callable[[str], None]) -> ReviewsTask:
+    """This recipe at work."""
+    return ReviewsTask(run, tell)

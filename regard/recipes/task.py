@@ -1,0 +1,128 @@
+"""What a recipe is to a run: its data, a model for it, how good that is, and how it is used afterwards.
+
+    task = task_of(run)          data and metric, from the run's settings
+    task.learn(folder)           vocabularies, labels, scales: what training data decides before there is a model
+    task.open(folder)            the same, from the folder
+    task.model(), .batches()     what regard.train.fit trains, and on what
+    task.measure(model)          what a validation finds; task.metric names the figure that decides
+    task.trained(folder)         the finished model, ready to predict, evaluate and look
+
+Everything else of a run (its folder, resuming, reports) is the same for all recipes: regard.recipes.running.
+"""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import nn
+
+from regard.errors import UserError
+from regard.recipes.folder import Run, read_run
+from regard.recipes.registry import entry
+from regard.train.contracts import Batches
+from regard.train.distribution import pick_device
+from regard.train.weights import load_weights
+
+__all__ = ["Task", "Trained", "load", "task_of"]
+
+
+class Trained(ABC):
+    """A model, its settings and its folder. `load` makes one."""
+
+    def __init__(self, task: "Task", model: nn.Module, folder: Path):
+        self.task = task
+        self.model: Any = model.eval()
+        self.run = task.run
+        self.folder = folder
+
+    @property
+    def config(self) -> Any:
+        """All settings of the run."""
+        return self.run.config
+
+    @abstractmethod
+    def evaluate(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """Score the model on the run's test data, or on other data of its kind."""
+
+    @abstractmethod
+    def predict(self, inputs: Any, **options: Any) -> Any:
+        """What the model says to each input."""
+
+
+class Task(ABC):
+    """A recipe at work."""
+
+    metric: str
+    """The entry of `measure` that chooses weights."""
+    maximise: ClassVar[bool] = True
+    """Whether a larger one is better."""
+
+    def __init__(self, run: Run, tell: Callable[[str], None]):
+        self.run = run
+        self.tell = tell
+
+    @abstractmethod
+    def check(self) -> None:
+        """Open all that the run will need, so that a missing or bad file is told before hours of training."""
+
+    @abstractmethod
+    def learn(self, folder: Path) -> None:
+        """Write to the folder what training data decides before there is a model."""
+
+    @abstractmethod
+    def open(self, folder: Path) -> None:
+        """Read what `learn` wrote. Raises UserError naming the file that is missing or damaged."""
+
+    @abstractmethod
+    def batches(self) -> Batches:
+        """What is trained on."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A model with fresh weights from torch's generator; see regard.train.contracts.Trainable."""
+
+    @abstractmethod
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        """What a validation finds."""
+
+    @abstractmethod
+    def trained(self, model: nn.Module, folder: Path) -> Trained:
+        """The model in use."""
+
+    @abstractmethod
+    def has_test(self) -> bool:
+        """Whether the run names test data."""
+
+    def describe(self) -> str:
+        """What else there is to say of the model beside its weights."""
+        return ""
+
+    def ceiling(self) -> float | None:
+        """The best score that any model can have, where the data tells."""
+        return None
+
+
+def task_of(run: Run, tell: Callable[[str], None]) -> Task:
+    """The recipe of a run, at work; `tell` is told of lines that were left out."""
+    return importlib.import_module(entry(run.recipe).module).task(run, tell)
+
+
+def load(folder: str | Path, *, device: str = "cpu", tell: Callable[[str], None] = print) -> Any:
+    """The model of a run folder, ready to use.
+
+    device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
+    Raises:  UserError, naming the file, if the folder is no run, or a file is missing, damaged or from a
+             newer version. Nothing that a file names is imported.
+    """
+    folder = Path(folder)
+    run = read_run(folder)
+    weights = folder / "model.safetensors"
+    if not weights.exists():
+        raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` goes on with it")
+    task = task_of(run, tell)
+    task.open(folder)
+    model = task.model()
+    load_weights(weights, model)
+    return task.trained(model.to(pick_device(device)), folder)

@@ -1,0 +1,113 @@
+"""Images of folders and IDX files: read as they are, or refused by name."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from regard.data.config import ImagesConfig
+from regard.data.images import embedded_digits, read_images, split_off
+from regard.errors import UserError
+
+
+def idx(path: Path, array: np.ndarray) -> Path:
+    magic = 2051 if array.ndim == 3 else 2049
+    header = np.array([magic, *array.shape], ">i4").tobytes()
+    path.write_bytes(gzip.compress(header + array.astype(np.uint8).tobytes()))
+    return path
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    pixels = np.arange(3 * 2 * 4).reshape(3, 2, 4)
+    idx(tmp_path / "t-labels-idx1-ubyte.gz", np.array([7, 0, 7]))
+    return idx(tmp_path / "t-images-idx3-ubyte.gz", pixels)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, value in (("cat", 10), ("dog", 200)):
+        (tmp_path / "all" / name).mkdir(parents=True)
+        for number in range(3):
+            Image.fromarray(np.full((6, 5), value + number, np.uint8)).save(tmp_path / "all" / name / f"{number}.png")
+    return tmp_path / "all"
+
+
+def test_idx_files_are_read_with_the_labels_beside_them(pair):
+    images = read_images(pair, ImagesConfig())
+    assert images.pixels.shape == (3, 1, 2, 4)
+    assert images.pixels[1, 0].tolist() == [[8, 9, 10, 11], [12, 13, 14, 15]]
+    assert images.labels == ("7", "0", "7")
+
+
+def test_folder_names_are_classes_and_images_have_one_size(folder):
+    images = read_images(folder, ImagesConfig())
+    assert images.pixels.shape == (6, 1, 6, 5)
+    assert images.labels == ("cat",) * 3 + ("dog",) * 3
+    assert images.pixels[4].max() == images.pixels[4].min() == 201
+    assert read_images(folder, ImagesConfig(size=8, colour="rgb")).pixels.shape == (6, 3, 8, 8)
+
+
+def test_bad_images_are_named_or_left_out_and_told(folder):
+    (folder / "cat" / "9.png").write_bytes(b"no image")
+    with pytest.raises(UserError, match=r"9.png: no image that can be read .*on_bad"):
+        read_images(folder, ImagesConfig())
+    images = read_images(folder, ImagesConfig(on_bad="skip"))
+    assert len(images) == 6
+    assert len(images.skipped) == 1
+    (folder / "cat" / "9.png").unlink()
+    Image.fromarray(np.zeros((3, 3), np.uint8)).save(folder / "dog" / "small.png")
+    with pytest.raises(UserError, match=r"small.png: has 3 x 3 pixels, but the images before it 5 x 6"):
+        read_images(folder, ImagesConfig())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: path.write_bytes(b"xx"), "cannot be read"),
+        (lambda path: path.write_bytes(gzip.compress(b"\0" * 40)), "no IDX file of images: expected 2051, got 0"),
+        (lambda path: idx(path, np.zeros((3, 2, 4))) and _cut(path), "says 3 x 2 x 4 bytes, but holds 23"),
+        (lambda path: idx(path, np.zeros((2, 2, 4))), "holds 2 images, but t-labels-idx1-ubyte.gz 3 labels"),
+        (lambda path: path.with_name("t-labels-idx1-ubyte.gz").unlink(), "its labels must be in t-labels-idx1"),
+    ],
+)
+def test_spoilt_idx_files_are_named(pair, spoil, message):
+    spoil(pair)
+    with pytest.raises(UserError, match=message):
+        read_images(pair, ImagesConfig())
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
+
+
+def test_missing_and_empty_folders_are_named(tmp_path):
+    with pytest.raises(UserError, match="nowhere does not exist"):
+        read_images(tmp_path / "nowhere", ImagesConfig())
+    with pytest.raises(UserError, match="expected a folder for each class"):
+        read_images(tmp_path, ImagesConfig())
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(UserError, match="there is no image in it"):
+        read_images(tmp_path, ImagesConfig())
+
+
+def test_validation_is_split_off_the_end_or_at_random(pair):
+    images = read_images(pair, ImagesConfig())
+    first, last = split_off(images, 0.34)
+    assert (len(first), len(last)) == (2, 1)
+    assert last.labels == ("7",)
+    digits = embedded_digits("train")
+    kept, chosen = split_off(digits, 0.1, seed=5)
+    assert sorted(kept.places + chosen.places) == sorted(digits.places)
+    assert chosen.places != digits.places[-130:]
+
+
+def test_embedded_digits_are_all_there_and_bright():
+    counts = [len(embedded_digits(split)) for split in ("train", "val", "test")]
+    assert counts == [1300, 200, 297]
+    digits = embedded_digits("train")
+    assert digits.pixels.shape[1:] == (1, 8, 8)
+    assert digits.pixels.max() == 255
+    assert set(digits.labels) == set("0123456789")

@@ -1,0 +1,115 @@
+"""Classifiers: padding plays no part, images and texts go with either core, the loss is that of the right class."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from regard.attention.masks import Padded
+from regard.data.batches import pad
+from regard.data.labelled import LabelledBatch
+from regard.layers.pool import Pool
+from regard.look.record import record
+from regard.models.build import build_classifier, build_image_classifier
+from regard.models.config import ClassifierConfig, RecurrentConfig, TransformerConfig
+from regard.models.reads.images import ImageReader
+from regard.models.writes.classes import ClassWriter
+from tests.helpers import close
+
+CORES = {
+    "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17),
+    "recurrent": RecurrentConfig(width=12, hidden=14, attention_hidden=5),
+}
+
+
+@pytest.fixture(params=CORES)
+def config(request: pytest.FixtureRequest) -> ClassifierConfig:
+    return ClassifierConfig(core=CORES[request.param], pool_heads=2)
+
+
+def texts(config: ClassifierConfig) -> nn.Module:
+    torch.manual_seed(1)
+    return build_classifier(config, vocab=11, num_classes=3).double().eval()
+
+
+def test_each_row_is_what_it_is_alone(config):
+    model, rows = texts(config), [[4, 5, 6, 7, 8], [9], [4, 10]]
+    together = model(pad(rows))
+    assert together.shape == (3, 3)
+    close(together.sum(-1), torch.ones(3))
+    for row, ids in enumerate(rows):
+        close(model.vector(pad([ids])), model.vector(pad(rows))[row : row + 1])
+
+
+def test_decoder_is_not_built(config):
+    names = {name for name, _ in texts(config).named_parameters()}
+    assert not any("decoder" in name or "cells" in name or "handover" in name or "readout" in name for name in names)
+
+
+def test_loss_is_that_of_the_right_class_and_every_parameter_learns(config):
+    model = texts(config)
+    batch = LabelledBatch(pad([[4, 5], [6, 7, 8]]), torch.tensor([2, 0]), (0, 1))
+    loss = model.loss(batch)
+    probabilities = model(batch.source)
+    close(loss.total.detach(), -(probabilities[0, 2].log() + probabilities[1, 0].log()))
+    assert loss.count == model.count(batch) == 2
+    loss.total.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_images_and_their_weights(config):
+    torch.manual_seed(1)
+    model = build_image_classifier(config, shape=(3, 9, 6), num_classes=4).double().eval()
+    images = torch.rand(5, 3, 9, 6, dtype=torch.float64)
+    with record(model) as recording:
+        out = model(images)
+    assert out.shape == (5, 4)
+    (name,) = [name for name in recording.names if name.startswith("pool.")]
+    rows, columns = model.reads.grid
+    assert (rows, columns) == (3, 2)
+    assert recording[name][0].shape == (5, 2, 1, rows * columns)
+    close(model(images[2:3]), out[2:3])
+
+
+def test_patches_must_fill_the_image():
+    reader = ImageReader((1, 8, 12), 7, patch=4)
+    assert reader.grid == (2, 3)
+    assert reader(torch.rand(2, 1, 8, 12)).items.shape == (2, 6, 7)
+    with pytest.raises(ValueError, match="patches of 5 do not fill images of 8 x 12"):
+        ImageReader((1, 8, 12), 7, patch=5)
+
+
+def test_patch_items_are_products_of_their_own_pixels_alone():
+    reader = ImageReader((1, 8, 12), 7, patch=4).eval()
+    image = torch.rand(1, 1, 8, 12)
+    changed = image.clone()
+    changed[:, :, 4:, 4:8] += 1
+    difference = (reader(image).items - reader(changed).items).abs().amax(-1)[0]
+    assert (difference > 0).tolist() == [False, False, False, False, True, False]
+
+
+def test_pool_does_not_ask_for_an_order_and_an_empty_row_gives_the_offset():
+    torch.manual_seed(2)
+    pool = Pool(6, num_heads=2).double()
+    items = torch.randn(2, 4, 6, dtype=torch.float64)
+    whole = pool(Padded(items, torch.tensor([4, 0])))
+    close(pool(Padded(items[:, [2, 0, 3, 1]], torch.tensor([4, 0]))), whole)
+    close(whole[1].detach(), pool.attention.output.bias.detach())
+
+
+def test_label_smoothing_is_a_mix_with_the_uniform_and_only_in_training():
+    writer = ClassWriter(5, 3, label_smoothing=0.3).double()
+    vector, target = torch.randn(4, 5, dtype=torch.float64), torch.tensor([0, 2, 1, 1])
+    log_p = writer.logits(vector).log_softmax(-1)
+    wanted = torch.full((4, 3), 0.1, dtype=torch.float64)
+    wanted[torch.arange(4), target] += 0.7
+    close(writer.loss(vector, target).total, -(wanted * log_p).sum())
+    plain = -log_p[torch.arange(4), target].sum()
+    close(writer.loss(vector, target).nll, plain)
+    close(writer.eval().loss(vector, target).total, plain)
+
+
+def test_fresh_classifier_is_near_uniform(config):
+    model, batch = texts(config), LabelledBatch(pad([[4, 5], [6, 7, 8]]), torch.tensor([2, 0]), (0, 1))
+    assert abs(float(model.loss(batch).nll) / 2 - math.log(3)) < 1.5

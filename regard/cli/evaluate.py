@@ -11,7 +11,7 @@ from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig
-from regard.recipes.config import Images, OtherData, OtherImages, OtherLabelled, Reviews
+from regard.recipes.config import Images, Language, OtherData, OtherImages, OtherLabelled, OtherText, Reviews
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 
@@ -55,6 +55,14 @@ class ImageSettings:
     """Other images than the run's own test data."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """What is scored."""
+
+    data: OtherText = field(default_factory=OtherText)
+    """Another text than the run's own test data."""
+
+
 def run(argv: list[str]) -> int:
     """Read the options; score; print."""
     folder, record = one_run(argv, USAGE)
@@ -84,12 +92,14 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _settings(record: Run | None) -> Settings | LabelledSettings | ImageSettings:
+def _settings(record: Run | None) -> Settings | LabelledSettings | ImageSettings | TextSettings:
     """What can be set for a run of this kind."""
     if record is not None and isinstance(record.config, Reviews):
         return LabelledSettings()
     if record is not None and isinstance(record.config, Images):
         return ImageSettings()
+    if record is not None and isinstance(record.config, Language):
+        return TextSettings()
     decode = getattr(record.config, "decode", None) if record else None
     return Settings() if decode is None else Settings(decode=decode)
 

@@ -14,15 +14,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
 from regard.cli.options import given_first, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
-from regard.decode.config import DecodeConfig
+from regard.decode.config import DecodeConfig, SampleConfig
 from regard.errors import UserError
-from regard.recipes.config import Images
+from regard.recipes.config import Images, Language
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 
@@ -71,6 +71,16 @@ class ClassSettings:
             raise ValueError(f"--n-best must be at least 1, but is {self.n_best}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """How texts are gone on with."""
+
+    sample: SampleConfig = field(default_factory=SampleConfig)
+    """How texts are gone on with; the defaults are the run's own."""
+
+    n_best: ClassVar[int] = 1
+
+
 def run(argv: list[str]) -> int:
     """Read the options; answer."""
     folder, record = one_run(argv, USAGE)
@@ -85,7 +95,11 @@ def run(argv: list[str]) -> int:
     blocks = iter([[given]]) if _is_input_itself(given, record) else _blocks(given)
     trained = opened(folder, parsed.own)
     chosen = parsed.config
-    how = {"decode": chosen.decode} if isinstance(chosen, Settings) else {"n_best": chosen.n_best}
+    how = {"n_best": chosen.n_best}
+    if isinstance(chosen, Settings):
+        how = {"decode": chosen.decode}
+    elif isinstance(chosen, TextSettings):
+        how = {"sampling": chosen.sample}
     show = _as_json if parsed.own.json else _as_rows if chosen.n_best > 1 else _as_text
     first = 1
     for lines in blocks:
@@ -96,8 +110,10 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _settings(record: Run | None) -> Settings | ClassSettings:
+def _settings(record: Run | None) -> Settings | ClassSettings | TextSettings:
     """What can be set for a run of this kind."""
+    if record is not None and isinstance(record.config, Language):
+        return TextSettings(sample=record.config.sample)
     decode = getattr(record.config, "decode", None) if record else DecodeConfig()
     return ClassSettings() if decode is None else Settings(decode=decode)
 

@@ -11,6 +11,8 @@ _NAMES = {
     "bleu": "BLEU",
     "accuracy": "accuracy, %",
     "macro_f1": "macro F1, %",
+    "bits": "bits a token",
+    "unknown": "unknown tokens, %",
     "nll": "nll, nats a token",
     "perplexity": "perplexity a token",
 }

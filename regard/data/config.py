@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from regard.errors import UserError
 
-__all__ = ["ImagesConfig", "LabelledConfig", "OnBad", "PairFormat", "PairsConfig", "TokeniserConfig"]
+__all__ = ["ImagesConfig", "LabelledConfig", "OnBad", "PairFormat", "PairsConfig", "TextConfig", "TokeniserConfig"]
 
 PairFormat = Literal["auto", "tsv", "text", "jsonl", "huggingface"]
 OnBad = Literal["error", "skip"]
@@ -159,6 +159,31 @@ class ImagesConfig:
         _check_choice("on_bad", self.on_bad, get_args(OnBad))
         if self.size is not None:
             _check_at_least("size", self.size, 1)
+        if not 0 < self.val_share < 1:
+            raise UserError(f"`val_share` must be above 0 and below 1, but is {self.val_share}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """Where the text is that a language model learns: plain text files, UTF-8, also with .gz."""
+
+    train: str | None = None
+    """Text to learn from. Dates in many languages, each with its ISO form, if not given."""
+
+    val: str | None = None
+    """Text that chooses the best weights. The last part of the training text if not given."""
+
+    test: str | None = None
+    """Text to test on."""
+
+    val_share: float = 0.1
+    """Share of the training text, its end, that is kept for validation where `val` is not given."""
+
+    line_ends: Literal["keep", "eos"] = "keep"
+    """keep: a line end is a character like others; eos: it becomes the word <eos>, as is usual for texts in words."""
+
+    def __post_init__(self) -> None:
+        _check_choice("line_ends", self.line_ends, ("keep", "eos"))
         if not 0 < self.val_share < 1:
             raise UserError(f"`val_share` must be above 0 and below 1, but is {self.val_share}.")
 

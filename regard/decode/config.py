@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["DecodeConfig"]
+__all__ = ["DecodeConfig", "SampleConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,3 +43,34 @@ class DecodeConfig:
     def limit(self, source_length: int) -> int:
         """Longest output: min(max_length, max_ratio * source_length + max_extra), at least 1."""
         return max(1, min(self.max_length, int(self.max_ratio * source_length) + self.max_extra))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleConfig:
+    """How a text is gone on with: each next token is drawn from what the model expects.
+
+    Raises: ValueError if a value is out of range, with its name.
+    """
+
+    length: int = 200
+    """Tokens that are added to each text."""
+    temperature: float = 0.8
+    """Below 1 the likely becomes more likely; 0 always takes the likeliest."""
+    top_k: int | None = None
+    """Draw from so many of the likeliest tokens; from all if not given."""
+    top_p: float = 1.0
+    """Draw from the fewest tokens that have this share of the probability together."""
+    draws: int = 1
+    """Which of many possible texts: another number gives another one."""
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ValueError(f"length must be at least 1, got {self.length}")
+        if not 0 <= self.temperature < float("inf"):
+            raise ValueError(f"temperature must not be negative or infinite, got {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1, got {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        if self.draws < 0:
+            raise ValueError(f"draws must not be negative, got {self.draws}")

@@ -43,13 +43,14 @@ class EncoderBlock(nn.Module):
 class DecoderBlock(nn.Module):
     """Masked self-attention, attention to a source, then feed-forward; in and out (batch, target, model).
 
+    cross: None where there is no source to read, as in a language model. (radford2018)
     window: how many targets each sees, the last ones up to itself; all if not given.
     """
 
     def __init__(
         self,
         attention: MultiHead,
-        cross: MultiHead,
+        cross: MultiHead | None,
         feedforward: FeedForward,
         residuals: tuple[Residual, Residual, Residual],
         *,
@@ -59,11 +60,12 @@ class DecoderBlock(nn.Module):
         self.attention = attention
         self.cross = cross
         self.feedforward = feedforward
-        self.add_attention, self.add_cross, self.add_feedforward = residuals
+        self.add_attention, add_cross, self.add_feedforward = residuals
+        self.add_cross = None if cross is None else add_cross
         self.window = window
 
     def forward(
-        self, items: Float[Tensor, "batch target model"], source: Memory, *, in_order: bool = True
+        self, items: Float[Tensor, "batch target model"], source: Memory | None, *, in_order: bool = True
     ) -> Float[Tensor, "batch target model"]:
         """All targets at once: each reads those up to itself (of a set: all), then the source."""
         mask = causal() if self.window is None else patterns.window(self.window)
@@ -72,7 +74,7 @@ class DecoderBlock(nn.Module):
         return self._rest(items, source)
 
     def step(
-        self, item: Float[Tensor, "batch 1 model"], past: Store | None, source: Memory
+        self, item: Float[Tensor, "batch 1 model"], past: Store | None, source: Memory | None
     ) -> tuple[Float[Tensor, "batch 1 model"], Store]:
         """One target more: it reads the past and itself, then the source. Returns the past that now has it."""
 
@@ -90,6 +92,8 @@ class DecoderBlock(nn.Module):
         past = self.attention.memory(item)
         return past if self.window is None else SlidingMemory.of(past, window=self.window)
 
-    def _rest(self, items: Tensor, source: Memory) -> Tensor:
-        items = self.add_cross(items, lambda x: self.cross(x, source))
+    def _rest(self, items: Tensor, source: Memory | None) -> Tensor:
+        cross = self.cross
+        if self.add_cross is not None and cross is not None and source is not None:
+            items = self.add_cross(items, lambda x: cross(x, source))
         return self.add_feedforward(items, self.feedforward)

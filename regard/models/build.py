@@ -4,25 +4,28 @@ from torch import nn
 
 from regard.layers.pool import Pool
 from regard.models.classifier import Classifier
-from regard.models.config import ClassifierConfig, ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import ClassifierConfig, LanguageModelConfig, ModelConfig, RecurrentConfig, TransformerConfig
 from regard.models.cores.core import Core
 from regard.models.cores.recurrent import RecurrentCore
 from regard.models.cores.transformer import TransformerCore
+from regard.models.language import LanguageModel
 from regard.models.model import Model
 from regard.models.reads.images import ImageReader
 from regard.models.reads.tokens import TokenReader, embedding_table
 from regard.models.writes.classes import ClassWriter
 from regard.models.writes.tokens import TokenWriter
 
-__all__ = ["build", "build_classifier", "build_core", "build_image_classifier"]
+__all__ = ["build", "build_classifier", "build_core", "build_image_classifier", "build_language_model"]
 
 
-def build_core(config: TransformerConfig | RecurrentConfig, *, dropout: float = 0.0, decodes: bool = True) -> Core:
-    """The core that the config names; its encoder alone, unless it decodes."""
+def build_core(
+    config: TransformerConfig | RecurrentConfig, *, dropout: float = 0.0, encodes: bool = True, decodes: bool = True
+) -> Core:
+    """The core that the config names; its encoder alone, unless it decodes; its decoder alone, unless it encodes."""
     if isinstance(config, TransformerConfig):
-        return TransformerCore(config, dropout=dropout, decodes=decodes)
+        return TransformerCore(config, dropout=dropout, encodes=encodes, decodes=decodes)
     if isinstance(config, RecurrentConfig):
-        return RecurrentCore(config, dropout=dropout, decodes=decodes)
+        return RecurrentCore(config, dropout=dropout, encodes=encodes, decodes=decodes)
     raise TypeError(f"core must be a TransformerConfig or a RecurrentConfig, but is {type(config).__name__}")
 
 
@@ -42,6 +45,13 @@ def build(config: ModelConfig, *, source_vocab: int, target_vocab: int, label_sm
     reads = TokenReader(source, dropout=config.dropout)
     writes = TokenWriter(TokenReader(target, dropout=config.dropout), output, label_smoothing=label_smoothing)
     return Model(reads, build_core(config.core, dropout=config.dropout), writes)
+
+
+def build_language_model(config: LanguageModelConfig, *, vocab: int) -> LanguageModel:
+    """A language model for a vocabulary, with fresh weights from torch's generator."""
+    core = build_core(config.core, dropout=config.dropout, encodes=False)
+    table = embedding_table(vocab, config.core.width)
+    return LanguageModel(TokenReader(table, dropout=config.dropout), core)
 
 
 def build_classifier(

@@ -3,7 +3,15 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-__all__ = ["CORES", "ClassifierConfig", "ModelConfig", "RecurrentConfig", "TransformerConfig", "paper_base"]
+__all__ = [
+    "CORES",
+    "ClassifierConfig",
+    "LanguageModelConfig",
+    "ModelConfig",
+    "RecurrentConfig",
+    "TransformerConfig",
+    "paper_base",
+]
 
 _LATER = {"since": "0.2.0"}
 """Marks settings that runs of version 0.1.0 do not have; their defaults are what those did."""
@@ -137,6 +145,24 @@ class ClassifierConfig:
             raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
         if self.pool_heads < 1:
             raise ValueError(f"pool_heads must be at least 1, but is {self.pool_heads}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelConfig:
+    """What a language model is made of: a decoder that reads no source."""
+
+    core: TransformerConfig | RecurrentConfig = field(
+        default_factory=lambda: TransformerConfig(
+            width=128, heads=4, feedforward=512, activation="gelu", positions="learned"
+        )
+    )
+    """transformer (its decoder alone, which is GPT) or recurrent (its decoder alone)."""
+    dropout: float = 0.0
+    """Share of activations set to zero in training: embeddings, and inside the core."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
 
 
 def paper_base() -> TransformerConfig:

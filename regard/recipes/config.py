@@ -3,10 +3,18 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from regard.data.config import ImagesConfig, LabelledConfig, OnBad, PairFormat, PairsConfig, TokeniserConfig
+from regard.data.config import (
+    ImagesConfig,
+    LabelledConfig,
+    OnBad,
+    PairFormat,
+    PairsConfig,
+    TextConfig,
+    TokeniserConfig,
+)
 from regard.data.dates_config import DatesConfig
-from regard.decode.config import DecodeConfig
-from regard.models.config import ClassifierConfig, ModelConfig, RecurrentConfig, TransformerConfig
+from regard.decode.config import DecodeConfig, SampleConfig
+from regard.models.config import ClassifierConfig, LanguageModelConfig, ModelConfig, RecurrentConfig, TransformerConfig
 from regard.train.config import TrainConfig
 
 __all__ = [
@@ -215,6 +223,59 @@ class Images:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Language:
+    """A language model of your own text: it predicts every next character (or word) and goes on with what you begin."""
+
+    data: TextConfig = field(default_factory=TextConfig)
+    """Where the text is."""
+    tokeniser: TokeniserConfig = field(
+        default_factory=lambda: TokeniserConfig(kind="char", vocab_size=4000, joint=False, normalise="none")
+    )
+    """How the text is cut into numbered pieces: char or bpe, or word for text in words."""
+    context: int = 64
+    """Tokens that the model sees at most."""
+    batch: int = 12
+    """Windows of so many tokens in a batch."""
+    model: LanguageModelConfig = field(default_factory=LanguageModelConfig)
+    """What the model is made of."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=2000,
+            lr=2e-3,
+            betas=(0.9, 0.99),
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.0,
+            precision="auto",
+            validate_every=250,
+            average=0,
+            patience=0,
+        )
+    )
+    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
+    sample: SampleConfig = field(default_factory=SampleConfig)
+    """How texts are gone on with, in `predict`."""
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "context", "batch")
+        if self.tokeniser.joint:
+            raise ValueError("tokeniser.joint must be false: there is one side")
+        core = self.model.core
+        if isinstance(core, TransformerConfig) and core.positions == "learned" and core.max_positions < self.context:
+            raise ValueError(
+                f"model.core.max_positions must be at least context={self.context}, but is {core.max_positions}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherText:
+    """Another text to score a trained model on."""
+
+    test: tuple[str, ...] = ()
+    """Text files, UTF-8, also with .gz. Several are scored one by one. The run's own test text if not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class OtherImages:
     """Other images to score a trained model on, of the kind that it was trained on."""
 
@@ -267,7 +328,7 @@ class OtherData:
             )
 
 
-AnyConfig = Dates | Translate | Reviews | Images
+AnyConfig = Dates | Translate | Reviews | Images | Language
 
 
 def fitting(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:
@@ -284,7 +345,7 @@ def _limit(max_length: int, model: ModelConfig) -> int:
     return max_length
 
 
-def _at_least_one(config: Dates | Translate, *names: str) -> None:
+def _at_least_one(config: AnyConfig, *names: str) -> None:
     for name in names:
         if getattr(config, name) < 1:
             raise ValueError(f"{name} must be at least 1, but is {getattr(config, name)}")

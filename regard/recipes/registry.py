@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from regard.errors import UserError
-from regard.recipes.config import AnyConfig, Dates, Images, Reviews, Translate
+from regard.recipes.config import AnyConfig, Dates, Images, Language, Reviews, Translate
 from regard.recipes.kinds import nearest
 
 __all__ = ["RECIPES", "Entry", "entry"]
@@ -47,6 +47,12 @@ RECIPES = {
             summary="images to classes: a folder of images per class, or IDX files; embedded digits if you have none",
             config=Images,
             module="regard.recipes.images",
+        ),
+        Entry(
+            name="language",
+            summary="a language model (GPT, or recurrent) of your own text; of dates if you have none",
+            config=Language,
+            module="regard.recipes.language",
         ),
     )
 }

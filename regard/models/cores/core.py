@@ -53,6 +53,10 @@ class Core(nn.Module, ABC):
         """Take in source items (batch, source, width); the state before the first target."""
 
     @abstractmethod
+    def begin(self, rows: int) -> State:
+        """The state before the first target of so many rows, for a core that reads no source."""
+
+    @abstractmethod
     def forward(
         self, targets: Float[Tensor, "batch target model"], state: State, *, in_order: bool = True
     ) -> Float[Tensor, "batch target model"]:

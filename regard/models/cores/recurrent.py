@@ -68,28 +68,33 @@ class RecurrentCore(Core):
     """Encoder and decoder of config.cell; see RecurrentConfig for the sizes.
 
     dropout: in training, on the encoder's states, between layers, and on what the readout is fed.
-    decodes=False: the encoder alone.
+    decodes=False: the encoder alone. encodes=False: the decoder alone, without attention.
     """
 
-    def __init__(self, config: RecurrentConfig, *, dropout: float = 0.0, decodes: bool = True):
+    def __init__(self, config: RecurrentConfig, *, dropout: float = 0.0, encodes: bool = True, decodes: bool = True):
         super().__init__()
         self.width = width = config.width
         self.memory_dim = hidden = config.hidden
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
-        self.encoder = RecurrentEncoder(
-            width,
-            hidden,
-            cell=config.cell,
-            layers=config.layers,
-            directions=config.directions,
-            dropout=dropout,
+        self.encoder = (
+            RecurrentEncoder(
+                width,
+                hidden,
+                cell=config.cell,
+                layers=config.layers,
+                directions=config.directions,
+                dropout=dropout,
+            )
+            if encodes
+            else nn.Identity()
         )
+        self.cell = config.cell
         cell = CELLS[config.cell]
         # A state of one direction is the decoder's as it is.
-        num_handovers = num_decoder if config.directions == 2 else 0
+        num_handovers = num_decoder if config.directions == 2 and encodes else 0
         self.handovers = nn.ModuleList(Handover(hidden, parts=cell.parts) for _ in range(num_handovers))
-        score = _score(config) if decodes else None
+        score = _score(config) if decodes and encodes else None
         self.read = None if score is None else Read(score, choose=_choice(config), kernel=config.kernel)
         context_dim = 0 if score is None else hidden
         self.cells = nn.ModuleList(
@@ -106,6 +111,11 @@ class RecurrentCore(Core):
     def encode(self, source: Padded) -> Padded:
         """The encoder's states (batch, source, hidden)."""
         return source._replace(items=self.dropout(self.encoder(source).states))
+
+    def begin(self, rows: int) -> RecurrentState:
+        """Zero states in every layer, and nothing to read."""
+        parts, zero = CELLS[self.cell].parts, next(self.readout.parameters()).new_zeros(rows, self.memory_dim)
+        return RecurrentState(tuple((zero,) * parts for _ in self.cells), context=None, memory=None)
 
     def start(self, source: Padded) -> RecurrentState:
         """Encode items (batch, source, width); map the keys; hand the final states over; read with s_0."""

@@ -38,13 +38,13 @@ __all__ = ["TransformerCore", "TransformerState"]
 class TransformerState:
     """Each decoder block's memory of the source and of its own past; `position` targets have been taken in."""
 
-    sources: tuple[Memory, ...]
+    sources: tuple[Memory | None, ...]
     pasts: tuple[Store | None, ...]
     position: int = 0
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
         """Those rows of everything."""
-        sources = tuple(memory.select(index) for memory in self.sources)
+        sources = tuple(None if memory is None else memory.select(index) for memory in self.sources)
         return replace(self.reorder(index), sources=sources)
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
@@ -56,21 +56,24 @@ class TransformerState:
 class TransformerCore(Core):
     """Encoder and decoder of config.layers blocks of config.width; see TransformerConfig for the sizes.
 
-    decodes=False: the encoder alone.
+    decodes=False: the encoder alone. encodes=False: the decoder alone, which reads no source. (radford2018)
     """
 
-    def __init__(self, config: TransformerConfig, *, dropout: float = 0.0, decodes: bool = True):
+    def __init__(self, config: TransformerConfig, *, dropout: float = 0.0, encodes: bool = True, decodes: bool = True):
         super().__init__()
         self.width = self.memory_dim = config.width
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
         self.positions = _positions(config)
         bias = _bias(config, two_sided=True)
-        self.encoder = nn.ModuleList(_encoder_block(config, dropout, bias) for _ in range(config.layers))
+        num_encoder = config.layers if encodes else 0
+        self.encoder = nn.ModuleList(_encoder_block(config, dropout, bias) for _ in range(num_encoder))
         bias = _bias(config, two_sided=False)
-        self.decoder = nn.ModuleList(_decoder_block(config, dropout, bias) for _ in range(num_decoder))
+        self.decoder = nn.ModuleList(
+            _decoder_block(config, dropout, bias, reads_source=encodes) for _ in range(num_decoder)
+        )
         pre = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.width) if pre else nn.Identity()
+        self.encoder_norm = nn.LayerNorm(config.width) if pre and encodes else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.width) if pre and decodes else nn.Identity()
         self.apply(_initialise)
 
@@ -88,10 +91,15 @@ class TransformerCore(Core):
     def start(self, source: Padded) -> TransformerState:
         """Encode the source items (batch, source, model); project each decoder block's keys and values of them."""
         encoded, mask = self.encode(source), source.mask
+        crosses = [block.cross for block in self._decoder_blocks]
         return TransformerState(
-            sources=tuple(block.cross.memory(encoded.items, mask) for block in self._decoder_blocks),
+            sources=tuple(None if cross is None else cross.memory(encoded.items, mask) for cross in crosses),
             pasts=(None,) * len(self.decoder),
         )
+
+    def begin(self, rows: int) -> TransformerState:
+        """Nothing taken in yet, and nothing to read."""
+        return TransformerState(sources=(None,) * len(self.decoder), pasts=(None,) * len(self.decoder))
 
     def forward(
         self, targets: Float[Tensor, "batch target model"], state: TransformerState, *, in_order: bool = True
@@ -187,9 +195,11 @@ def _encoder_block(config: TransformerConfig, dropout: float, bias: Bias | None)
     return EncoderBlock(_attention(config, bias), _feedforward(config), residuals)
 
 
-def _decoder_block(config: TransformerConfig, dropout: float, bias: Bias | None) -> DecoderBlock:
+def _decoder_block(
+    config: TransformerConfig, dropout: float, bias: Bias | None, *, reads_source: bool = True
+) -> DecoderBlock:
     residuals = (_residual(config, dropout), _residual(config, dropout), _residual(config, dropout))
-    own, cross = _attention(config, bias), _attention(config)
+    own, cross = _attention(config, bias), _attention(config) if reads_source else None
     return DecoderBlock(own, cross, _feedforward(config), residuals, window=config.window)
 
 

@@ -1,0 +1,87 @@
+"""Sampling: each next token is drawn from the model's distribution, made sharper and cut to its head.
+
+    p(u) ~ exp(logit_u / temperature)       temperature 1: the model's own; towards 0: always the likeliest
+    top_k: only the k likeliest             top_p: the fewest that have p of the probability together (nucleus)
+
+Source: holtzman2020, sections 3.1 to 3.3.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.decode.config import SampleConfig
+
+__all__ = ["Continues", "narrowed", "sample"]
+
+
+@runtime_checkable
+class Continues(Protocol):
+    """What is sampled from: a model whose state takes one token more a row at each step."""
+
+    def begin(self, rows: int) -> Any:
+        """The state before the first token."""
+        ...
+
+    def step(self, tokens: Int[Tensor, " rows"], state: Any) -> tuple[Float[Tensor, "rows vocab"], Any]:
+        """Scores of the next token, and the state after this one."""
+        ...
+
+
+def narrowed(logits: Float[Tensor, "rows vocab"], config: SampleConfig) -> Float[Tensor, "rows vocab"]:
+    """The probabilities that are drawn from; temperature 0 leaves the likeliest alone."""
+    logits = logits.float()
+    if config.temperature == 0:
+        return torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
+    logits = logits / config.temperature
+    if config.top_k is not None and config.top_k < logits.shape[-1]:
+        least = logits.topk(config.top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -math.inf)
+    shares = logits.softmax(-1)
+    if config.top_p < 1:
+        ordered, order = shares.sort(-1, descending=True)
+        # One is kept as long as those before it have less than p: so the likeliest always is.
+        beyond = ordered.cumsum(-1) - ordered >= config.top_p
+        shares = shares.masked_fill(torch.zeros_like(beyond).scatter(1, order, beyond), 0.0)
+        shares = shares / shares.sum(-1, keepdim=True)
+    return shares
+
+
+@torch.no_grad()
+def sample(
+    model: Continues, prompt: list[int], config: SampleConfig, *, window: int | None, seed: int, banned: list[int]
+) -> Iterator[int]:
+    """Tokens that go on from the prompt, one after the other, config.length of them.
+
+    window: most tokens that the model sees; beyond them it goes on from the last half of them.
+    banned: tokens that are never drawn.
+    Raises: ValueError if the prompt is empty.
+    """
+    if not prompt:
+        raise ValueError("the prompt must have a token at least, but is empty")
+    draw = torch.Generator().manual_seed(seed)
+    seen = list(prompt)
+    logits, state, taken = _fed(model, seen if window is None else seen[-window:])
+    for _ in range(config.length):
+        logits[:, banned] = -math.inf
+        token = int(torch.multinomial(narrowed(logits, config).cpu(), 1, generator=draw))
+        yield token
+        seen.append(token)
+        if window is not None and taken >= window:
+            logits, state, taken = _fed(model, seen[-max(1, window // 2) :])
+        else:
+            logits, state = model.step(torch.tensor([token], device=logits.device), state)
+            taken += 1
+
+
+def _fed(model: Continues, tokens: list[int]) -> tuple[Tensor, Any, int]:
+    """The scores after these tokens, the state, and how many it has taken in."""
+    device = next(model.parameters()).device if isinstance(model, torch.nn.Module) else torch.device("cpu")
+    state, logits = model.begin(1), torch.empty(0)
+    for token in tokens:
+        logits, state = model.step(torch.tensor([token], device=device), state)
+    return logits, state, len(tokens)

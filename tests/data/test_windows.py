@@ -1,0 +1,53 @@
+"""Windows of a text: every token is predicted once, what is shown changes with the epoch, bad files are named."""
+
+import gzip
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from regard.data.windows import WindowBatches, read_text
+from regard.errors import UserError
+
+IDS = np.arange(100, 200, dtype=np.int32)
+
+
+def test_fixed_windows_predict_every_token_but_the_first_once():
+    batches = WindowBatches(IDS, context=7, rows=4, seed=0, is_fixed=True)
+    predicted = []
+    for rows in batches.plan(0):
+        tokens = batches.collate(0, rows).tokens
+        assert (tokens[:, 1:] - tokens[:, :-1] == 1)[tokens[:, 1:] >= 0].all()
+        predicted += tokens[:, 1:][tokens[:, 1:] >= 0].tolist()
+    assert sorted(predicted) == IDS[1:].tolist()
+
+
+def test_training_windows_do_not_overlap_are_whole_and_differ_between_epochs():
+    batches = WindowBatches(IDS, context=7, rows=4, seed=3)
+    plans = [batches.plan(epoch) for epoch in range(6)]
+    assert plans == [WindowBatches(IDS, context=7, rows=4, seed=3).plan(epoch) for epoch in range(6)]
+    assert len({rows for plan in plans for rows in plan}) == sum(map(len, plans))
+    assert len({min(start for rows in plan for start in rows) for plan in plans}) > 1
+    for plan in plans:
+        starts = sorted(start for rows in plan for start in rows)
+        assert all(later - start == 7 for start, later in pairwise(starts))
+        assert starts[-1] + 7 < len(IDS)
+        assert all(batches.collate(0, rows).tokens.shape == (len(rows), 8) for rows in plan)
+
+
+def test_text_shorter_than_the_context_is_one_window():
+    batches = WindowBatches(IDS[:5], context=64, rows=2, seed=1)
+    assert [rows for epoch in range(3) for rows in batches.plan(epoch)] == [(0,)] * 3
+    assert batches.collate(0, (0,)).tokens.tolist() == [IDS[:5].tolist()]
+    with pytest.raises(UserError, match="two tokens at least, but has 1"):
+        WindowBatches(IDS[:1], context=4, rows=1, seed=1)
+
+
+def test_text_is_read_plain_or_gzip_and_its_bad_line_named(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress("één\n".encode()))
+    assert read_text(tmp_path / "a.txt") == "one\n\ntwo\n"
+    assert read_text(tmp_path / "a.txt.gz") == "één\n"
+    (tmp_path / "b.txt").write_bytes(b"fine\n\xff\xfe\n")
+    with pytest.raises(UserError, match=r"b.txt, line 2: not UTF-8"):
+        read_text(tmp_path / "b.txt")

@@ -1,0 +1,66 @@
+"""Language models: no token sees a later one, steps equal all at once, the loss is that of each next token."""
+
+import pytest
+import torch
+
+from regard.data.windows import Window
+from regard.models.build import build_language_model
+from regard.models.config import LanguageModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.language import LanguageModel
+from tests.helpers import close
+
+CORES = {
+    "learned": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions="learned", max_positions=20),
+    "relative": TransformerConfig(layers=1, width=12, heads=3, feedforward=17, positions="relative", key_heads=1),
+    "window": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, window=3),
+    "gru": RecurrentConfig(width=12, hidden=14, layers=2),
+    "lstm": RecurrentConfig(width=12, hidden=14, cell="lstm", attention="dot"),
+}
+
+
+@pytest.fixture(params=CORES)
+def model(request: pytest.FixtureRequest) -> LanguageModel:
+    torch.manual_seed(1)
+    return build_language_model(LanguageModelConfig(core=CORES[request.param]), vocab=9).double().eval()
+
+
+def test_steps_equal_all_at_once(model):
+    tokens = torch.randint(9, (3, 7))
+    together, state = model(tokens), model.begin(3)
+    for time in range(7):
+        logits, state = model.step(tokens[:, time], state)
+        close(logits, together[:, time])
+
+
+def test_no_token_sees_a_later_one(model):
+    tokens = torch.randint(9, (2, 7))
+    changed = tokens.clone()
+    changed[:, 4] = (changed[:, 4] + 1) % 9
+    before, after = model(tokens), model(changed)
+    close(before[:, :4], after[:, :4])
+    assert (before[:, 4] - after[:, 4]).abs().max() > 1e-6
+
+
+def test_loss_is_the_sum_over_known_next_tokens(model):
+    tokens = torch.tensor([[1, 2, 3, 4], [5, 6, -1, -1]])
+    loss = model.loss(Window(tokens, (0, 4)))
+    log_p = model(tokens[:, :-1].clamp(min=0)).log_softmax(-1)
+    wanted = -(log_p[0, 0, 2] + log_p[0, 1, 3] + log_p[0, 2, 4] + log_p[1, 0, 6])
+    close(loss.total.detach(), wanted.detach())
+    assert loss.count == model.count(Window(tokens, (0, 4))) == 4
+
+
+def test_every_parameter_learns_and_nothing_reads_a_source(model):
+    model.loss(Window(torch.randint(9, (2, 15)), (0, 1))).total.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert not any("cross" in name or "encoder" in name for name, _ in model.named_parameters())
+
+
+def test_rows_of_a_state_are_selected(model):
+    tokens = torch.randint(9, (3, 4))
+    state = model.begin(3)
+    for time in range(3):
+        _, state = model.step(tokens[:, time], state)
+    index = torch.tensor([2, 0])
+    logits, _ = model.step(tokens[index, 3], state.select(index))
+    close(logits, model(tokens)[index, 3])

@@ -1,0 +1,64 @@
+"""A language model's run: learns a text that repeats, goes on with what was begun, and is scored."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+from regard.errors import UserError
+from regard.recipes.task import load
+
+TEXT = "the cat sat on the mat and the dog sat on the log.\n"
+
+
+@pytest.fixture(scope="module", params=["transformer", "recurrent"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("language")
+    for name, number in (("train", 60), ("val", 6), ("test", 6)):
+        (folder / f"{name}.txt").write_text(TEXT * number, encoding="utf-8")
+    files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
+    small = {
+        "transformer": "--model.core.layers 1 --model.core.width 32 --model.core.feedforward 32",
+        "recurrent": "--model.core recurrent --model.core.width 32 --model.core.hidden 64",
+    }[request.param]
+    limits = "--train.steps 150 --train.warmup 10 --train.lr 1e-2 --train.validate-every 50 --train.tensorboard false"
+    command = f"train language --run {folder / 'run'} {files} {small} {limits} --context 32 --batch 8"
+    assert main(command.split()) == 0
+    return folder
+
+
+def test_learns_and_reports(run):
+    found = json.loads((run / "run" / "report.json").read_text())
+    assert found["test"]["nll"] < 0.25
+    assert found["test"]["bits"] == pytest.approx(found["test"]["nll"] / math.log(2))
+    assert found["test"]["perplexity"] == pytest.approx(math.exp(found["test"]["nll"]))
+    assert found["test"]["examples"] == 6 * len(TEXT) - 1
+
+
+def test_goes_on_with_what_was_begun(run, capsys):
+    trained = load(run / "run")
+    (said,) = trained.predict(["the cat sat on the mat"], length=9, temperature=0)
+    assert said == " and the "
+    assert main(["predict", str(run / "run"), "the cat sat", "--sample.length", "7", "--sample.temperature", "0"]) == 0
+    assert capsys.readouterr().out == " on the\n"
+    long = trained.predict(["the cat"], length=120, temperature=0)[0]
+    assert len(long) == 120
+    with pytest.raises(UserError, match="input 2 is empty"):
+        trained.predict(["the", ""])
+
+
+def test_other_text_is_scored(run, tmp_path, capsys):
+    other = tmp_path / "other.txt"
+    other.write_text("the cat sat on the log.\n" * 3, encoding="utf-8")
+    assert main(["evaluate", str(run / "run"), "--data.test", str(other), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["examples"] == 71
+    assert found["unknown"] == 0
+
+
+def test_context_longer_than_learned_positions_is_refused(tmp_path, capsys):
+    command = f"train language --run {tmp_path / 'run'} --context 99 --model.core.max-positions 98"
+    assert main(command.split()) == 2
+    assert "max_positions must be at least context=99, but is 98" in capsys.readouterr().err

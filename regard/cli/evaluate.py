@@ -11,8 +11,9 @@ from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig
-from regard.recipes.config import Images, Language, OtherData, OtherImages, OtherLabelled, OtherText, Reviews
+from regard.recipes.config import Images, Language, Reviews, Tracks
 from regard.recipes.folder import Run
+from regard.recipes.other_data import OtherData, OtherImages, OtherLabelled, OtherText, OtherTracks
 from regard.recipes.settings import groups
 
 __all__ = ["Options", "Settings", "run"]
@@ -63,6 +64,14 @@ class TextSettings:
     """Another text than the run's own test data."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrackSettings:
+    """What is scored."""
+
+    data: OtherTracks = field(default_factory=OtherTracks)
+    """Other recordings than the run's own test data."""
+
+
 def run(argv: list[str]) -> int:
     """Read the options; score; print."""
     folder, record = one_run(argv, USAGE)
@@ -92,7 +101,7 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _settings(record: Run | None) -> Settings | LabelledSettings | ImageSettings | TextSettings:
+def _settings(record: Run | None) -> Settings | LabelledSettings | ImageSettings | TextSettings | TrackSettings:
     """What can be set for a run of this kind."""
     if record is not None and isinstance(record.config, Reviews):
         return LabelledSettings()
@@ -100,6 +109,8 @@ def _settings(record: Run | None) -> Settings | LabelledSettings | ImageSettings
         return ImageSettings()
     if record is not None and isinstance(record.config, Language):
         return TextSettings()
+    if record is not None and isinstance(record.config, Tracks):
+        return TrackSettings()
     decode = getattr(record.config, "decode", None) if record else None
     return Settings() if decode is None else Settings(decode=decode)
 

@@ -22,7 +22,7 @@ from regard.cli.options import given_first, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.errors import UserError
-from regard.recipes.config import Images, Language
+from regard.recipes.config import Images, Language, Tracks
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 
@@ -101,6 +101,8 @@ def run(argv: list[str]) -> int:
     elif isinstance(chosen, TextSettings):
         how = {"sampling": chosen.sample}
     show = _as_json if parsed.own.json else _as_rows if chosen.n_best > 1 else _as_text
+    if record is not None and isinstance(record.config, Tracks) and not parsed.own.json:
+        show = _as_is
     first = 1
     for lines in blocks:
         for number, predictions in enumerate(trained.answers(lines, first=first, **how), start=first):
@@ -139,9 +141,11 @@ def _blocks(given: str) -> Iterator[list[str]]:
 
 
 def _is_input_itself(given: str, record: Run | None) -> bool:
-    """Whether a file is what is to be answered, and not a list of such: an image, where images are read."""
-    reads_images = record is not None and isinstance(record.config, Images)
-    return reads_images and _is_file(given) and not given.endswith((".txt", ".lst"))
+    """Whether a file is to be answered itself, and not its lines: an image or a recording, where such are read."""
+    if record is None or not _is_file(given):
+        return False
+    is_image = isinstance(record.config, Images) and not given.endswith((".txt", ".lst"))
+    return is_image or isinstance(record.config, Tracks)
 
 
 def _is_file(given: str) -> bool:
@@ -182,6 +186,10 @@ def _decoded(content: bytes, origin: str, first: int) -> list[str]:
 
 def _as_text(_number: int, predictions: Sequence[Any]) -> None:
     print(_one_line(predictions[0].text))
+
+
+def _as_is(_number: int, predictions: Sequence[Any]) -> None:
+    print(predictions[0].text)
 
 
 def _as_rows(number: int, predictions: Sequence[Any]) -> None:

@@ -10,6 +10,10 @@ _NAMES = {
     "ceiling": "most that a perfect reader gets, %",
     "bleu": "BLEU",
     "accuracy": "accuracy, %",
+    "ade": "ADE, m",
+    "fde": "FDE, m",
+    "ade_walking_on": "ADE of walking on at the last step, m",
+    "fde_walking_on": "FDE of walking on at the last step, m",
     "macro_f1": "macro F1, %",
     "bits": "bits a token",
     "unknown": "unknown tokens, %",
@@ -30,7 +34,8 @@ def score_table(scores: Mapping[str, Any]) -> str:
     for one in scores["samples"]:
         right = "" if one["output"] == one["reference"] else f"(reference: {one['reference']})"
         samples.append([one["source"].strip(), one["output"], right])
-    return f"{title}\n{table(rows)}\n\nsome outputs\n{table(samples)}"
+    shown = f"\n\nsome outputs\n{table(samples)}" if samples else ""
+    return f"{title}\n{table(rows)}{shown}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -5,7 +5,16 @@ from typing import Literal, get_args
 
 from regard.errors import UserError
 
-__all__ = ["ImagesConfig", "LabelledConfig", "OnBad", "PairFormat", "PairsConfig", "TextConfig", "TokeniserConfig"]
+__all__ = [
+    "ImagesConfig",
+    "LabelledConfig",
+    "OnBad",
+    "PairFormat",
+    "PairsConfig",
+    "TextConfig",
+    "TokeniserConfig",
+    "TracksConfig",
+]
 
 PairFormat = Literal["auto", "tsv", "text", "jsonl", "huggingface"]
 OnBad = Literal["error", "skip"]
@@ -186,6 +195,39 @@ class TextConfig:
         _check_choice("line_ends", self.line_ends, ("keep", "eos"))
         if not 0 < self.val_share < 1:
             raise UserError(f"`val_share` must be above 0 and below 1, but is {self.val_share}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracksConfig:
+    """Where recordings of people on a plane are: text files of frame, id, x, y, one position a line."""
+
+    train: tuple[str, ...] = ()
+    """Recordings to learn from. Made-up crowds if not given."""
+
+    val: tuple[str, ...] = ()
+    """Recordings that choose the best weights."""
+
+    test: tuple[str, ...] = ()
+    """Recordings to test on."""
+
+    observed: int = 8
+    """Positions of each person that are known."""
+
+    predicted: int = 12
+    """Positions after them that are predicted."""
+
+    neighbours: int = 16
+    """Others that a person sees, the nearest ones; 0: nobody."""
+
+    least: int = 2
+    """People that a window must have at least."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("observed", 2), ("predicted", 1), ("neighbours", 0), ("least", 1)):
+            _check_at_least(name, getattr(self, name), least)
+        if bool(self.train) != bool(self.val):
+            there, lacks = ("train", "val") if self.train else ("val", "train")
+            raise UserError(f"`{there}` is given, so `{lacks}` must be given, too.")
 
 
 @dataclass(frozen=True, kw_only=True)

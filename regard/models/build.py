@@ -4,10 +4,18 @@ from torch import nn
 
 from regard.layers.pool import Pool
 from regard.models.classifier import Classifier
-from regard.models.config import ClassifierConfig, LanguageModelConfig, ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import (
+    ClassifierConfig,
+    EncoderConfig,
+    LanguageModelConfig,
+    ModelConfig,
+    RecurrentConfig,
+    TransformerConfig,
+)
 from regard.models.cores.core import Core
 from regard.models.cores.recurrent import RecurrentCore
 from regard.models.cores.transformer import TransformerCore
+from regard.models.forecaster import Forecaster
 from regard.models.language import LanguageModel
 from regard.models.model import Model
 from regard.models.reads.images import ImageReader
@@ -15,7 +23,14 @@ from regard.models.reads.tokens import TokenReader, embedding_table
 from regard.models.writes.classes import ClassWriter
 from regard.models.writes.tokens import TokenWriter
 
-__all__ = ["build", "build_classifier", "build_core", "build_image_classifier", "build_language_model"]
+__all__ = [
+    "build",
+    "build_classifier",
+    "build_core",
+    "build_forecaster",
+    "build_image_classifier",
+    "build_language_model",
+]
 
 
 def build_core(
@@ -52,6 +67,12 @@ def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Language
     core = build_core(config.core, dropout=config.dropout, encodes=False)
     table = embedding_table(vocab, config.core.width)
     return LanguageModel(TokenReader(table, dropout=config.dropout), core)
+
+
+def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Forecaster:
+    """A forecaster of tracks, with fresh weights from torch's generator."""
+    core = build_core(config.core, dropout=config.dropout, decodes=False)
+    return Forecaster(core, observed=observed, predicted=predicted, dropout=config.dropout)
 
 
 def build_classifier(

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 __all__ = [
     "CORES",
     "ClassifierConfig",
+    "EncoderConfig",
     "LanguageModelConfig",
     "ModelConfig",
     "RecurrentConfig",
@@ -159,6 +160,20 @@ class LanguageModelConfig:
     """transformer (its decoder alone, which is GPT) or recurrent (its decoder alone)."""
     dropout: float = 0.0
     """Share of activations set to zero in training: embeddings, and inside the core."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """What a model is made of that answers for each item of a set: an encoder alone."""
+
+    core: TransformerConfig | RecurrentConfig = field(default_factory=TransformerConfig)
+    """transformer or recurrent: what lets the items read one another (its encoder; nothing is decoded)."""
+    dropout: float = 0.1
+    """Share of activations set to zero in training: inside the core, before the output."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:

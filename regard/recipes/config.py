@@ -6,15 +6,21 @@ from typing import Literal
 from regard.data.config import (
     ImagesConfig,
     LabelledConfig,
-    OnBad,
-    PairFormat,
     PairsConfig,
     TextConfig,
     TokeniserConfig,
+    TracksConfig,
 )
 from regard.data.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig, SampleConfig
-from regard.models.config import ClassifierConfig, LanguageModelConfig, ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import (
+    ClassifierConfig,
+    EncoderConfig,
+    LanguageModelConfig,
+    ModelConfig,
+    RecurrentConfig,
+    TransformerConfig,
+)
 from regard.train.config import TrainConfig
 
 __all__ = [
@@ -22,10 +28,8 @@ __all__ = [
     "BleuConfig",
     "Dates",
     "Images",
-    "OtherData",
-    "OtherImages",
-    "OtherLabelled",
     "Reviews",
+    "Tracks",
     "Translate",
     "fitting",
 ]
@@ -268,67 +272,39 @@ class Language:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OtherText:
-    """Another text to score a trained model on."""
+class Tracks:
+    """Where people will be who walk among each other; made-up crowds if you have no recordings."""
 
-    test: tuple[str, ...] = ()
-    """Text files, UTF-8, also with .gz. Several are scored one by one. The run's own test text if not given."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OtherImages:
-    """Other images to score a trained model on, of the kind that it was trained on."""
-
-    test: tuple[str, ...] = ()
-    """A folder with a folder per class, or an IDX file. Several are scored one by one. The run's own test data if not
-    given."""
-    on_bad: OnBad = "error"
-    """What a file does that is no image or of no known class: error stops, skip counts it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OtherLabelled:
-    """Other texts to score a trained model on, of the kind that it was trained on."""
-
-    test: tuple[str, ...] = ()
-    """Texts and labels: FILE.tsv, FILE.jsonl, hf:NAME; .gz is fine. Several are scored one by one. The run's own
-    test data if not given."""
-    format: Literal["auto", "tsv", "jsonl", "huggingface"] = "auto"
-    """What the files are. auto: by the ending or `hf:`."""
-    text_column: int | str | None = None
-    """Where the text is; as in training if not given."""
-    label_column: int | str | None = None
-    """Where the label is; as in training if not given."""
-    on_bad: OnBad = "error"
-    """What a bad line does (wrong columns, empty text, not UTF-8, unknown label): error stops, skip counts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OtherData:
-    """Other pairs to score a trained model on, of the kind that it was trained on."""
-
-    test: tuple[str, ...] = ()
-    """Pairs: FILE.tsv, FILE.jsonl, the source side of two text files, hf:NAME; .gz is fine. Several are
-    scored one by one. The run's own test data if not given."""
-    test_target: tuple[str, ...] = ()
-    """Target side of each, if these are text files."""
-    format: PairFormat = "auto"
-    """What the files are. auto: text if a target file is given, else by the ending or `hf:`."""
-    source_column: int | str | None = None
-    """Where the source text is: column number (from 1) or header name in TSV, field name otherwise."""
-    target_column: int | str | None = None
-    """Where the target text is."""
-    on_bad: OnBad = "error"
-    """What a bad line does (wrong columns, empty side, not UTF-8, too long): error stops, skip counts."""
+    data: TracksConfig = field(default_factory=TracksConfig)
+    """Where the recordings are: text files of frame, id, x, y."""
+    batch: int = 256
+    """People in a batch."""
+    model: EncoderConfig = field(
+        default_factory=lambda: EncoderConfig(
+            core=TransformerConfig(layers=2, width=64, heads=4, feedforward=128, activation="gelu", positions="none")
+        )
+    )
+    """What the model is made of. A set has no order: core.positions is none."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=1500,
+            lr=1e-3,
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.0,
+            precision="float32",
+            validate_every=150,
+            average=3,
+            patience=0,
+        )
+    )
+    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
 
     def __post_init__(self) -> None:
-        if self.test_target and len(self.test_target) != len(self.test):
-            raise ValueError(
-                f"test_target must name a file for each of test, {len(self.test)}, but names {len(self.test_target)}"
-            )
+        _at_least_one(self, "batch")
 
 
-AnyConfig = Dates | Translate | Reviews | Images | Language
+AnyConfig = Dates | Translate | Reviews | Images | Language | Tracks
 
 
 def fitting(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:

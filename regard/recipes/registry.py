@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from regard.errors import UserError
-from regard.recipes.config import AnyConfig, Dates, Images, Language, Reviews, Translate
+from regard.recipes.config import AnyConfig, Dates, Images, Language, Reviews, Tracks, Translate
 from regard.recipes.kinds import nearest
 
 __all__ = ["RECIPES", "Entry", "entry"]
@@ -53,6 +53,12 @@ RECIPES = {
             summary="a language model (GPT, or recurrent) of your own text; of dates if you have none",
             config=Language,
             module="regard.recipes.language",
+        ),
+        Entry(
+            name="tracks",
+            summary="where people will be who walk among each other, from recordings; made-up crowds if you have none",
+            config=Tracks,
+            module="regard.recipes.tracks",
         ),
     )
 }

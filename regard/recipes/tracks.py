@@ -1,0 +1,216 @@
+"""The recipe `tracks`: where people will be who walk among each other; scored by ADE and FDE, in metres.
+
+    ADE = mean over people and predicted steps of |y_t - target_t|        FDE = the same of the last step alone
+
+Beside them stands what walking on at the last observed step would give. One answer a person (deterministic).
+
+Source: pellegrini2009 (ADE, FDE); scholler2020 (walking on).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.data.tracks import TrackBatches, Windows, made_tracks, read_frames, read_windows, views
+from regard.errors import UserError
+from regard.look.alignment import Alignment
+from regard.look.record import record
+from regard.models.build import build_forecaster
+from regard.models.forecaster import Forecaster
+from regard.recipes.config import Tracks
+from regard.recipes.folder import Run
+from regard.recipes.task import Task, Trained
+
+__all__ = ["TracksTask", "TrainedTracks", "Ways", "errors", "task"]
+
+_ROWS = 1024
+
+
+class Ways(NamedTuple):
+    """Where people will be: a line each, frame, id, x, y; there is no score."""
+
+    text: str
+    score: float
+
+
+def errors(paths: Tensor, target: Tensor) -> tuple[float, float]:
+    """ADE and FDE of (people, predicted, 2)."""
+    distance = (paths - target).norm(dim=-1)
+    return distance.mean().item(), distance[:, -1].mean().item()
+
+
+class TracksTask(Task):
+    """Recordings, and a forecaster."""
+
+    metric = "ade"
+    maximise = False
+
+    @property
+    def config(self) -> Tracks:
+        """All settings of the run."""
+        assert isinstance(self.run.config, Tracks)
+        return self.run.config
+
+    def check(self) -> None:
+        """Read all recordings."""
+        for name in ("val", "train", *(("test",) if self.has_test() else ())):
+            self.windows(name)
+
+    def learn(self, folder: Path) -> None:
+        """Nothing: metres are metres."""
+
+    def open(self, folder: Path) -> None:
+        """Nothing."""
+
+    def windows(self, split: str) -> Windows:
+        """The windows of a split."""
+        paths = getattr(self.config.data, split)
+        if not paths and not self.config.data.train:
+            return made_tracks(split, self.run.seed, self.config.data)
+        return read_windows(paths, self.config.data)
+
+    def batches(self) -> TrackBatches:
+        """All people of the training windows."""
+        settings = {"rows": self.config.batch, "seed": self.run.seed}
+        return TrackBatches(self.windows("train"), self.config.data, augment=True, **settings)
+
+    def model(self) -> Forecaster:
+        """For so many positions."""
+        data = self.config.data
+        return build_forecaster(self.config.model, observed=data.observed, predicted=data.predicted)
+
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        """ADE and FDE of the validation windows."""
+        found = self.scores(model, self._val)
+        return {name: found[name] for name in ("ade", "fde")}
+
+    def scores(self, model: nn.Module, windows: Windows | TrackBatches) -> dict[str, float]:
+        """The same of any windows, and of walking on."""
+        batches = windows
+        if isinstance(batches, Windows):
+            batches = TrackBatches(batches, self.config.data, rows=_ROWS, seed=0)
+        paths, targets, lines = [], [], []
+        for rows in batches.plan(0):
+            batch = batches.collate(0, rows)
+            paths.append(_paths(model, batch.source))
+            targets.append(batch.target)
+            own = batch.source.items[:, 0]
+            ahead = torch.arange(1, batch.target.shape[1] + 1)[:, None]
+            lines.append((own[:, -1:] - own[:, -2:-1]) * ahead)
+        target = torch.cat(targets)
+        (ade, fde), (ade_on, fde_on) = errors(torch.cat(paths), target), errors(torch.cat(lines), target)
+        return {"ade": ade, "fde": fde, "ade_walking_on": ade_on, "fde_walking_on": fde_on}
+
+    def has_test(self) -> bool:
+        """Always for made-up crowds."""
+        return not self.config.data.train or bool(self.config.data.test)
+
+    def trained(self, model: nn.Module, folder: Path) -> "TrainedTracks":
+        """The model in use."""
+        return TrainedTracks(self, model, folder)
+
+    @cached_property
+    def _val(self) -> TrackBatches:
+        return TrackBatches(self.windows("val"), self.config.data, rows=_ROWS, seed=0)
+
+
+class TrainedTracks(Trained):
+    """A forecaster in use."""
+
+    task: TracksTask
+
+    def predict(self, inputs: Sequence[NDArray[np.float64]], **options: Any) -> list[NDArray[np.float64]]:
+        """For each set of tracks (people, observed, 2), where all of them will be: (people, predicted, 2)."""
+        return [self._future(np.asarray(tracks, np.float64)) for tracks in inputs]
+
+    def answers(self, inputs: Sequence[str], *, n_best: int = 1, first: int = 1) -> list[list[Ways]]:
+        """For each recording's file, where those will be who are there in its last frames."""
+        return [[Ways("\n".join(self._rows(path)), 0.0)] for path in inputs]
+
+    def evaluate(self, path: str | Path | None = None, *, tell: Callable[[str], None] | None = None) -> dict[str, Any]:
+        """ADE and FDE, and those of walking on, on the run's test recordings or on another."""
+        if path is None and not self.task.has_test():
+            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+        data = self.config.data
+        windows = self.task.windows("test") if path is None else read_windows([path], data)
+        signature = (
+            f"{data.observed} positions to {data.predicted}, windows of {data.least} people at least, one answer"
+        )
+        scores = self.task.scores(self.model, windows)
+        return {"data": windows.origin, "examples": len(windows), **scores, "signature": signature, "samples": []}
+
+    def look(self, text: str) -> list[Alignment]:
+        """Whom the first person of a recording's last frames read, in each head of the last layer."""
+        names, tracks, _ = self._last(text)
+        source, _ = self._views(tracks[None][0])
+        with record(self.model) as recording:
+            _paths(self.model, source)
+        name = [name for name in recording.names if "attention" in name][-1]
+        count = int(source.lengths[0])
+        order = _nearest(tracks, 0, count - 1)
+        weights = recording[name][0][0, :, :1, :count]
+        labels = [f"{names[0]:g} (self)", *(f"{names[i]:g}" for i in order)]
+        return [
+            Alignment(
+                source=labels,
+                target=[f"{names[0]:g}"],
+                weights=weights,
+                title=f"{Path(text).name}: whom {names[0]:g} reads",
+            )
+        ]
+
+    def _rows(self, path: str) -> list[str]:
+        names, tracks, frames = self._last(path)
+        step = frames[-1] - frames[-2]
+        paths = self._future(tracks)
+        return [
+            f"{frames[-1] + (t + 1) * step:g}\t{name:g}\t{paths[i, t, 0]:.3f}\t{paths[i, t, 1]:.3f}"
+            for t in range(paths.shape[1])
+            for i, name in enumerate(names)
+        ]
+
+    def _last(self, path: str) -> tuple[list[float], NDArray[np.float64], list[float]]:
+        """Who is there in all of the last frames, where, and the frames. Raises UserError if nobody is."""
+        frames, observed = read_frames(path), self.config.data.observed
+        last = sorted(frames)[-observed:]
+        there = sorted(set.intersection(*(set(frames[frame]) for frame in last))) if len(last) == observed else []
+        if not there:
+            raise UserError(f"{path}: nobody is there in the last {observed} frames, which a forecast needs.")
+        return there, np.array([[frames[frame][who] for frame in last] for who in there]), last
+
+    def _views(self, tracks: NDArray[np.float64]) -> tuple[Padded, NDArray[np.float64]]:
+        data = self.config.data
+        if tracks.ndim != 3 or tracks.shape[1:] != (data.observed, 2):  # people, time, x and y
+            raise ValueError(f"tracks must be (people, {data.observed} observed, 2), but are {tracks.shape}")
+        windows = Windows(tracks, np.array([0, len(tracks)]), "tracks")
+        sizes = {"observed": data.observed, "neighbours": data.neighbours}
+        seen, counts, _, turns = views(windows, range(len(tracks)), **sizes)
+        return Padded(torch.from_numpy(seen).float(), torch.from_numpy(counts)), turns
+
+    def _future(self, tracks: NDArray[np.float64]) -> NDArray[np.float64]:
+        source, turns = self._views(tracks)
+        return tracks[:, -1:] + _paths(self.model, source).double().numpy() @ turns
+
+
+@torch.no_grad()
+def _paths(model: nn.Module, source: Padded) -> Tensor:
+    device = next(model.parameters()).device
+    return model(source.to(device)).float().cpu()
+
+
+def _nearest(tracks: NDArray[np.float64], person: int, count: int) -> list[int]:
+    others = np.delete(np.arange(len(tracks)), person)
+    distance = np.linalg.norm(tracks[others, -1] - tracks[person, -1], axis=-1)
+    return others[np.argsort(distance, kind="stable")][:count].tolist()
+
+
+def task(run: Run, tell: Callable[[str], None]) -> TracksTask:
+    """This recipe at work."""
+    return TracksTask(run, tell)

@@ -1,0 +1,96 @@
+"""A forecaster: fresh it walks on; neighbours' order does not matter; a whole run from files to answers."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from regard.attention.masks import Padded
+from regard.cli.main import main
+from regard.models.build import build_forecaster
+from regard.models.config import EncoderConfig, RecurrentConfig, TransformerConfig
+from regard.recipes.task import load
+from regard.recipes.tracks import errors
+from tests.helpers import close
+
+CORES = {
+    "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions="none"),
+    "recurrent": RecurrentConfig(width=12, hidden=14),
+}
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_fresh_forecaster_walks_on(core):
+    model = build_forecaster(EncoderConfig(core=CORES[core]), observed=4, predicted=3).eval()
+    tracks = torch.randn(2, 5, 4, 2)
+    out = model(Padded(tracks, torch.tensor([5, 2])))
+    step = tracks[:, 0, 3] - tracks[:, 0, 2]
+    close(out, torch.stack([step, 2 * step, 3 * step], 1))
+
+
+def test_neighbours_are_a_set_and_padding_is_nobody():
+    torch.manual_seed(1)
+    model = build_forecaster(EncoderConfig(core=CORES["transformer"]), observed=4, predicted=3).double().eval()
+    torch.nn.init.normal_(model.writes.weight)
+    tracks = torch.randn(1, 5, 4, 2, dtype=torch.float64)
+    out = model(Padded(tracks, torch.tensor([4])))
+    close(model(Padded(tracks[:, [0, 3, 1, 2, 4]], torch.tensor([4]))), out)
+    close(model(Padded(tracks[:, :4], torch.tensor([4]))), out)
+    assert (model(Padded(tracks[:, [1, 0, 2, 3, 4]], torch.tensor([4]))) - out).abs().max() > 1e-3
+
+
+def test_errors_by_hand():
+    target = torch.zeros(2, 2, 2)
+    paths = torch.tensor([[[3.0, 4], [0, 2]], [[0, 0], [6, 8]]])
+    assert errors(paths, target) == (pytest.approx((5 + 2 + 0 + 10) / 4), pytest.approx((2 + 10) / 2))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """People who walk in circles, two by two, which walking on does not foresee."""
+    folder, draw = tmp_path_factory.mktemp("tracks"), np.random.default_rng(1)
+    for name, pairs in (("train", 40), ("val", 8), ("test", 8)):
+        lines = []
+        for pair in range(pairs):
+            phase, speed = draw.uniform(0, 6), draw.uniform(0.25, 0.35)
+            for t in range(10):
+                for who in (0, 1):
+                    angle = phase + speed * t
+                    x, y = (3 + who) * np.cos(angle), (3 + who) * np.sin(angle)
+                    lines.append(f"{1000 * pair + 10 * t}\t{2 * pair + who}\t{x:.4f}\t{y:.4f}\n")
+        (folder / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
+    files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
+    small = "--data.observed 6 --data.predicted 4 --model.core.width 24 --model.core.layers 1 --model.dropout 0"
+    limits = "--train.steps 200 --train.lr 5e-3 --train.warmup 10 --train.validate-every 100 --train.tensorboard false"
+    assert main(f"train tracks --run {folder / 'run'} {files} {small} {limits}".split()) == 0
+    return folder
+
+
+def test_learns_what_walking_on_does_not_know(run):
+    test = json.loads((run / "run" / "report.json").read_text())["test"]
+    assert test["examples"] == 16
+    assert test["ade"] < 0.25 * test["ade_walking_on"]
+
+
+def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
+    angles = 0.3 * np.arange(10)
+    tracks = np.stack([np.stack((r * np.cos(angles), r * np.sin(angles)), -1) for r in (3, 4)])
+    (paths,) = load(run / "run").predict([tracks[:, :6]])
+    assert np.linalg.norm(paths - tracks[:, 6:], axis=-1).mean() < 0.4
+    rows = [f"{10 * t} {who} {x} {y}\n" for t in range(6) for who, (x, y) in enumerate(tracks[:, t])]
+    (tmp_path / "now.txt").write_text("".join(rows), encoding="utf-8")
+    assert main(["predict", str(run / "run"), str(tmp_path / "now.txt")]) == 0
+    told = np.array([[float(word) for word in line.split("\t")] for line in capsys.readouterr().out.splitlines()])
+    assert told[:, 0].tolist() == [60, 60, 70, 70, 80, 80, 90, 90]
+    np.testing.assert_allclose(told[:, 2:].reshape(4, 2, 2).transpose(1, 0, 2), paths, atol=1e-3)
+    (alignment,) = load(run / "run").look(str(tmp_path / "now.txt"))
+    assert list(alignment.source) == ["0 (self)", "1"]
+
+
+def test_too_short_a_recording_is_named(run, tmp_path, capsys):
+    (tmp_path / "short.txt").write_text("0 1 2 3\n", encoding="utf-8")
+    assert main(["predict", str(run / "run"), str(tmp_path / "short.txt")]) == 2
+    assert "nobody is there in the last 6 frames" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"tracks must be \(people, 6 observed, 2\), but are \(1, 3, 2\)"):
+        load(run / "run").predict([np.zeros((1, 3, 2))])

@@ -11,7 +11,7 @@ from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig
-from regard.recipes.config import Images, Language, Reviews, Tracks
+from regard.recipes.config import Images, Language, Rebuild, Reviews, Tracks
 from regard.recipes.folder import Run
 from regard.recipes.other_data import OtherData, OtherImages, OtherLabelled, OtherText, OtherTracks
 from regard.recipes.settings import groups
@@ -105,7 +105,7 @@ def _settings(record: Run | None) -> Settings | LabelledSettings | ImageSettings
     """What can be set for a run of this kind."""
     if record is not None and isinstance(record.config, Reviews):
         return LabelledSettings()
-    if record is not None and isinstance(record.config, Images):
+    if record is not None and isinstance(record.config, Images | Rebuild):
         return ImageSettings()
     if record is not None and isinstance(record.config, Language):
         return TextSettings()

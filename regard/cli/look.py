@@ -16,7 +16,7 @@ __all__ = ["Options", "run"]
 USAGE = "regard look RUN TEXT --out FILE.png [options]"
 ABOUT = (
     "Draw where a trained model looked in TEXT for each piece of its output: one panel for a recurrent core, "
-    "one for each head of a Transformer's cross-attention."
+    "one for each head of a Transformer's cross-attention. Of an autoencoder: the image and what became of it."
 )
 
 
@@ -46,7 +46,12 @@ def run(argv: list[str]) -> int:
         raise UserError("where to? --out FILE.png, .svg or .pdf")
     if options.out.exists() and not options.force:
         raise UserError(f"{options.out} exists; it is replaced only with --force")
-    alignments = opened(folder, options).look(parsed.positionals[1])
+    trained = opened(folder, options)
+    if hasattr(trained, "draw"):
+        trained.draw(parsed.positionals[1], options.out, overwrite=options.force)
+        print(options.out)
+        return DONE
+    alignments = trained.look(parsed.positionals[1])
     plot = importlib.import_module("regard.look.plot")
     plot.plot_alignment(alignments, options.out, layer=options.layer, overwrite=options.force)
     print(f"{alignments[0].title}\n{options.out}")

@@ -22,7 +22,7 @@ from regard.cli.options import given_first, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.errors import UserError
-from regard.recipes.config import Images, Language, Tracks
+from regard.recipes.config import Images, Language, Rebuild, Tracks
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 
@@ -144,7 +144,7 @@ def _is_input_itself(given: str, record: Run | None) -> bool:
     """Whether a file is to be answered itself, and not its lines: an image or a recording, where such are read."""
     if record is None or not _is_file(given):
         return False
-    is_image = isinstance(record.config, Images) and not given.endswith((".txt", ".lst"))
+    is_image = isinstance(record.config, Images | Rebuild) and not given.endswith((".txt", ".lst"))
     return is_image or isinstance(record.config, Tracks)
 
 

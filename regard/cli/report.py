@@ -10,6 +10,8 @@ _NAMES = {
     "ceiling": "most that a perfect reader gets, %",
     "bleu": "BLEU",
     "accuracy": "accuracy, %",
+    "error": "mean squared error a pixel, of pixels within [0, 1]",
+    "error_pca": "the same by as many principal components",
     "ade": "ADE, m",
     "fde": "FDE, m",
     "ade_walking_on": "ADE of walking on at the last step, m",

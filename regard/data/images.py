@@ -182,4 +182,4 @@ def _idx(path: Path, magic: int, axes: int) -> NDArray[np.uint8]:
     body = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
     if body.size != int(np.prod(sizes, dtype=np.int64)):
         raise UserError(f"{path}: says {' x '.join(map(str, sizes))} bytes, but holds {body.size:,}: cut off?")
-    return body.reshape(sizes)
+    return body.reshape(sizes).copy()  # what torch shares must be writable

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 __all__ = [
     "CORES",
+    "AutoencoderConfig",
     "ClassifierConfig",
     "EncoderConfig",
     "LanguageModelConfig",
@@ -178,6 +179,32 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoencoderConfig:
+    """What an autoencoder is made of."""
+
+    kind: Literal["dense", "convolutional"] = "dense"
+    """dense: a hidden layer on either side of the code; convolutional: convolutions that halve the sides twice."""
+    code: int = 32
+    """Numbers of the code."""
+    hidden: int = 512
+    """Size of the hidden layers (dense)."""
+    channels: int = 32
+    """Channels of the outer convolution; the inner one has twice as many (convolutional)."""
+    noise: float = 0.0
+    """Standard deviation of the noise on what the encoder sees in training, of pixels within [0, 1] (denoising)."""
+    sparsity: float = 0.0
+    """Weight of |h|_1 in the energy: codes with few large numbers (sparse)."""
+
+    def __post_init__(self) -> None:
+        for name in ("code", "hidden", "channels"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        for name in ("noise", "sparsity"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must not be negative or infinite, but is {getattr(self, name)}")
 
 
 def paper_base() -> TransformerConfig:

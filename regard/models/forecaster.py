@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.features import widen
 from regard.attention.masks import Padded
 from regard.models.cores.core import Core
 from regard.models.model import Loss
@@ -67,7 +68,7 @@ class Forecaster(nn.Module):
 
     def loss(self, batch: Tracks) -> Loss:
         """The mean distance over time, summed over the rows."""
-        total = (self(batch.source).float() - batch.target).norm(dim=-1).mean(-1).sum()
+        total = (widen(self(batch.source)) - batch.target).norm(dim=-1).mean(-1).sum()
         return Loss(total, total.detach(), self.count(batch))
 
     def count(self, batch: Tracks) -> int:

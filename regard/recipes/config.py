@@ -14,6 +14,7 @@ from regard.data.config import (
 from regard.data.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.models.config import (
+    AutoencoderConfig,
     ClassifierConfig,
     EncoderConfig,
     LanguageModelConfig,
@@ -28,6 +29,7 @@ __all__ = [
     "BleuConfig",
     "Dates",
     "Images",
+    "Rebuild",
     "Reviews",
     "Tracks",
     "Translate",
@@ -304,7 +306,36 @@ class Tracks:
         _at_least_one(self, "batch")
 
 
-AnyConfig = Dates | Translate | Reviews | Images | Language | Tracks
+@dataclass(frozen=True, kw_only=True)
+class Rebuild:
+    """Images through a narrow code and back (an autoencoder); handwritten digits if you have none."""
+
+    data: ImagesConfig = field(default_factory=ImagesConfig)
+    """Where the images are; their classes play no part."""
+    model: AutoencoderConfig = field(default_factory=AutoencoderConfig)
+    """What the model is made of."""
+    batch: int = 128
+    """Images in a batch."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=1500,
+            lr=1e-3,
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.0,
+            precision="float32",
+            validate_every=250,
+            average=0,
+            patience=0,
+        )
+    )
+    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "batch")
+
+
+AnyConfig = Dates | Translate | Reviews | Images | Language | Tracks | Rebuild
 
 
 def fitting(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:

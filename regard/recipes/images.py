@@ -29,7 +29,7 @@ from regard.recipes.config import Images as Config
 from regard.recipes.folder import Run
 from regard.recipes.task import Task, Trained
 
-__all__ = ["ImageBatches", "ImagesTask", "TrainedImages", "task"]
+__all__ = ["ImageBatches", "ImagesTask", "TrainedImages", "read_shape", "save_shape", "task"]
 
 _LABELS, _SHAPE = "labels.json", "images.json"
 _BATCH = 256
@@ -89,6 +89,24 @@ class ImageBatches:
         return moved
 
 
+def save_shape(folder: Path, shape: tuple[int, int, int]) -> None:
+    """Write what images a run reads: (channels, height, width)."""
+    content = {"format": "regard-images", "version": 1, "shape": list(shape)}
+    (folder / _SHAPE).write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def read_shape(folder: Path) -> tuple[int, int, int]:
+    """Read what `save_shape` wrote. Raises UserError naming the file."""
+    path = folder / _SHAPE
+    try:
+        channels, height, width = (int(size) for size in json.loads(path.read_text(encoding="utf-8"))["shape"])
+    except OSError as error:
+        raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UserError(f"{path}: damaged: it must hold the shape of the images") from error
+    return channels, height, width
+
+
 class ImagesTask(Task):
     """Images, their classes, and a classifier."""
 
@@ -112,21 +130,13 @@ class ImagesTask(Task):
         """The classes and the size of the training images."""
         train, _ = self._learned
         Labels.of(train.labels).save(folder / _LABELS)
-        content = {"format": "regard-images", "version": 1, "shape": list(train.pixels.shape[1:])}
-        (folder / _SHAPE).write_text(json.dumps(content) + "\n", encoding="utf-8")
+        channels, height, width = train.pixels.shape[1:]
+        save_shape(folder, (channels, height, width))
 
     def open(self, folder: Path) -> None:
         """The same."""
         self.labels = Labels.load(folder / _LABELS)
-        path = folder / _SHAPE
-        try:
-            shape = json.loads(path.read_text(encoding="utf-8"))["shape"]
-            channels, height, width = (int(size) for size in shape)
-        except OSError as error:
-            raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UserError(f"{path}: damaged: it must hold the shape of the images") from error
-        self.shape = channels, height, width
+        self.shape = read_shape(folder)
 
     def batches(self) -> ImageBatches:
         """All training images, in a new order each epoch."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from regard.errors import UserError
-from regard.recipes.config import AnyConfig, Dates, Images, Language, Reviews, Tracks, Translate
+from regard.recipes.config import AnyConfig, Dates, Images, Language, Rebuild, Reviews, Tracks, Translate
 from regard.recipes.kinds import nearest
 
 __all__ = ["RECIPES", "Entry", "entry"]
@@ -59,6 +59,12 @@ RECIPES = {
             summary="where people will be who walk among each other, from recordings; made-up crowds if you have none",
             config=Tracks,
             module="regard.recipes.tracks",
+        ),
+        Entry(
+            name="rebuild",
+            summary="images through a narrow code and back (an autoencoder); embedded digits if you have none",
+            config=Rebuild,
+            module="regard.recipes.rebuild",
         ),
     )
 }

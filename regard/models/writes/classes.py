@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.features import widen
 from regard.layers.cross_entropy import TokenLoss
 from regard.layers.dropout import Dropout
 
@@ -31,7 +32,7 @@ class ClassWriter(nn.Module):
 
     def loss(self, vector: Float[Tensor, "batch dim"], target: Int[Tensor, " batch"]) -> TokenLoss:
         """Sums over the rows, in nats; smoothed in training only."""
-        log_p = self.logits(vector).float().log_softmax(-1)
+        log_p = widen(self.logits(vector)).log_softmax(-1)
         nll = -log_p.gather(1, target[:, None]).sum()
         if not self.training or self.label_smoothing == 0:
             return TokenLoss(nll, nll.detach())
@@ -41,4 +42,4 @@ class ClassWriter(nn.Module):
     @torch.no_grad()
     def probabilities(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch classes"]:
         """Of every class."""
-        return self.logits(vector).float().softmax(-1)
+        return widen(self.logits(vector)).softmax(-1)

@@ -1,0 +1,208 @@
+"""The recipe `rebuild`: images through a narrow code and back; scored by the squared error, beside PCA.
+
+    error = mean over images and pixels of (y - y~)^2, y within [0, 1]
+    PCA   the code is the k directions in which the training images vary most: the best that a linear code can do
+
+Source: lectures, F (autoencoders); PCA as the best linear code: baldi1989.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from regard.data.config import OnBad
+from regard.data.images import Images, embedded_digits, read_images, read_one, split_off
+from regard.errors import UserError
+from regard.models.autoencoder import Autoencoder
+from regard.recipes.config import Rebuild
+from regard.recipes.folder import Run
+from regard.recipes.images import ImageBatches, read_shape, save_shape
+from regard.recipes.task import Task, Trained
+
+__all__ = ["Code", "RebuildTask", "TrainedRebuild", "pca_error", "task"]
+
+_BATCH = 512
+
+
+class Code(NamedTuple):
+    """The code of an image, its numbers separated by a space, and the squared error of the image made from it."""
+
+    text: str
+    score: float
+
+
+def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
+    """Mean squared error a pixel of `test` images by the first `size` principal components of `train`; bytes."""
+    known, other = (torch.from_numpy(x.reshape(len(x), -1)).float() / 255 for x in (train, test))
+    mean = known.mean(0)
+    centred = known - mean
+    # Eigenvectors of the covariance: exact, and no larger than pixels x pixels.
+    _, vectors = torch.linalg.eigh((centred.T @ centred).double())
+    basis = vectors[:, -size:].float()
+    rest = (other - mean) - (other - mean) @ basis @ basis.T
+    return rest.square().mean().item()
+
+
+class RebuildTask(Task):
+    """Images, and an autoencoder."""
+
+    metric = "error"
+    maximise = False
+    shape: tuple[int, int, int]
+
+    @property
+    def config(self) -> Rebuild:
+        """All settings of the run."""
+        assert isinstance(self.run.config, Rebuild)
+        return self.run.config
+
+    def check(self) -> None:
+        """Read all images."""
+        train, _ = self._learned
+        Autoencoder(self.config.model, _shape(train))
+        if self.config.data.test is not None:
+            self.test_images()
+
+    def learn(self, folder: Path) -> None:
+        """The size of the training images."""
+        save_shape(folder, _shape(self._learned[0]))
+
+    def open(self, folder: Path) -> None:
+        """The same."""
+        self.shape = read_shape(folder)
+
+    def batches(self) -> ImageBatches:
+        """All training images, in a new order each epoch."""
+        train, _ = self._learned
+        return ImageBatches(train.pixels, [0] * len(train), size=self.config.batch, seed=self.run.seed)
+
+    def model(self) -> Autoencoder:
+        """For images of this size."""
+        return Autoencoder(self.config.model, self.shape)
+
+    def describe(self) -> str:
+        """What is read, and how narrow it gets."""
+        return f"images of {' x '.join(map(str, self.shape))} to {self.config.model.code} numbers"
+
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        """The error on the validation images."""
+        return {"error": error(model, self._learned[1].pixels)}
+
+    def has_test(self) -> bool:
+        """Always for the digits."""
+        return self.config.data.train is None or self.config.data.test is not None
+
+    def test_images(self) -> Images:
+        """The run's test images."""
+        data = self.config.data
+        return embedded_digits("test") if data.test is None else read_images(data.test, data, _shape(self._learned[0]))
+
+    def scores(self, model: nn.Module, images: Images) -> dict[str, float]:
+        """The error, and that of PCA of the training images."""
+        found = pca_error(self._learned[0].pixels, images.pixels, min(self.config.model.code, int(np.prod(self.shape))))
+        return {"error": error(model, images.pixels), "error_pca": found}
+
+    def trained(self, model: nn.Module, folder: Path) -> "TrainedRebuild":
+        """The model in use."""
+        return TrainedRebuild(self, model, folder)
+
+    @cached_property
+    def _learned(self) -> tuple[Images, Images]:
+        data = self.config.data
+        if data.train is None:
+            return embedded_digits("train"), embedded_digits("val")
+        train = read_images(data.train, data)
+        if data.val is not None:
+            return train, read_images(data.val, data, _shape(train))
+        return split_off(train, data.val_share, seed=self.run.seed if Path(data.train).is_dir() else 0)
+
+
+class TrainedRebuild(Trained):
+    """An autoencoder in use."""
+
+    task: RebuildTask
+
+    def predict(self, inputs: Sequence[str | Path], **options: Any) -> Tensor:
+        """The codes of image files (files, code)."""
+        return _codes(self.model, np.stack([self._pixels(path) for path in inputs]))
+
+    def answers(self, inputs: Sequence[str], *, n_best: int = 1, first: int = 1) -> list[list[Code]]:
+        """For each image file its code."""
+        found = []
+        for path in inputs:
+            pixels = self._pixels(path)[None]
+            numbers = " ".join(f"{number:.4g}" for number in _codes(self.model, pixels)[0].tolist())
+            found.append([Code(numbers, error(self.model, pixels))])
+        return found
+
+    def evaluate(
+        self, path: str | Path | None = None, *, on_bad: OnBad = "error", tell: Callable[[str], None] | None = None
+    ) -> dict[str, Any]:
+        """The error on the run's test images, or on others, beside that of PCA (of the training images)."""
+        if path is None and not self.task.has_test():
+            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+        data = replace(self.config.data, on_bad=on_bad)
+        images = self.task.test_images() if path is None else read_images(path, data, self.task.shape)
+        signature = f"{' x '.join(map(str, self.task.shape))} pixels, {self.config.model.code} numbers"
+        scores = self.task.scores(self.model, images)
+        return {"data": images.origin, "examples": len(images), **scores, "signature": signature, "samples": []}
+
+    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
+        """The image in a file beside what became of it. Raises FileExistsError unless it may be overwritten."""
+        if out.exists() and not overwrite:
+            raise FileExistsError(f"{out} exists")
+        pixels = self._pixels(text)
+        images = pixels / 255, _rebuilt(self.model, pixels[None])[0].clamp(0, 1).numpy()
+        figure = Figure(figsize=(5, 2.7), layout="constrained")
+        for axes, image, name in zip(figure.subplots(1, 2), images, ("read", "rebuilt"), strict=True):
+            shown = image.transpose(1, 2, 0)
+            axes.imshow(shown[..., 0] if shown.shape[2] == 1 else shown, cmap="gray", vmin=0, vmax=1)
+            axes.set_title(name, fontsize=10)
+            axes.set_axis_off()
+        figure.savefig(out)
+
+    def _pixels(self, path: str | Path) -> np.ndarray:
+        if not Path(path).is_file():
+            raise UserError(f"{path} is no file; give names of image files")
+        data = self.config.data if self.config.data.size else replace(self.config.data, size=self.task.shape[1])
+        return read_one(Path(path), data, self.task.shape)
+
+
+@torch.no_grad()
+def error(model: nn.Module, pixels: np.ndarray) -> float:
+    """Mean squared error a pixel."""
+    total = 0.0
+    for i in range(0, len(pixels), _BATCH):
+        part = torch.from_numpy(pixels[i : i + _BATCH]).float() / 255
+        total += (_rebuilt(model, pixels[i : i + _BATCH]) - part).double().square().sum().item()
+    return total / pixels.size
+
+
+@torch.no_grad()
+def _rebuilt(model: nn.Module, pixels: np.ndarray) -> Tensor:
+    images = torch.from_numpy(pixels).float() / 255
+    return model(images.to(next(model.parameters()).device)).float().cpu()
+
+
+@torch.no_grad()
+def _codes(model: nn.Module, pixels: np.ndarray) -> Tensor:
+    assert isinstance(model, Autoencoder)
+    images = torch.from_numpy(pixels).float() / 255
+    return model.encode(images.to(next(model.parameters()).device)).float().cpu()
+
+
+def _shape(images: Images) -> tuple[int, int, int]:
+    channels, height, width = images.pixels.shape[1:]
+    return channels, height, width
+
+
+def task(run: Run, tell: Callable[[str], None]) -> RebuildTask:
+    """This recipe at work."""
+    return RebuildTask(run, tell)

@@ -1,0 +1,54 @@
+"""A whole run of an autoencoder, beside PCA; PCA by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from regard.cli.main import main
+from regard.recipes.rebuild import pca_error
+from regard.recipes.task import load
+
+
+def test_pca_keeps_what_varies_most():
+    draw = np.random.default_rng(1)
+    directions = draw.normal(size=(2, 9))
+    train, test = (100 + (draw.normal(size=(n, 2)) * (20, 5)) @ directions for n in (400, 50))
+    as_bytes = [np.clip(x, 0, 255).astype(np.uint8).reshape(-1, 1, 3, 3) for x in (train, test)]
+    errors = [pca_error(*as_bytes, size) for size in (1, 2, 9)]
+    assert errors[0] > 3 * errors[1] > errors[2]
+    assert errors[2] == pytest.approx(0, abs=1e-8)
+    assert errors[1] < 1e-5
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rebuild")
+    limits = "--train.steps 250 --train.lr 3e-3 --train.warmup 10 --train.validate-every 125 --train.tensorboard false"
+    assert main(f"train rebuild --run {folder / 'run'} --model.code 12 --model.hidden 96 {limits}".split()) == 0
+    return folder / "run"
+
+
+def test_error_is_below_that_of_pca(run):
+    test = json.loads((run / "report.json").read_text())["test"]
+    assert test["examples"] == 297
+    assert test["error"] < test["error_pca"]
+
+
+def test_codes_and_pictures_of_files(run, tmp_path, capsys):
+    with np.load(Path(__file__).parents[2] / "regard/data/digits.npz") as content:
+        Image.fromarray(np.minimum(content["pixels"][1600] * 16.0, 255).astype(np.uint8)).save(tmp_path / "one.png")
+    path = str(tmp_path / "one.png")
+    codes = load(run).predict([path])
+    assert codes.shape == (1, 12)
+    assert main(["predict", str(run), path]) == 0
+    told = [float(word) for word in capsys.readouterr().out.split()]
+    assert told == pytest.approx(codes[0].tolist(), rel=1e-3, abs=1e-3)
+    out = tmp_path / "both.png"
+    assert main(["look", str(run), path, "--out", str(out)]) == 0
+    with Image.open(out) as picture:
+        assert picture.size[0] > 100
+    assert main(["look", str(run), path, "--out", str(out)]) == 2
+    assert "exists; it is replaced only with --force" in capsys.readouterr().err

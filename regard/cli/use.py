@@ -1,6 +1,7 @@
 """What the verbs share that use a trained run: finding it, reading its settings, loading its model."""
 
 import importlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,4 +44,9 @@ def opened(folder: Path, options: UseOptions) -> Any:
     """The trained model of a run folder; from here on torch is loaded."""
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
-    return importlib.import_module("regard.recipes.task").load(folder, device=options.device)
+    return importlib.import_module("regard.recipes.task").load(folder, device=options.device, tell=_tell)
+
+
+def _tell(text: str) -> None:
+    """Beside the answers, which go to standard output."""
+    print(text, file=sys.stderr)

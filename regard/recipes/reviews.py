@@ -200,6 +200,8 @@ class TrainedReviews(Trained):
             }
             other = LabelledConfig(train=str(path), val=str(path), format=format, on_bad=on_bad, **columns)  # type: ignore[arg-type]
             pairs = read_labelled(other, path, "test")
+            if pairs.skipped.total:
+                (tell or self.task.tell)(f"{pairs.origin}: {pairs.skipped.describe()}")
         scores, shown = self.task.scores(self.model, pairs, None if path is None else on_bad)
         signature = f"{len(self.task.labels)} classes: {', '.join(self.task.labels.names[:10])}"
         return {"data": pairs.origin, "examples": len(pairs), **scores, "signature": signature, "samples": shown}

@@ -11,6 +11,7 @@ Everything else of a run (its folder, resuming, reports) is the same for all rec
 """
 
 import importlib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -109,10 +110,11 @@ def task_of(run: Run, tell: Callable[[str], None]) -> Task:
     return importlib.import_module(entry(run.recipe).module).task(run, tell)
 
 
-def load(folder: str | Path, *, device: str = "cpu", tell: Callable[[str], None] = print) -> Any:
+def load(folder: str | Path, *, device: str = "cpu", tell: Callable[[str], None] = warnings.warn) -> Any:
     """The model of a run folder, ready to use.
 
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
+    tell:    gets a sentence where data is left out.
     Raises:  UserError, naming the file, if the folder is no run, or a file is missing, damaged or from a
              newer version. Nothing that a file names is imported.
     """

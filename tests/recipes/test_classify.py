@@ -150,3 +150,13 @@ def test_run_without_data_uses_made_up_reviews(tmp_path):
     )
     assert main(f"train reviews --run {tmp_path / 'run'} {options}".split()) == 0
     assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"] == "made-up reviews, test"
+
+
+def test_what_is_left_out_is_told_beside_the_answers(reviews, capsys, tmp_path):
+    other = tmp_path / "other.jsonl"
+    rows = [{"text": "it was dull", "label": "bad"}, {"text": "", "label": "bad"}]
+    other.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert main(["evaluate", str(reviews), "--data.test", str(other), "--data.on-bad", "skip", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["examples"] == 1
+    assert "skipped 1 bad lines" in told.err

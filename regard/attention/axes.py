@@ -55,8 +55,10 @@ def can_look_at(tensor: Tensor) -> bool:
 
 
 def is_plain() -> bool:
-    """Whether operators run as they are called: not in a function that is being compiled or mapped."""
-    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None
+    """Whether operators run as they are called, on numbers: not in a function that is compiled, mapped or traced."""
+    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return torch._C._len_torch_dispatch_stack() == 0
 
 
 def check_fits(name: str, tensor: Tensor, places: Places) -> None:

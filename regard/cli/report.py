@@ -30,7 +30,8 @@ def score_table(scores: Mapping[str, Any]) -> str:
     title = f"{scores['data']}: {scores['examples']:,} examples"
     if "beam" in scores:
         title += ", greedy search" if scores["beam"] == 1 else f", beam {scores['beam']}"
-    rows = [[label, f"{scores[name]:.4g}"] for name, label in _NAMES.items() if name in scores]
+    names = _NAMES if "perplexity" in scores else _NAMES | {"nll": "nll, nats"}
+    rows = [[label, f"{scores[name]:.4g}"] for name, label in names.items() if name in scores]
     rows.append(["signature", scores["signature"]])
     samples = []
     for one in scores["samples"]:

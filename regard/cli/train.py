@@ -85,7 +85,7 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
         print(f"{ended.report['training']['stopped']}), for example --train.steps N; or choose another --run.")
     test = ended.report["test"]
     print(score_table(test) if test else "No test data was named (--data.test), so there is no test score.")
-    print(f"\nthe run is in {folder}: try  regard predict {folder} TEXT")
+    print(f"\nthe run is in {folder}: try  regard predict {folder} INPUT")
     return 0
 
 

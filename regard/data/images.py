@@ -12,7 +12,7 @@ UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, CC BY 4.0 (the test 
 
 import gzip
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from PIL import Image, UnidentifiedImageError
 from regard.data.config import ImagesConfig
 from regard.errors import UserError
 
-__all__ = ["Images", "embedded_digits", "read_images", "read_one", "split_off"]
+__all__ = ["Images", "embedded_digits", "read_images", "read_one", "read_training", "shape_of", "split_off"]
 
 _MAGIC_IMAGES, _MAGIC_LABELS = 2051, 2049
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
@@ -51,10 +51,31 @@ class Images:
         """The place of an image, for messages."""
         return self.places[index]
 
+    def left_out(self) -> str:
+        """What was left out, for people."""
+        return f"{self.origin}: skipped {len(self.skipped)} files; first: {self.skipped[0]}"
+
     def take(self, index: Sequence[int], origin: str) -> "Images":
         """Some of them."""
         labels, places = (tuple(of[i] for i in index) for of in (self.labels, self.places))
         return Images(self.pixels[list(index)], labels, origin, places)
+
+
+def shape_of(images: Images) -> tuple[int, int, int]:
+    """(channels, height, width)"""
+    channels, height, width = images.pixels.shape[1:]
+    return channels, height, width
+
+
+def read_training(config: ImagesConfig, *, seed: int) -> tuple[Images, Images]:
+    """Images to learn from and to choose by: those that the config names, a share split off, or the digits."""
+    if config.train is None:
+        return embedded_digits("train"), embedded_digits("val")
+    train = read_images(config.train, config)
+    if config.val is not None:
+        return train, read_images(config.val, config, shape_of(train))
+    first, last = split_off(train, config.val_share, seed=seed if Path(config.train).is_dir() else 0)
+    return replace(first, skipped=train.skipped), last
 
 
 def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, int] | None = None) -> Images:

@@ -46,21 +46,27 @@ class Labels:
     def __len__(self) -> int:
         return len(self.names)
 
-    def numbers(self, pairs: Pairs, on_bad: OnBad) -> tuple[list[int], list[int]]:
-        """Which texts have a known label, and its number. Raises UserError naming the first line that has not."""
-        known = {name: number for number, name in enumerate(self.names)}
-        unknown = [i for i, label in enumerate(pairs.targets) if label not in known]
+    def numbers(
+        self, found: Sequence[str], on_bad: OnBad, *, where: Callable[[int], str], origin: str, what: tuple[str, str]
+    ) -> tuple[list[int], list[int]]:
+        """Which of the items have a known label, and its number.
+
+        where(i), origin: the place of item i and of all; what: what labels and items are called in messages.
+        Raises:  UserError naming the first item that has another label, unless on_bad is skip, or if none is known.
+        """
+        known, (name, item) = {label: number for number, label in enumerate(self.names)}, what
+        shown = ", ".join(self.names[:20])
+        unknown = [i for i, label in enumerate(found) if label not in known]
         if unknown and on_bad == "error":
-            label = pairs.targets[unknown[0]]
-            shown = ", ".join(self.names[:20])
+            label = found[unknown[0]]
             raise UserError(
-                f"{pairs.where(unknown[0])}: label {label!r} is none of those of the training texts: {shown}."
-                f"{did_you_mean(label, list(self.names))} With `on_bad` = skip, such lines are left out and counted."
+                f"{where(unknown[0])}: {name} {label!r} is none of those of the training {item}s: {shown}."
+                f"{did_you_mean(label, list(self.names))} With `on_bad` = skip, such {item}s are left out and counted."
             )
-        keep = [i for i, label in enumerate(pairs.targets) if label in known]
+        keep = [i for i, label in enumerate(found) if label in known]
         if not keep:
-            raise UserError(f"{pairs.origin}: no text has a label of the training texts: {', '.join(self.names[:20])}.")
-        return keep, [known[pairs.targets[i]] for i in keep]
+            raise UserError(f"{origin}: no {item} has a {name} of the training {item}s: {shown}.")
+        return keep, [known[found[i]] for i in keep]
 
     def save(self, path: Path) -> None:
         """Write them as JSON."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.config import OnBad
-from regard.data.images import Images, embedded_digits, read_images, read_one, split_off
+from regard.data.images import Images, embedded_digits, read_images, read_one, read_training, shape_of
 from regard.data.labelled import Labels
 from regard.errors import UserError
 from regard.look.alignment import Alignment
@@ -122,7 +122,7 @@ class ImagesTask(Task):
 
     def check(self) -> None:
         """Read all images."""
-        _ = self._learned
+        self.shape = shape_of(self._learned[0])
         if self.config.data.test is not None:
             self.test_images()
 
@@ -130,8 +130,7 @@ class ImagesTask(Task):
         """The classes and the size of the training images."""
         train, _ = self._learned
         Labels.of(train.labels).save(folder / _LABELS)
-        channels, height, width = train.pixels.shape[1:]
-        save_shape(folder, (channels, height, width))
+        save_shape(folder, shape_of(train))
 
     def open(self, folder: Path) -> None:
         """The same."""
@@ -189,7 +188,7 @@ class ImagesTask(Task):
         data = self.config.data
         if data.test is None:
             return embedded_digits("test")
-        return self.told(read_images(data.test, data, self._shape_or_none()))
+        return self.told(read_images(data.test, data, self.shape))
 
     def trained(self, model: nn.Module, folder: Path) -> "TrainedImages":
         """The model with its classes."""
@@ -197,38 +196,21 @@ class ImagesTask(Task):
 
     def numbered(self, images: Images, on_bad: OnBad | None = None) -> tuple[list[int], list[int]]:
         """Which images have a known class, and its number."""
-        known = {name: number for number, name in enumerate(self.labels.names)}
-        unknown = [i for i, label in enumerate(images.labels) if label not in known]
-        if unknown and (on_bad or self.config.data.on_bad) == "error":
-            raise UserError(
-                f"{images.where(unknown[0])}: class {images.labels[unknown[0]]!r} is none of those of the training "
-                f"images: {', '.join(self.labels.names[:20])}"
-            )
-        keep = [i for i, label in enumerate(images.labels) if label in known]
-        if not keep:
-            raise UserError(f"{images.origin}: no image is of a class of the training images")
-        return keep, [known[images.labels[i]] for i in keep]
+        place = {"where": images.where, "origin": images.origin}
+        on_bad = on_bad or self.config.data.on_bad
+        return self.labels.numbers(images.labels, on_bad, **place, what=("class", "image"))
 
     def told(self, images: Images) -> Images:
         """The images; what was left out is told."""
         if images.skipped:
-            self.tell(f"{images.origin}: skipped {len(images.skipped)} files; first: {images.skipped[0]}")
+            self.tell(images.left_out())
         return images
-
-    def _shape_or_none(self) -> tuple[int, int, int] | None:
-        return getattr(self, "shape", None)
 
     @cached_property
     def _learned(self) -> tuple[Images, Images]:
         """Images to learn from and to choose by."""
-        data = self.config.data
-        if data.train is None:
-            return embedded_digits("train"), embedded_digits("val")
-        train = self.told(read_images(data.train, data))
-        if data.val is not None:
-            channels, height, width = train.pixels.shape[1:]
-            return train, self.told(read_images(data.val, data, (channels, height, width)))
-        return split_off(train, data.val_share, seed=self.run.seed if Path(data.train).is_dir() else 0)
+        train, val = read_training(self.config.data, seed=self.run.seed)
+        return self.told(train), self.told(val)
 
 
 class TrainedImages(Trained):

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.data.config import OnBad
-from regard.data.images import Images, embedded_digits, read_images, read_one, split_off
+from regard.data.images import Images, embedded_digits, read_images, read_one, read_training, shape_of
 from regard.errors import UserError
 from regard.models.autoencoder import Autoencoder
 from regard.recipes.config import Rebuild
@@ -66,13 +66,13 @@ class RebuildTask(Task):
     def check(self) -> None:
         """Read all images."""
         train, _ = self._learned
-        Autoencoder(self.config.model, _shape(train))
+        Autoencoder(self.config.model, shape_of(train))
         if self.config.data.test is not None:
             self.test_images()
 
     def learn(self, folder: Path) -> None:
         """The size of the training images."""
-        save_shape(folder, _shape(self._learned[0]))
+        save_shape(folder, shape_of(self._learned[0]))
 
     def open(self, folder: Path) -> None:
         """The same."""
@@ -102,7 +102,9 @@ class RebuildTask(Task):
     def test_images(self) -> Images:
         """The run's test images."""
         data = self.config.data
-        return embedded_digits("test") if data.test is None else read_images(data.test, data, _shape(self._learned[0]))
+        return (
+            embedded_digits("test") if data.test is None else read_images(data.test, data, shape_of(self._learned[0]))
+        )
 
     def scores(self, model: nn.Module, images: Images) -> dict[str, float]:
         """The error, and that of PCA of the training images."""
@@ -115,13 +117,11 @@ class RebuildTask(Task):
 
     @cached_property
     def _learned(self) -> tuple[Images, Images]:
-        data = self.config.data
-        if data.train is None:
-            return embedded_digits("train"), embedded_digits("val")
-        train = read_images(data.train, data)
-        if data.val is not None:
-            return train, read_images(data.val, data, _shape(train))
-        return split_off(train, data.val_share, seed=self.run.seed if Path(data.train).is_dir() else 0)
+        train, val = read_training(self.config.data, seed=self.run.seed)
+        for images in (train, val):
+            if images.skipped:
+                self.tell(images.left_out())
+        return train, val
 
 
 class TrainedRebuild(Trained):
@@ -196,11 +196,6 @@ def _codes(model: nn.Module, pixels: np.ndarray) -> Tensor:
     assert isinstance(model, Autoencoder)
     images = torch.from_numpy(pixels).float() / 255
     return model.encode(images.to(next(model.parameters()).device)).float().cpu()
-
-
-def _shape(images: Images) -> tuple[int, int, int]:
-    channels, height, width = images.pixels.shape[1:]
-    return channels, height, width
 
 
 def task(run: Run, tell: Callable[[str], None]) -> RebuildTask:

@@ -129,7 +129,9 @@ class ReviewsTask(Task):
 
     def numbered(self, pairs: Pairs, on_bad: OnBad | None = None) -> tuple[Ragged, list[int], list[int]]:
         """The ids of texts, cut to the limit, the numbers of their labels, and which of the texts they are."""
-        keep, labels = self.labels.numbers(pairs, on_bad or self.config.data.on_bad)
+        place = {"where": pairs.where, "origin": pairs.origin}
+        on_bad = on_bad or self.config.data.on_bad
+        keep, labels = self.labels.numbers(pairs.targets, on_bad, **place, what=("label", "text"))
         return self.encoded([pairs.sources[i] for i in keep]), labels, keep
 
     def encoded(self, texts: Sequence[str]) -> Ragged:

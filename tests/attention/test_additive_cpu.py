@@ -179,6 +179,29 @@ def test_a_memory_keeps_exponentials_for_its_later_steps_only_while_they_are_rig
         assert asked.pop() is None
 
 
+def test_kept_exponentials_serve_batches_of_any_size_that_read_one_memory():
+    score = Additive(3, 3, hidden=6)
+    memory = Memory(torch.randn(1, 9, 3), torch.randn(1, 9, 4)).map_keys_with(score)
+    for rows in (3, 3, 5, 1, 2):
+        query = torch.randn(rows, 1, 3)
+        close(attend(query, memory, score=score), attend(query, memory, score=score, kernel="reference"))
+
+
+def test_kept_exponentials_are_of_the_keys_themselves_and_not_of_a_rounded_copy():
+    score = Additive(3, 3, hidden=6)
+    memory = Memory(torch.randn(2, 9, 3), torch.randn(2, 9, 4)).map_keys_with(score)
+    query = torch.randn(2, 1, 3)
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            attend(query, memory, score=score)
+    close(attend(query, memory, score=score), attend(query, memory, score=score, kernel="reference"))
+    with torch.no_grad():
+        memory.keys.neg_()
+    with torch.autocast("cpu", torch.bfloat16):
+        got = attend(query, memory, score=score).float()
+    assert (got - attend(query, memory, score=score, kernel="reference")).abs().max() < 0.05
+
+
 def test_gradients_have_no_gradients_and_say_who_has():
     query, keys, values, v = (x.requires_grad_() for x in posed(1, 1, 1, 5, 4, 3, 2))
     out, lse = additive_read(query, keys, values, v)

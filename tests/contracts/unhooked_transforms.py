@@ -6,6 +6,7 @@ Run by test_transforms.py in a process of its own, without the shape checks of t
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from regard.attention.attend import attend
 from regard.attention.kernels.table import KERNELS
@@ -83,6 +84,18 @@ def test_gradients_of_each_row_alone_are_rows_of_the_whole_gradient(score, kerne
     each = torch.func.vmap(torch.func.grad(total))(query.detach(), keys.detach(), values.detach(), lengths)
     (whole,) = torch.autograd.grad(read(query, keys, values, lengths).square().sum(), query)
     close(each, whole)
+
+
+@cells
+def test_read_without_numbers_has_the_right_shape_and_leaves_nothing_behind(score, kernel):
+    read = Reader(SCORES[score](), kernel)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        query, keys, values = torch.randn(2, 5, DIM), torch.randn(2, 5, DIM), torch.randn(2, 5, VALUE_DIM)
+        out = attend(query, (keys, values), score=read.score, mask=causal(), kernel=kernel)
+        assert out.shape == (2, 5, VALUE_DIM)
+    query, keys, values = torch.randn(2, 5, DIM), torch.randn(2, 5, DIM), torch.randn(2, 5, VALUE_DIM)
+    out = attend(query, (keys, values), score=read.score, mask=causal(), kernel=kernel)
+    close(out, attend(query, (keys, values), score=read.score, mask=causal(), kernel="reference"))
 
 
 @cells

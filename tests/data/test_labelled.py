@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from regard.data.batches import Ragged
-from regard.data.config import LabelledConfig
+from regard.data.config import LabelledConfig, OnBad
 from regard.data.labelled import LabelledBatches, Labels, read_labelled
 from regard.data.made_reviews import made_reviews
 from regard.data.pairs import Pairs
@@ -60,11 +60,16 @@ def test_damaged_labels_are_named(tmp_path, content):
 
 def test_unknown_label_is_named_with_its_line_or_left_out():
     pairs = Pairs(["one", "two"], ["a", "c"], [1, 2], "t.tsv")
+
+    def numbers(names: str, on_bad: OnBad) -> tuple[list[int], list[int]]:
+        place = {"where": pairs.where, "origin": pairs.origin}
+        return Labels(tuple(names)).numbers(pairs.targets, on_bad, **place, what=("label", "text"))
+
     with pytest.raises(UserError, match=r"t.tsv, line 2: label 'c' is none of those of the training texts: a, b"):
-        Labels(("a", "b")).numbers(pairs, "error")
-    assert Labels(("a", "b")).numbers(pairs, "skip") == ([0], [0])
+        numbers("ab", "error")
+    assert numbers("ab", "skip") == ([0], [0])
     with pytest.raises(UserError, match="no text has a label of the training texts"):
-        Labels(("x", "y")).numbers(pairs, "skip")
+        numbers("xy", "skip")
 
 
 def test_batches_hold_every_row_once_with_its_label_and_repeat():

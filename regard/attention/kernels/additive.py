@@ -19,7 +19,6 @@ from regard.attention.choices import Soft
 from regard.attention.kernels.additive_op import REACH, additive_read, is_step
 from regard.attention.kernels.problem import Problem
 from regard.attention.masks import Interval
-from regard.attention.memory import Prepared
 from regard.attention.scores import TanhSum
 
 __all__ = ["read", "refusal"]
@@ -65,7 +64,8 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     interval, allowed = problem.split_mask()
     first, last = (None, None) if interval is None else _bounds(interval)
     allowed = None if allowed is None else _with_four_axes(allowed)
-    exps = _kept_exponentials(problem.prepared, query, keys)
+    exps = _kept_exponentials(problem) if is_step(query, keys) else None
+    exps = None if exps is None else _with_four_axes(exps).expand_as(keys)
     out, _ = additive_read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
     return out.reshape(*_leading(problem), *out.shape[-2:])
 
@@ -95,9 +95,10 @@ class _Kept:
     """None if the memory was not read often enough yet, or if keys are too large."""
 
 
-def _kept_exponentials(prepared: Prepared | None, query: Tensor, keys: Tensor) -> Tensor | None:
-    """e^{2 keys}, kept from the second step on that reads the same memory; None if there are none to use."""
-    if prepared is None or not is_step(query, keys) or not can_look_at(keys) or keys.numel() == 0:
+def _kept_exponentials(problem: Problem) -> Tensor | None:
+    """e^{2 keys} as they lie in memory, kept from the second step on that reads them; None if there are none to use."""
+    prepared, keys = problem.prepared, problem.keys
+    if prepared is None or not can_look_at(keys) or keys.numel() == 0:
         return None
     version = 0 if keys.is_inference() else keys._version
     kept = prepared.get("additive")
@@ -108,7 +109,7 @@ def _kept_exponentials(prepared: Prepared | None, query: Tensor, keys: Tensor) -
         wide = keys.detach().to(torch.promote_types(keys.dtype, torch.float32))
         if wide.abs().max() <= REACH:  # not so for NaN
             kept.exps = (2 * wide).exp_()
-    return None if kept.exps is None else kept.exps.view(keys.shape)
+    return kept.exps
 
 
 def _bounds(interval: Interval) -> tuple[Tensor, Tensor]:

@@ -30,6 +30,7 @@ from numba.extending import overload
 from numpy.polynomial import Chebyshev, Polynomial
 
 from regard.attention.kernels.additive_cpu_compile import OPTIONS, compiled, compiled_without_nan, pasted
+from regard.attention.kernels.additive_op import REACH
 
 __all__ = [
     "CAP",
@@ -64,7 +65,7 @@ LANES = 16
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 CAP = {_F32: 2.0**26, _F64: 2.0**56}
 CLAMP = {_F32: 43.0, _F64: 350.0}
-SIDE = {_F32: 33.0, _F64: 330.0}
+SIDE = {_F32: REACH, _F64: 330.0}
 
 # e^f for |f| <= ln 2 / 2, interpolated at Chebyshev nodes: relative error 9e-8 at degree 5, in float32.
 _POWERS = Chebyshev.interpolate(np.exp, 5, domain=[-math.log(2) / 2, math.log(2) / 2]).convert(kind=Polynomial)

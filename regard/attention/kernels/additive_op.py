@@ -118,8 +118,7 @@ def _check_rules(query: Tensor, keys: Tensor, *rules: Tensor | None) -> None:
 
 def _is_direct(query: Tensor) -> bool:
     """Whether nobody watches which operators are called, so that a step need not wait for the dispatcher."""
-    is_tensor = type(query) is Tensor or type(query) is torch.nn.Parameter
-    return is_tensor and is_plain() and torch._C._len_torch_dispatch_stack() == 0
+    return type(query) in (Tensor, torch.nn.Parameter) and is_plain()
 
 
 @functools.cache

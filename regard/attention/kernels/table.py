@@ -1,16 +1,18 @@
 """Which kernel computes a read: by name, or by this table when the name is "auto".
 
-| score                          | choice     | where                                    | kernel    |
-|--------------------------------|------------|------------------------------------------|-----------|
-| inner product (Dot, ScaledDot, | Soft       | CPU, half precision, at most 4,096 keys  | products  |
-|                                |            | and 2^28 weights in all                  |           |
-| General, Cosine)               | Soft       | CPU, several queries, at most 128 keys   | products  |
-|                                | Soft       | everywhere else                          | sdpa      |
-| capped inner product (SoftCap) | Soft       | CUDA                                     | flex      |
-| additive (Additive, Concat)    | Soft       | CPU, CUDA                                | additive  |
-| any                            | Hard, TopK | everywhere                               | gather    |
-| feature maps                   | Proportional | masks that are ranges from the first key | linear  |
-| whatever is left               | any        | everywhere                               | reference |
+| score                | choice       | where                                                            | kernel    |
+|----------------------|--------------|------------------------------------------------------------------|-----------|
+| inner product        | Soft         | CPU, half precision, at most 4,096 keys and 2^28 weights in all  | products  |
+| inner product        | Soft         | CPU, float32 or 64, several queries, at most 128 keys            | products  |
+| inner product        | Soft         | everywhere else                                                  | sdpa      |
+| capped inner product | Soft         | CUDA                                                             | flex      |
+| additive             | Soft         | CPU, CUDA                                                        | additive  |
+| any                  | Hard, TopK   | everywhere                                                       | gather    |
+| feature maps         | Proportional | masks that are ranges from the first key                         | linear    |
+| whatever is left     | any          | everywhere                                                       | reference |
+
+Inner products are Dot, ScaledDot, General and Cosine; capped ones SoftCap of them; additive scores Additive,
+BareAdditive and Concat.
 
 A kernel that the table names but that cannot do the read (it says why in `refusal`) leaves it to the reference.
 
@@ -70,7 +72,7 @@ def choose(name: str, problem: Problem) -> str:
 def _auto(problem: Problem) -> str:
     """The table, line by line."""
     name = _by_form(problem) if isinstance(problem.choose, Soft) else _by_choice(problem)
-    return name if name in KERNELS and KERNELS[name].refusal(problem) is None else "reference"
+    return name if KERNELS[name].refusal(problem) is None else "reference"
 
 
 def _by_form(problem: Problem) -> str:

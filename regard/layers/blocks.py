@@ -65,11 +65,10 @@ class DecoderBlock(nn.Module):
         self.window = window
 
     def forward(
-        self, items: Float[Tensor, "batch target model"], source: Memory | None, *, in_order: bool = True
+        self, items: Float[Tensor, "batch target model"], source: Memory | None
     ) -> Float[Tensor, "batch target model"]:
-        """All targets at once: each reads those up to itself (of a set: all), then the source."""
+        """All targets at once: each reads those up to itself, then the source, if there is one."""
         mask = causal() if self.window is None else patterns.window(self.window)
-        mask = mask if in_order else None
         items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(x), mask=mask))
         return self._rest(items, source)
 

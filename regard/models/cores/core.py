@@ -58,13 +58,9 @@ class Core(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, targets: Float[Tensor, "batch target model"], state: State, *, in_order: bool = True
+        self, targets: Float[Tensor, "batch target model"], state: State
     ) -> Float[Tensor, "batch target model"]:
-        """Hidden vectors for targets that all are known, each seeing only those before it and itself.
-
-        in_order=False: the targets are a set, each sees all others, and none has a place (a recurrent core still takes
-        them one after the other).
-        """
+        """Hidden vectors for targets that all are known, each seeing only those before it and itself."""
 
     @abstractmethod
     def step(self, target: Float[Tensor, "rows model"], state: State) -> tuple[Float[Tensor, "rows model"], State]:

@@ -128,9 +128,9 @@ class RecurrentCore(Core):
         return RecurrentState(cells, context=self._context(cells, memory), memory=memory)
 
     def forward(
-        self, targets: Float[Tensor, "batch target model"], state: RecurrentState, *, in_order: bool = True
+        self, targets: Float[Tensor, "batch target model"], state: RecurrentState
     ) -> Float[Tensor, "batch target model"]:
-        """All targets in turn, a set's too; what concerns them alone is a product before the loop and one after it."""
+        """All targets in turn; what concerns them alone is one product before the loop and one after it."""
         outputs = []
         for projected in self._decoder[0].project(targets).unbind(1):
             state = self._advance(projected, state)

@@ -102,12 +102,12 @@ class TransformerCore(Core):
         return TransformerState(sources=(None,) * len(self.decoder), pasts=(None,) * len(self.decoder))
 
     def forward(
-        self, targets: Float[Tensor, "batch target model"], state: TransformerState, *, in_order: bool = True
+        self, targets: Float[Tensor, "batch target model"], state: TransformerState
     ) -> Float[Tensor, "batch target model"]:
-        """All targets at once, from the first position on; those of a set have none."""
-        items = self.positions(targets) if in_order else targets
+        """All targets at once, from the first position on."""
+        items = self.positions(targets)
         for block, source in zip(self._decoder_blocks, state.sources, strict=True):
-            items = block(items, source, in_order=in_order)
+            items = block(items, source)
         return self.decoder_norm(items)
 
     def step(

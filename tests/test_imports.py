@@ -25,6 +25,9 @@ MODULES = sorted(
 )
 
 
+NAMES = {"pyyaml": "yaml", "pillow": "PIL", "faster-coco-eval": "faster_coco_eval"}
+
+
 def loaded_after(code: str) -> set[str]:
     """The names of all modules that a fresh interpreter holds once it ran `code`."""
     program = f"{code}\nimport sys\nprint('modules:', *sys.modules)"
@@ -88,8 +91,8 @@ def test_dependencies_are_the_packages_that_are_imported() -> None:
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
     declared = [*project["dependencies"], *project["optional-dependencies"]["data"]]
     names = {re.split(r"[^\w-]", line)[0] for line in declared}
-    # torch.utils.tensorboard imports tensorboard; pyyaml and pillow have other names when imported.
-    wanted = {{"pyyaml": "yaml", "pillow": "PIL"}.get(name, name) for name in names} - {"tensorboard"}
+    # torch.utils.tensorboard imports tensorboard; some have other names when imported.
+    wanted = {NAMES.get(name, name) for name in names} - {"tensorboard"}
     imported = {name for path in (ROOT / "regard").rglob("*.py") for name in packages_imported_by(path)}
     # triton comes with the builds of torch that have GPUs.
     assert imported - sys.stdlib_module_names - {"regard", "triton"} == wanted

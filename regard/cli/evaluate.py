@@ -11,9 +11,17 @@ from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig
-from regard.recipes.config import Images, Language, Rebuild, Reviews, Tracks
 from regard.recipes.folder import Run
-from regard.recipes.other_data import OtherData, OtherImages, OtherLabelled, OtherText, OtherTracks
+from regard.recipes.other_data import (
+    OtherBoxes,
+    OtherData,
+    OtherImages,
+    OtherLabelled,
+    OtherSounds,
+    OtherText,
+    OtherTracks,
+)
+from regard.recipes.registry import entry
 from regard.recipes.settings import groups
 
 __all__ = ["Options", "Settings", "run"]
@@ -72,6 +80,34 @@ class TrackSettings:
     """Other recordings than the run's own test data."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class BoxSettings:
+    """What is scored."""
+
+    data: OtherBoxes = field(default_factory=OtherBoxes)
+    """Other images than the run's own test data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoundSettings:
+    """What is scored."""
+
+    data: OtherSounds = field(default_factory=OtherSounds)
+    """Other sounds than the run's own test data."""
+
+
+AnySettings = Settings | LabelledSettings | ImageSettings | TextSettings | TrackSettings | BoxSettings | SoundSettings
+
+_SETTINGS: dict[type, type[AnySettings]] = {
+    OtherLabelled: LabelledSettings,
+    OtherImages: ImageSettings,
+    OtherText: TextSettings,
+    OtherTracks: TrackSettings,
+    OtherBoxes: BoxSettings,
+    OtherSounds: SoundSettings,
+}
+
+
 def run(argv: list[str]) -> int:
     """Read the options; score; print."""
     folder, record = one_run(argv, USAGE)
@@ -101,18 +137,11 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _settings(record: Run | None) -> Settings | LabelledSettings | ImageSettings | TextSettings | TrackSettings:
+def _settings(record: Run | None) -> AnySettings:
     """What can be set for a run of this kind."""
-    if record is not None and isinstance(record.config, Reviews):
-        return LabelledSettings()
-    if record is not None and isinstance(record.config, Images | Rebuild):
-        return ImageSettings()
-    if record is not None and isinstance(record.config, Language):
-        return TextSettings()
-    if record is not None and isinstance(record.config, Tracks):
-        return TrackSettings()
+    kind = _SETTINGS.get(entry(record.recipe).other, Settings) if record else Settings
     decode = getattr(record.config, "decode", None) if record else None
-    return Settings() if decode is None else Settings(decode=decode)
+    return kind() if kind is not Settings or decode is None else Settings(decode=decode)
 
 
 def _tell(text: str) -> None:

@@ -22,8 +22,9 @@ from regard.cli.options import given_first, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.errors import UserError
-from regard.recipes.config import Images, Language, Rebuild, Tracks
+from regard.recipes.config import Language, Tracks
 from regard.recipes.folder import Run
+from regard.recipes.registry import entry
 from regard.recipes.settings import groups
 
 __all__ = ["Options", "Settings", "run"]
@@ -101,7 +102,7 @@ def run(argv: list[str]) -> int:
     elif isinstance(chosen, TextSettings):
         how = {"sampling": chosen.sample}
     show = _as_json if parsed.own.json else _as_rows if chosen.n_best > 1 else _as_text
-    if record is not None and isinstance(record.config, Tracks) and not parsed.own.json:
+    if record is not None and entry(record.recipe).answers_in_lines and not parsed.own.json:
         show = _as_is
     first = 1
     for lines in blocks:
@@ -141,11 +142,11 @@ def _blocks(given: str) -> Iterator[list[str]]:
 
 
 def _is_input_itself(given: str, record: Run | None) -> bool:
-    """Whether a file is to be answered itself, and not its lines: an image or a recording, where such are read."""
+    """Whether a file is to be answered itself, and not its lines: an image, a sound, a recording."""
     if record is None or not _is_file(given):
         return False
-    is_image = isinstance(record.config, Images | Rebuild) and not given.endswith((".txt", ".lst"))
-    return is_image or isinstance(record.config, Tracks)
+    kind = entry(record.recipe)
+    return kind.reads_files and (isinstance(record.config, Tracks) or not given.endswith((".txt", ".lst")))
 
 
 def _is_file(given: str) -> bool:

@@ -72,6 +72,13 @@ class DecoderBlock(nn.Module):
         items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(x), mask=mask))
         return self._rest(items, source)
 
+    def answer(
+        self, items: Float[Tensor, "batch query model"], source: Memory | None
+    ) -> Float[Tensor, "batch query model"]:
+        """A set of queries: each reads all of them, then the source."""
+        items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(x)))
+        return self._rest(items, source)
+
     def step(
         self, item: Float[Tensor, "batch 1 model"], past: Store | None, source: Memory | None
     ) -> tuple[Float[Tensor, "batch 1 model"], Store]:

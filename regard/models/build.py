@@ -6,6 +6,7 @@ from regard.layers.pool import Pool
 from regard.models.classifier import Classifier
 from regard.models.config import (
     ClassifierConfig,
+    DetectorConfig,
     EncoderConfig,
     LanguageModelConfig,
     ModelConfig,
@@ -15,18 +16,21 @@ from regard.models.config import (
 from regard.models.cores.core import Core
 from regard.models.cores.recurrent import RecurrentCore
 from regard.models.cores.transformer import TransformerCore
+from regard.models.detector import Detector
 from regard.models.forecaster import Forecaster
 from regard.models.language import LanguageModel
 from regard.models.model import Model
 from regard.models.reads.images import ImageReader
 from regard.models.reads.tokens import TokenReader, embedding_table
 from regard.models.writes.classes import ClassWriter
+from regard.models.writes.sets import SetWriter
 from regard.models.writes.tokens import TokenWriter
 
 __all__ = [
     "build",
     "build_classifier",
     "build_core",
+    "build_detector",
     "build_forecaster",
     "build_image_classifier",
     "build_language_model",
@@ -34,13 +38,22 @@ __all__ = [
 
 
 def build_core(
-    config: TransformerConfig | RecurrentConfig, *, dropout: float = 0.0, encodes: bool = True, decodes: bool = True
+    config: TransformerConfig | RecurrentConfig,
+    *,
+    dropout: float = 0.0,
+    encodes: bool = True,
+    decodes: bool = True,
+    in_order: bool = True,
 ) -> Core:
-    """The core that the config names; its encoder alone, unless it decodes; its decoder alone, unless it encodes."""
+    """The core that the config names; its encoder alone, unless it decodes; its decoder alone, unless it encodes.
+
+    in_order: whether it decodes targets in order, or sets of queries.
+    """
+    parts = {"dropout": dropout, "encodes": encodes, "decodes": decodes, "in_order": in_order}
     if isinstance(config, TransformerConfig):
-        return TransformerCore(config, dropout=dropout, encodes=encodes, decodes=decodes)
+        return TransformerCore(config, **parts)
     if isinstance(config, RecurrentConfig):
-        return RecurrentCore(config, dropout=dropout, encodes=encodes, decodes=decodes)
+        return RecurrentCore(config, **parts)
     raise TypeError(f"core must be a TransformerConfig or a RecurrentConfig, but is {type(config).__name__}")
 
 
@@ -94,6 +107,24 @@ def build_image_classifier(
     """An image classifier for images of (channels, height, width), with fresh weights from torch's generator."""
     reads = ImageReader(shape, config.core.width, patch=patch, dropout=config.dropout)
     return _classifier(config, reads, num_classes, label_smoothing)
+
+
+def build_detector(config: DetectorConfig, reads: nn.Module, *, num_classes: int, axes: int) -> Detector:
+    """A detector of regions of so many axes in what `reads` reads, with fresh weights from torch's generator."""
+    core = build_core(config.core, dropout=config.dropout, in_order=False)
+    blocks = 1
+    if isinstance(config.core, TransformerConfig):
+        blocks = config.core.layers if config.core.decoder_layers is None else config.core.decoder_layers
+    writes = SetWriter(
+        config.core.width,
+        num_classes,
+        axes=axes,
+        num_queries=config.num_queries,
+        blocks=blocks,
+        proposing_dim=core.memory_dim if config.queries == "proposed" else None,
+        overlap=config.overlap,
+    )
+    return Detector(reads, core, writes)
 
 
 def _classifier(config: ClassifierConfig, reads: nn.Module, num_classes: int, label_smoothing: float) -> Classifier:

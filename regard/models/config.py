@@ -7,6 +7,7 @@ __all__ = [
     "CORES",
     "AutoencoderConfig",
     "ClassifierConfig",
+    "DetectorConfig",
     "EncoderConfig",
     "LanguageModelConfig",
     "ModelConfig",
@@ -179,6 +180,35 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorConfig:
+    """What a detector is made of: an encoder, and queries whose answers are a set."""
+
+    core: TransformerConfig | RecurrentConfig = field(
+        default_factory=lambda: TransformerConfig(
+            layers=2, decoder_layers=2, width=128, heads=4, feedforward=256, activation="gelu", positions="none"
+        )
+    )
+    """transformer or recurrent: what lets the items read one another, and the queries read them."""
+    queries: Literal["proposed", "learned"] = "proposed"
+    """Where queries begin: proposed: at the places that are surest to see something; learned: at regions that are
+    learned and the same for every source, as in DETR, which needs far more data."""
+    overlap: float = 0.5
+    """Places that propose the same class are one query if their regions overlap by more than this (IoU)."""
+    num_queries: int = 50
+    """Most elements that can be found in one source."""
+    dropout: float = 0.1
+    """Share of activations set to zero in training: what is read, and inside the core."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
+        if self.num_queries < 1:
+            raise ValueError(f"num_queries must be at least 1, but is {self.num_queries}")
+        if not 0 < self.overlap <= 1:
+            raise ValueError(f"overlap must be above 0 and at most 1, but is {self.overlap}")
 
 
 @dataclass(frozen=True, kw_only=True)

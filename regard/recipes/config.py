@@ -22,6 +22,7 @@ from regard.models.config import (
     RecurrentConfig,
     TransformerConfig,
 )
+from regard.recipes.sets_config import Boxes, Events
 from regard.train.config import TrainConfig
 
 __all__ = [
@@ -335,7 +336,7 @@ class Rebuild:
         _at_least_one(self, "batch")
 
 
-AnyConfig = Dates | Translate | Reviews | Images | Language | Tracks | Rebuild
+AnyConfig = Dates | Translate | Reviews | Images | Language | Tracks | Rebuild | Boxes | Events
 
 
 def fitting(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:

@@ -5,7 +5,15 @@ from typing import Literal
 
 from regard.data.config import OnBad, PairFormat
 
-__all__ = ["OtherData", "OtherImages", "OtherLabelled", "OtherText", "OtherTracks"]
+__all__ = [
+    "OtherBoxes",
+    "OtherData",
+    "OtherImages",
+    "OtherLabelled",
+    "OtherSounds",
+    "OtherText",
+    "OtherTracks",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +41,30 @@ class OtherImages:
     given."""
     on_bad: OnBad = "error"
     """What a file does that is no image or of no known class: error stops, skip counts it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherBoxes:
+    """Other images with boxes to score a trained model on."""
+
+    test: tuple[str, ...] = ()
+    """Boxes: FILE.json (COCO), FILE.csv or FILE.jsonl. Several are scored one by one. The run's own test data if not
+    given."""
+    images: str | None = None
+    """Folder or tar of their images; beside the boxes if not given."""
+    on_bad: OnBad = "error"
+    """What a box does that has no area or lies outside its image: error stops, skip counts it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherSounds:
+    """Other sounds with events to score a trained model on."""
+
+    test: tuple[str, ...] = ()
+    """A CSV of wav files and their events, or an npz of recordings, of which test scenes are made. Several are scored
+    one by one. The run's own test data if not given."""
+    on_bad: OnBad = "error"
+    """What an event does that has no duration or lies outside its file: error stops, skip counts it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,16 @@ from dataclasses import dataclass
 from regard.errors import UserError
 from regard.recipes.config import AnyConfig, Dates, Images, Language, Rebuild, Reviews, Tracks, Translate
 from regard.recipes.kinds import nearest
+from regard.recipes.other_data import (
+    OtherBoxes,
+    OtherData,
+    OtherImages,
+    OtherLabelled,
+    OtherSounds,
+    OtherText,
+    OtherTracks,
+)
+from regard.recipes.sets_config import Boxes, Events
 
 __all__ = ["RECIPES", "Entry", "entry"]
 
@@ -19,6 +29,12 @@ class Entry:
     config: type[AnyConfig]
     module: str
     """Where its `task(run, tell)` is; imported when the recipe runs."""
+    other: type = OtherData
+    """Which other data `evaluate` takes."""
+    reads_files: bool = False
+    """Whether an input is a file (an image, a sound, a recording) and not a text."""
+    answers_in_lines: bool = False
+    """Whether an answer is several lines, such as the boxes of an image."""
 
 
 RECIPES = {
@@ -41,30 +57,57 @@ RECIPES = {
             summary="texts to classes (reviews to positive or negative), from your own; made-up ones if you have none",
             config=Reviews,
             module="regard.recipes.reviews",
+            other=OtherLabelled,
         ),
         Entry(
             name="images",
             summary="images to classes: a folder of images per class, or IDX files; embedded digits if you have none",
             config=Images,
             module="regard.recipes.images",
+            other=OtherImages,
+            reads_files=True,
         ),
         Entry(
             name="language",
             summary="a language model (GPT, or recurrent) of your own text; of dates if you have none",
             config=Language,
             module="regard.recipes.language",
+            other=OtherText,
         ),
         Entry(
             name="tracks",
             summary="where people will be who walk among each other, from recordings; made-up crowds if you have none",
             config=Tracks,
             module="regard.recipes.tracks",
+            other=OtherTracks,
+            reads_files=True,
+            answers_in_lines=True,
         ),
         Entry(
             name="rebuild",
             summary="images through a narrow code and back (an autoencoder); embedded digits if you have none",
             config=Rebuild,
             module="regard.recipes.rebuild",
+            other=OtherImages,
+            reads_files=True,
+        ),
+        Entry(
+            name="boxes",
+            summary="images to the boxes in them, from COCO's JSON or CSV; shapes drawn on the fly if you have none",
+            config=Boxes,
+            module="regard.recipes.boxes",
+            other=OtherBoxes,
+            reads_files=True,
+            answers_in_lines=True,
+        ),
+        Entry(
+            name="events",
+            summary="sound to the events in it, with onset and duration; made-up scenes if you have none",
+            config=Events,
+            module="regard.recipes.events",
+            other=OtherSounds,
+            reads_files=True,
+            answers_in_lines=True,
         ),
     )
 }

@@ -59,7 +59,7 @@ BAD = {
     "--verbose": "unknown option '--verbose'; there are train, evaluate",
     "train": "which recipe? .*the recipes are dates, translate",
     "train dats": "unknown recipe 'dats'; did you mean dates?",
-    "train poems": "unknown recipe 'poems'; the recipes are dates, translate",
+    "train xyzzy": "unknown recipe 'xyzzy'; the recipes are dates, translate",
     "train dates extra": "'extra' is one argument too many",
     "train dates --model.core.layrs 2": "did you mean --model.core.layers?",
     "train dates --model.core.norm psot": "--model.core.norm must be pre or post.*did you mean post?",

@@ -4,8 +4,10 @@
     state            = start(source)            the same; project what later reads need, once
     hidden           = forward(targets, state)  all targets at once (training)
     hidden_t, state  = step(target_t, state)    one target (decoding): the same numbers
+    hidden_1 ..      = answer(queries, items)   a set of queries, which have no order, after every block
 
-`forward(targets, start(source))` and repeated `step` are equal to rounding; a test walks every core.
+`forward(targets, start(source))` and repeated `step` are equal to rounding; a test walks every core. A core answers
+targets in order or sets of queries, as it was made for (`in_order`): a set needs neither masks nor positions.
 """
 
 from abc import ABC, abstractmethod
@@ -47,6 +49,15 @@ class Core(nn.Module, ABC):
     @abstractmethod
     def encode(self, source: Padded) -> Padded:
         """What the core makes of each source item: (batch, source, memory_dim), lengths unchanged."""
+
+    @abstractmethod
+    def answer(
+        self, queries: Float[Tensor, "batch query model"], encoded: Padded
+    ) -> list[Float[Tensor, "batch query model"]]:
+        """Hidden vectors for a set of queries that read what `encode` gave, after each decoder block.
+
+        Raises: ValueError if the core was made for targets in order.
+        """
 
     @abstractmethod
     def start(self, source: Padded) -> State:

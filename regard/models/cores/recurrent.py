@@ -69,10 +69,20 @@ class RecurrentCore(Core):
 
     dropout: in training, on the encoder's states, between layers, and on what the readout is fed.
     decodes=False: the encoder alone. encodes=False: the decoder alone, without attention.
+    in_order=False: the decoder answers sets of queries, each by one step of its own from a state of zeros.
     """
 
-    def __init__(self, config: RecurrentConfig, *, dropout: float = 0.0, encodes: bool = True, decodes: bool = True):
+    def __init__(
+        self,
+        config: RecurrentConfig,
+        *,
+        dropout: float = 0.0,
+        encodes: bool = True,
+        decodes: bool = True,
+        in_order: bool = True,
+    ):
         super().__init__()
+        self.in_order = in_order
         self.width = width = config.width
         self.memory_dim = hidden = config.hidden
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
@@ -92,7 +102,7 @@ class RecurrentCore(Core):
         self.cell = config.cell
         cell = CELLS[config.cell]
         # A state of one direction is the decoder's as it is.
-        num_handovers = num_decoder if config.directions == 2 and encodes else 0
+        num_handovers = num_decoder if config.directions == 2 and encodes and in_order else 0
         self.handovers = nn.ModuleList(Handover(hidden, parts=cell.parts) for _ in range(num_handovers))
         score = _score(config) if decodes and encodes else None
         self.read = None if score is None else Read(score, choose=_choice(config), kernel=config.kernel)
@@ -111,6 +121,25 @@ class RecurrentCore(Core):
     def encode(self, source: Padded) -> Padded:
         """The encoder's states (batch, source, hidden)."""
         return source._replace(items=self.dropout(self.encoder(source).states))
+
+    def answer(
+        self, queries: Float[Tensor, "batch query model"], encoded: Padded
+    ) -> list[Float[Tensor, "batch query model"]]:
+        """Each query takes a step from zeros, in every layer, and its state reads what was encoded."""
+        if self.in_order:
+            raise ValueError("this core was made for targets in order: build it with in_order=False")
+        rows, count, _ = queries.shape
+        zero = encoded.items.new_zeros(rows * count, self.memory_dim)
+        state = zero
+        for layer, cell in enumerate(self._decoder):
+            projected = cell.project(queries.flatten(0, 1) if layer == 0 else self.dropout(state))
+            context = zero if layer == 0 and self.read is not None else None
+            state = cell(projected, (zero,) * cell.parts, context=context)[0]
+        outputs = state.unflatten(0, (rows, count))
+        if self.read is not None:
+            memory = Memory(encoded.items, encoded.items, encoded.mask).map_keys_with(self.read.score)
+            outputs = torch.cat((outputs, self.read(outputs, memory).to(outputs.dtype)), -1)
+        return [self._read_out(outputs, queries)]
 
     def begin(self, rows: int) -> RecurrentState:
         """Zero states in every layer, and nothing to read."""

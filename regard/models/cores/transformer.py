@@ -57,10 +57,23 @@ class TransformerCore(Core):
     """Encoder and decoder of config.layers blocks of config.width; see TransformerConfig for the sizes.
 
     decodes=False: the encoder alone. encodes=False: the decoder alone, which reads no source. (radford2018)
+    in_order=False: the decoder answers sets of queries, which have no positions and all see one another. (carion2020)
+    Raises: ValueError if a set is to have a window.
     """
 
-    def __init__(self, config: TransformerConfig, *, dropout: float = 0.0, encodes: bool = True, decodes: bool = True):
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        dropout: float = 0.0,
+        encodes: bool = True,
+        decodes: bool = True,
+        in_order: bool = True,
+    ):
         super().__init__()
+        if not in_order and config.window is not None:
+            raise ValueError(f"window must not be given for sets, which have no order, but is {config.window}")
+        self.in_order = in_order
         self.width = self.memory_dim = config.width
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
@@ -68,7 +81,7 @@ class TransformerCore(Core):
         bias = _bias(config, two_sided=True)
         num_encoder = config.layers if encodes else 0
         self.encoder = nn.ModuleList(_encoder_block(config, dropout, bias) for _ in range(num_encoder))
-        bias = _bias(config, two_sided=False)
+        bias = _bias(config, two_sided=False) if in_order else None
         self.decoder = nn.ModuleList(
             _decoder_block(config, dropout, bias, reads_source=encodes) for _ in range(num_decoder)
         )
@@ -96,6 +109,19 @@ class TransformerCore(Core):
             sources=tuple(None if cross is None else cross.memory(encoded.items, mask) for cross in crosses),
             pasts=(None,) * len(self.decoder),
         )
+
+    def answer(
+        self, queries: Float[Tensor, "batch query model"], encoded: Padded
+    ) -> list[Float[Tensor, "batch query model"]]:
+        """Each query reads all queries, then what was encoded, in every block."""
+        if self.in_order:
+            raise ValueError("this core was made for targets in order: build it with in_order=False")
+        items, hidden = queries, []
+        for block in self._decoder_blocks:
+            assert block.cross is not None
+            items = block.answer(items, block.cross.memory(encoded.items, encoded.mask))
+            hidden.append(self.decoder_norm(items))
+        return hidden
 
     def begin(self, rows: int) -> TransformerState:
         """Nothing taken in yet, and nothing to read."""

@@ -1,0 +1,253 @@
+"""Sounds with events: wav files with a CSV of onset, duration and label, or scenes made of single recordings.
+
+A sound is heard in pieces of one length. Of a longer file, training takes pieces that follow one another by half their
+length; an event that a piece's edge cuts counts where a third of it is inside. What cannot be learned from is named
+before training: files that are missing or no wav, events without duration or outside their file.
+"""
+
+import csv
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.io import wavfile
+from scipy.signal import resample_poly
+from torch import Tensor
+
+from regard.data.elements import Elements
+from regard.data.labelled import Labels
+from regard.data.lines import read_lines
+from regard.data.scenes import Recordings, scene
+from regard.data.sets_config import EventsConfig
+from regard.errors import UserError
+
+__all__ = ["Event", "EventBatch", "EventBatches", "Sounds", "pieces", "read_events", "read_wav", "scenes_of"]
+
+_COLUMNS = ("file", "onset", "duration", "label")
+_IN_SIGHT = 1 / 3
+_KEPT_BYTES = 1 << 30
+_FULL_SCALE = {"int16": 1 << 15, "int32": 1 << 31}
+
+
+@dataclass(frozen=True, order=True)
+class Event:
+    """Something that sounds: seconds from the beginning."""
+
+    onset: float
+    duration: float
+    label: str
+
+    @property
+    def offset(self) -> float:
+        """When it ends."""
+        return self.onset + self.duration
+
+
+@dataclass(frozen=True)
+class Sounds:
+    """Pieces of sound of one length, with the events in each."""
+
+    count: int
+    hear: Callable[[int], tuple[NDArray[np.int16], list[Event]]]
+    """The samples and the events of piece i."""
+    labels: tuple[str, ...]
+    origin: str
+    skipped: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def scenes_of(recordings: Recordings, split: str, count: int, config: EventsConfig) -> Sounds:
+    """Scenes 0 .. count - 1 of a split. Raises UserError for another sample rate than the config's."""
+    if recordings.sample_rate != config.sample_rate:
+        raise UserError(
+            f"{recordings.origin}: has {recordings.sample_rate} samples a second, but the run {config.sample_rate}: "
+            "set data.sample_rate."
+        )
+    length, rate = round(config.seconds * config.sample_rate), config.sample_rate
+
+    def hear(i: int) -> tuple[NDArray[np.int16], list[Event]]:
+        samples, events = scene(recordings, split, i, length)
+        return samples, [Event(first / rate, (last - first) / rate, label) for first, last, label in events]
+
+    labels = tuple(sorted(set(recordings.labels)))
+    return Sounds(count, hear, labels, f"{recordings.origin}, {split} scenes 0 to {count - 1}")
+
+
+def read_events(path: Path, config: EventsConfig) -> Sounds:
+    """The wav files of a CSV, in pieces. All are opened, so that none fails later.
+
+    Raises: UserError naming the file and the line, what was expected and what was got.
+    """
+    by_file, skipped = _csv(path, config)
+    length, rate = round(config.seconds * config.sample_rate), config.sample_rate
+    where: list[tuple[str, int]] = []
+    for file, rows in by_file.items():
+        samples = read_wav(path.parent / file, rate)
+        for line, event in rows[:]:
+            if event.onset >= len(samples) / rate:
+                problem = f"{path}, line {line}: the event begins at {event.onset:g} s, but {file} ends before."
+                _bad(problem, config, skipped)
+                rows.remove((line, event))
+        where += [(file, start) for start in pieces(len(samples), length)]
+
+    def hear(i: int) -> tuple[NDArray[np.int16], list[Event]]:
+        file, start = where[i]
+        samples = read_wav(path.parent / file, rate)[start : start + length]
+        inside = [_cut(event, start / rate, config.seconds) for _, event in by_file[file]]
+        return np.pad(samples, (0, length - len(samples))), [event for event in inside if event is not None]
+
+    labels = tuple(sorted({event.label for rows in by_file.values() for _, event in rows}))
+    return Sounds(len(where), hear, labels, str(path), tuple(skipped))
+
+
+def read_wav(path: Path, sample_rate: int) -> NDArray[np.int16]:
+    """A wav file, its channels mixed and at this rate. Raises UserError naming the file."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file.")
+    try:
+        rate, samples = wavfile.read(path)
+    except (ValueError, OSError, EOFError, IndexError) as error:
+        raise UserError(f"{path}: no wav file that can be read ({error}).") from error
+    sound = samples.astype(np.float64)
+    if samples.dtype == np.uint8:
+        sound = (sound - 128) / 128
+    elif samples.dtype.name in _FULL_SCALE:
+        sound = sound / _FULL_SCALE[samples.dtype.name]
+    if not len(sound) or not np.isfinite(sound).all():
+        raise UserError(f"{path}: holds no samples, or such as are no numbers.")
+    if sound.ndim > 1:
+        sound = sound.mean(1)
+    if rate != sample_rate:
+        step = Fraction(sample_rate, rate)
+        sound = resample_poly(sound, step.numerator, step.denominator)
+    return np.clip(np.round(sound * 32767), -32768, 32767).astype(np.int16)
+
+
+def pieces(samples: int, length: int) -> list[int]:
+    """Where pieces begin that follow one another by half their length, the last of which reaches the end."""
+    if samples <= length:
+        return [0]
+    return [*range(0, samples - length, length // 2), samples - length]
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """Sound within [-1, 1] (rows, samples) and its events: middle and duration as shares of the length."""
+
+    source: Tensor
+    target: Elements
+    indices: tuple[int, ...]
+
+    def to(self, device: torch.device | str) -> "EventBatch":
+        """The same batch on a device."""
+        return EventBatch(self.source.to(device, non_blocking=True), self.target.to(device), self.indices)
+
+
+class EventBatches:
+    """Batches in an order of their own for each epoch, or (is_fixed) in the sounds' own.
+
+    Raises: UserError naming the label that is none of `labels`.
+    """
+
+    def __init__(
+        self, sounds: Sounds, labels: Labels, config: EventsConfig, *, rows: int, seed: int, is_fixed: bool = False
+    ):
+        unknown = sorted(set(sounds.labels) - set(labels.names))
+        if unknown:
+            known = ", ".join(labels.names[:20])
+            raise UserError(f"{sounds.origin}: label {unknown[0]!r} is none of those of the training sounds: {known}.")
+        self.sounds, self.config, self.rows, self.seed, self.is_fixed = sounds, config, rows, seed, is_fixed
+        self.numbers = {name: number for number, name in enumerate(labels.names)}
+        self._kept: dict[int, tuple[NDArray[np.int16], list[Event]]] = {}
+
+    def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        """The rows of each batch: a pure function of (seed, epoch)."""
+        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch))))
+        order = np.arange(len(self.sounds)) if self.is_fixed else draw.permutation(len(self.sounds))
+        return [tuple(order[i : i + self.rows].tolist()) for i in range(0, len(order), self.rows)]
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> EventBatch:
+        """The tensors of these sounds."""
+        heard = [self.heard(i) for i in indices]
+        classes = [np.array([self.numbers[event.label] for event in events], np.int64) for _, events in heard]
+        whole = self.config.seconds
+        regions = [
+            np.array([((event.onset + event.duration / 2) / whole, event.duration / whole) for event in events])
+            for _, events in heard
+        ]
+        source = torch.from_numpy(np.stack([samples for samples, _ in heard])).float() / 32768
+        return EventBatch(source, Elements.of(classes, regions, 1), tuple(indices))
+
+    def heard(self, i: int) -> tuple[NDArray[np.int16], list[Event]]:
+        """Samples and events of a piece; kept while there is room for them."""
+        if i not in self._kept:
+            found = self.sounds.hear(i)
+            if (len(self._kept) + 1) * found[0].nbytes > _KEPT_BYTES:
+                return found
+            self._kept[i] = found
+        return self._kept[i]
+
+
+def _csv(path: Path, config: EventsConfig) -> tuple[dict[str, list[tuple[int, Event]]], list[str]]:
+    rows = list(csv.reader(line.decode("utf-8", "replace") for line in read_lines(path)))
+    header = [name.strip().lower() for name in rows[0]]
+    if any(name not in header for name in _COLUMNS):
+        raise UserError(f"{path}, line 1: expected a header with {','.join(_COLUMNS)}, got {','.join(header)[:80]!r}.")
+    found: dict[str, list[tuple[int, Event]]] = {}
+    skipped: list[str] = []
+    for number, row in enumerate(rows[1:], start=2):
+        if not row:
+            continue
+        where = f"{path}, line {number}"
+        if len(row) != len(header):
+            raise UserError(f"{where}: expected {len(header)} columns, got {len(row)}.")
+        cells = {name: cell.strip() for name, cell in zip(header, row, strict=True)}
+        events = found.setdefault(cells["file"], [])
+        if any(cells[name] for name in _COLUMNS[1:]):
+            event = _event(cells, where, config)
+            if event.duration <= 0 or event.onset < 0 or not event.label:
+                got = f"onset {cells['onset']}, duration {cells['duration']}, label {event.label!r}"
+                _bad(
+                    f"{where}: expected an onset of 0 or more, a duration above 0 and a label, got {got}.",
+                    config,
+                    skipped,
+                )
+            else:
+                events.append((number, event))
+    if not found:
+        raise UserError(f"{path}: there is no file in it.")
+    return found, skipped
+
+
+def _event(cells: dict[str, str], where: str, config: EventsConfig) -> Event:
+    try:
+        onset, duration = float(cells["onset"]), float(cells["duration"])
+    except ValueError:
+        onset = duration = math.nan
+    if not math.isfinite(onset + duration):
+        raise UserError(
+            f"{where}: expected onset and duration, two numbers, got {cells['onset']!r}, {cells['duration']!r}."
+        )
+    unit = config.sample_rate if config.unit == "samples" else 1
+    return Event(onset / unit, duration / unit, cells["label"])
+
+
+def _bad(problem: str, config: EventsConfig, skipped: list[str]) -> None:
+    if config.on_bad == "error":
+        raise UserError(f"{problem} With `on_bad` = skip, such events are left out and counted.")
+    skipped.append(problem)
+
+
+def _cut(event: Event, start: float, seconds: float) -> Event | None:
+    """The event as a piece hears it; None if less than a third of it is inside."""
+    first, last = max(0.0, event.onset - start), min(seconds, event.offset - start)
+    if last - first < _IN_SIGHT * event.duration or last <= first:
+        return None
+    return Event(first, last - first, event.label)

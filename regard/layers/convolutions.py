@@ -1,0 +1,64 @@
+"""Convolutions before attention: they see edges and parts, and leave fewer and richer places to attend among.
+
+    halve(x)     = gelu(norm(conv_3x3(x), stride 2))                     sides halved, rounded up
+    refine(x)    = gelu(x + norm(conv_3x3(gelu(norm(conv_3x3(x))))))     a residual block (he2016)
+    stem(x)      = (refine . halve) as often as sides are to be halved
+
+The channels double with every halving, up to `dim`. Few halvings begin with a convolution at full size, since small
+images have no detail to spare. The norm is over groups of eight channels of one image: a batch of one is as good as
+many.
+
+Source: he2016, section 3; norm wu2018; a stem before attention xiao2021.
+"""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+__all__ = ["Refine", "Stem"]
+
+_GROUP = 8
+_SMALL = 2
+
+
+class Refine(nn.Module):
+    """Two convolutions around which the input goes, too; (batch, channels, height, width) in and out."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.inside = nn.Sequential(
+            *_convolution(channels, channels), nn.GELU(), *_convolution(channels, channels, is_last=True)
+        )
+        self.activation = nn.GELU()
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch channels height width"]:
+        """gelu(x + f(x)); as fresh, gelu(x)."""
+        return self.activation(x + self.inside(x))
+
+
+class Stem(nn.Sequential):
+    """Images (batch, channels, height, width) to (batch, dim, height / 2^halvings, width / 2^halvings), rounded up.
+
+    Raises: ValueError if halvings is below 1.
+    """
+
+    def __init__(self, channels: int, dim: int, *, halvings: int):
+        if halvings < 1:
+            raise ValueError(f"halvings must be at least 1, but is {halvings}")
+        widths = [max(_GROUP, dim >> (halvings - 1 - i)) for i in range(halvings - 1)]
+        layers: list[nn.Module] = []
+        if halvings <= _SMALL:
+            before = max(_GROUP, dim >> halvings)
+            layers += [*_convolution(channels, before), nn.GELU()]
+            channels = before
+        for width in (*widths, dim):
+            layers += [*_convolution(channels, width, stride=2), nn.GELU(), Refine(width)]
+            channels = width
+        super().__init__(*layers)
+
+
+def _convolution(channels: int, width: int, *, stride: int = 1, is_last: bool = False) -> list[nn.Module]:
+    """A convolution and its norm; one that is added to what went around it begins at zero."""
+    norm = nn.GroupNorm(width // _GROUP if width % _GROUP == 0 else 1, width)
+    if is_last:
+        nn.init.zeros_(norm.weight)
+    return [nn.Conv2d(channels, width, 3, stride=stride, padding=1, bias=False), norm]

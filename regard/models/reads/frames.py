@@ -1,0 +1,101 @@
+"""Reads sound: its log-mel spectrogram, through convolutions, as one item for each stretch of time.
+
+    S[t, f]   = |sum_n w_n x_{t hop + n} e^{-2 pi i f n / N}|^2          power, Hann window w of 25 ms, hop 10 ms
+    M[t, b]   = log(sum_f mel_b(f) S[t, f] + c)                          triangles evenly spaced on the mel scale
+    mel(f)    = 2595 log10(1 + f / 700)                                  f in Hz
+    x_i       = W [what the convolutions see around time i, all bands] + P_i
+
+M is brought to mean 0 and deviation 1 over a sound, so that loudness plays no part.
+
+Source: davis1980 (mel filters); stevens1937 (the scale); convolutions before attention as xiao2021.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.features import widen
+from regard.attention.masks import Whole
+from regard.layers.convolutions import Stem
+from regard.layers.dropout import Dropout
+from regard.layers.positions import sinusoids
+
+__all__ = ["FrameReader", "LogMel", "mel_filters"]
+
+_WINDOW, _HOP = 0.025, 0.010
+_FLOOR = 1e-6
+
+
+def mel_filters(bands: int, bins: int, sample_rate: int) -> Float[Tensor, "bands bins"]:
+    """Triangles whose corners are evenly spaced on the mel scale from 0 to half the sample rate."""
+    top = 2595 * math.log10(1 + sample_rate / 2 / 700)
+    hertz = 700 * (10 ** (torch.linspace(0, top, bands + 2, dtype=torch.float64) / 2595) - 1)
+    frequency = torch.linspace(0, sample_rate / 2, bins, dtype=torch.float64)
+    low, middle, high = hertz[:-2, None], hertz[1:-1, None], hertz[2:, None]
+    rise, fall = (frequency - low) / (middle - low), (high - frequency) / (high - middle)
+    return torch.minimum(rise, fall).clamp(min=0).float()
+
+
+class LogMel(nn.Module):
+    """Sound (batch, samples) to (batch, bands, frames), a frame each 10 ms."""
+
+    def __init__(self, sample_rate: int, bands: int):
+        super().__init__()
+        self.hop, length = round(_HOP * sample_rate), round(_WINDOW * sample_rate)
+        self.size = 1 << (length - 1).bit_length()
+        self.register_buffer("_window", torch.hann_window(length), persistent=False)
+        self.register_buffer("_filters", mel_filters(bands, self.size // 2 + 1, sample_rate), persistent=False)
+
+    def forward(self, sound: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch bands frames"]:
+        """Of mean 0 and deviation 1 over each sound."""
+        with torch.autocast(sound.device.type, enabled=False):
+            spectrum = torch.stft(
+                widen(sound),
+                self.size,
+                hop_length=self.hop,
+                win_length=len(self._window),
+                window=self._window,
+                pad_mode="constant",
+                return_complex=True,
+            )[..., :-1]
+            bands = torch.log(self._filters @ spectrum.abs().square() + _FLOOR)
+            mean = bands.mean((1, 2), keepdim=True)
+            return (bands - mean) / (bands.std((1, 2), keepdim=True) + 1e-3)
+
+
+class FrameReader(nn.Module):
+    """Sound (batch, samples) to items (batch, places, dim), 2^halvings frames each.
+
+    centres: (places, 1), the middle of each place as a share of the length.
+    """
+
+    def __init__(
+        self,
+        samples: int,
+        dim: int,
+        *,
+        sample_rate: int,
+        bands: int,
+        channels: int = 48,
+        halvings: int = 2,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.spectrum = LogMel(sample_rate, bands)
+        frames = samples // self.spectrum.hop
+        places = -(-frames // 2**halvings)
+        self.stem = Stem(1, channels, halvings=halvings)
+        self.project = nn.Linear(channels * -(-bands // 2**halvings), dim)
+        # The first frame stands at the first sample, and a place at the middle of its frames.
+        middle = (torch.arange(places) + 0.5) * 2**halvings - 0.5
+        self.register_buffer("centres", (middle * self.spectrum.hop / samples)[:, None], persistent=False)
+        self.register_buffer("_positions", sinusoids(0, places, dim), persistent=False)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, source: Float[Tensor, "batch samples"]) -> Whole:
+        """Items, from the beginning on."""
+        seen = self.stem(self.spectrum(source)[:, None])  # (batch, channels, bands, places)
+        items = self.project(seen.flatten(1, 2).transpose(1, 2))
+        return Whole.of(self.dropout(items + self._positions.to(items.dtype)))

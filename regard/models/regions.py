@@ -1,0 +1,58 @@
+"""Regions of n axes, boxes (n = 2) or stretches of time (n = 1): a centre and a size, each n numbers within [0, 1].
+
+    region = (c_1 .. c_n, s_1 .. s_n)          from c - s/2 to c + s/2
+    IoU    = |a and b| / |a or b|              |.| the product of the sides
+    GIoU   = IoU - (|hull| - |a or b|) / |hull|          hull: the smallest region around both; negative when far apart
+
+Source: giou rezatofighi2019; sines of a region liu2022.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+__all__ = ["RegionEmbedding", "corners", "moved", "overlaps"]
+
+_TINY = 1e-9
+_EDGE = 1e-4
+
+
+def corners(
+    regions: Float[Tensor, "*batch sides"],
+) -> tuple[Float[Tensor, "*batch axes"], Float[Tensor, "*batch axes"]]:
+    """First and last point of each region on every axis."""
+    centre, size = regions.chunk(2, -1)
+    return centre - size / 2, centre + size / 2
+
+
+def overlaps(a: Float[Tensor, "*batch sides"], b: Float[Tensor, "*other sides"]) -> tuple[Tensor, Tensor]:
+    """IoU and GIoU of regions that broadcast against one another."""
+    (a_first, a_last), (b_first, b_last) = corners(a), corners(b)
+    both = (torch.minimum(a_last, b_last) - torch.maximum(a_first, b_first)).clamp(min=0).prod(-1)
+    either = (a_last - a_first).prod(-1) + (b_last - b_first).prod(-1) - both
+    hull = (torch.maximum(a_last, b_last) - torch.minimum(a_first, b_first)).prod(-1)
+    iou = both / (either + _TINY)
+    return iou, iou - (hull - either) / (hull + _TINY)
+
+
+def moved(
+    regions: Float[Tensor, "*batch sides"], change: Float[Tensor, "*batch sides"]
+) -> Float[Tensor, "*batch sides"]:
+    """sigmoid(logit(region) + change): moved and resized, and still within [0, 1]."""
+    return torch.sigmoid(torch.logit(regions, _EDGE) + change)
+
+
+class RegionEmbedding(nn.Module):
+    """A region as a vector: MLP(sines and cosines of its numbers at `rates` rates)."""
+
+    def __init__(self, axes: int, dim: int, *, rates: int = 8):
+        super().__init__()
+        self.register_buffer("_rates", math.pi * 2.0 ** torch.arange(rates), persistent=False)
+        self.layers = nn.Sequential(nn.Linear(4 * axes * rates, dim), nn.GELU(), nn.Linear(dim, dim))
+
+    def forward(self, regions: Float[Tensor, "*batch sides"]) -> Float[Tensor, "*batch dim"]:
+        """(..., 2 axes) to (..., dim)."""
+        angle = (regions[..., None] * self._rates).flatten(-2)
+        return self.layers(torch.cat((angle.sin(), angle.cos()), -1))

@@ -1,0 +1,266 @@
+"""The recipe `boxes`: images to the boxes that are in them; scored by COCO's average precision.
+
+    pixels -> stem -> places that read one another -> the surest propose -> queries read all places -> class, box
+
+Source: lectures, E (image to set); carion2020.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from PIL import Image
+from torch import nn
+
+from regard.data.box_batches import BoxBatches, fitted
+from regard.data.boxes import Annotated, Images, read_boxes
+from regard.data.config import OnBad
+from regard.data.labelled import Labels
+from regard.data.made_shapes import made_shapes
+from regard.errors import UserError
+from regard.models.build import build_detector
+from regard.models.detector import Detector
+from regard.models.reads.images import ImageReader
+from regard.recipes.config import Boxes
+from regard.recipes.detection import FoundBoxes, average_precision
+from regard.recipes.folder import Run
+from regard.recipes.task import Task, Trained
+
+__all__ = ["Box", "BoxesTask", "Listed", "TrainedBoxes", "task"]
+
+_LABELS = "labels.json"
+_SAMPLES = 5
+
+
+class Box(NamedTuple):
+    """A box in an image: pixels from its top left corner."""
+
+    label: str
+    score: float
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class Listed(NamedTuple):
+    """The boxes of an image, a line each: label, score, x, y, width, height; and the mean score."""
+
+    text: str
+    score: float
+
+
+class BoxesTask(Task):
+    """Images with boxes, and a detector."""
+
+    metric = "ap"
+    labels: Labels
+
+    @property
+    def config(self) -> Boxes:
+        """All settings of the run."""
+        assert isinstance(self.run.config, Boxes)
+        return self.run.config
+
+    def check(self) -> None:
+        """Read all boxes and open all images."""
+        train, val = self._learned
+        sets = [train, val, self.test_data()] if self.config.data.test is not None else [train, val]
+        labels = Labels(train.labels())
+        if not labels.names:
+            raise UserError(f"{train.origin}: there is no box in it to learn from.")
+        for data in sets:
+            self.prepared(data, labels)
+        most = max(len(item.labels) for data in sets for item in data.items)
+        if most > self.config.model.num_queries:
+            raise UserError(
+                f"an image has {most} boxes, but the model finds {self.config.model.num_queries} at most: raise "
+                "model.num_queries."
+            )
+
+    def learn(self, folder: Path) -> None:
+        """The labels that occur."""
+        Labels(self._learned[0].labels()).save(folder / _LABELS)
+
+    def open(self, folder: Path) -> None:
+        """The labels."""
+        self.labels = Labels.load(folder / _LABELS)
+
+    def batches(self) -> BoxBatches:
+        """All training images, changed anew in each epoch."""
+        return self.prepared(self._learned[0], self.labels, rows=self.config.batch, augment=self.config.augment)
+
+    def prepared(self, data: Annotated, labels: Labels, *, rows: int = 16, augment: bool = False) -> BoxBatches:
+        """Batches of any images."""
+        size = {"width": self.config.data.width, "height": self.config.data.height}
+        return BoxBatches(data, labels, rows=rows, seed=self.run.seed, augment=augment, **size)
+
+    def model(self) -> Detector:
+        """For images of this size and these labels."""
+        data, config = self.config.data, self.config.model
+        shape = (3, data.height, data.width)
+        reads = ImageReader(shape, config.core.width, halvings=self.config.halvings, dropout=config.dropout)
+        return build_detector(config, reads, num_classes=len(self.labels), axes=2)
+
+    def describe(self) -> str:
+        """What is read and found."""
+        data = self.config.data
+        return f"images of {data.width} x {data.height}, {len(self.labels)} kinds of boxes"
+
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        """AP and AP50 of the validation images."""
+        found = self.scores(model, self._learned[1])
+        return {name: found[name] for name in ("ap", "ap50")}
+
+    def scores(self, model: nn.Module, data: Annotated) -> dict[str, float]:
+        """AP, AP50, AP75 and AP50 of each class, of any images."""
+        batches = self.prepared(data, self.labels)
+        found: list[FoundBoxes] = []
+        for rows in batches.plan(0):
+            scales = [self.scale(data.draw(i)) for i in rows]
+            found += self.found(model, batches.collate(0, rows).source, scales)
+        return average_precision(found, [item.boxes for item in data.items], batches.classes, self.labels.names)
+
+    @torch.no_grad()
+    def found(self, model: nn.Module, source: torch.Tensor, scales: Sequence[float]) -> list[FoundBoxes]:
+        """What is found in images, in pixels of the images as they were before they were scaled."""
+        score, label, region = model(source.to(next(model.parameters()).device)).best()
+        sides = torch.tensor([self.config.data.width, self.config.data.height] * 2)
+        region = (region.float().cpu() * sides).double().numpy()
+        boxes = np.concatenate((region[..., :2] - region[..., 2:] / 2, region[..., 2:]), -1)
+        return [
+            FoundBoxes(score[i].double().cpu().numpy(), label[i].cpu().numpy(), boxes[i] / scale)
+            for i, scale in enumerate(scales)
+        ]
+
+    def scale(self, image: Image.Image) -> float:
+        """By how much an image is scaled to what the model sees."""
+        return min(self.config.data.width / image.width, self.config.data.height / image.height)
+
+    def has_test(self) -> bool:
+        """Always for drawn shapes."""
+        return self.config.data.train is None or self.config.data.test is not None
+
+    def test_data(self) -> Annotated:
+        """The run's test images."""
+        data = self.config.data
+        if data.test is None:
+            return made_shapes("test", self.run.seed, data)
+        return self.told(read_boxes(data.test, data.test_images, data))
+
+    def told(self, data: Annotated) -> Annotated:
+        """The images; what was left out is told."""
+        if data.skipped:
+            self.tell(f"{data.origin}: left out {len(data.skipped)} boxes; first: {data.skipped[0]}")
+        return data
+
+    def trained(self, model: nn.Module, folder: Path) -> "TrainedBoxes":
+        """The model with its labels."""
+        return TrainedBoxes(self, model, folder)
+
+    @cached_property
+    def _learned(self) -> tuple[Annotated, Annotated]:
+        """Images to learn from and to choose by."""
+        data = self.config.data
+        if data.train is None:
+            return made_shapes("train", self.run.seed, data), made_shapes("val", self.run.seed, data)
+        train = self.told(read_boxes(data.train, data.train_images, data))
+        if data.val is not None:
+            return train, self.told(read_boxes(data.val, data.val_images, data))
+        cut = len(train) - max(1, round(len(train) * data.val_share))
+        if cut < 1:
+            raise UserError(f"{train.origin}: {len(train)} images are too few to keep some for validation.")
+        return train.take(0, cut, train.origin), train.take(cut, len(train), f"{train.origin}, kept for validation")
+
+
+class TrainedBoxes(Trained):
+    """A detector in use."""
+
+    task: BoxesTask
+
+    def predict(self, inputs: Sequence[str | Path], *, threshold: float | None = None) -> list[list[Box]]:
+        """The boxes found in each image file, the surest first; those of at least `threshold` (the run's own)."""
+        return [self._found(self._image(path), threshold) for path in inputs]
+
+    def answers(self, inputs: Sequence[str], *, n_best: int = 1, first: int = 1) -> list[list[Listed]]:
+        """For each image file its boxes."""
+        rows = []
+        for boxes in self.predict(inputs):
+            text = "\n".join(
+                f"{box.label}\t{box.score:.3f}\t" + "\t".join(f"{number:.1f}" for number in box[2:]) for box in boxes
+            )
+            rows.append([Listed(text, sum(box.score for box in boxes) / max(1, len(boxes)))])
+        return rows
+
+    def evaluate(
+        self,
+        path: str | Path | None = None,
+        *,
+        images: str | Path | None = None,
+        on_bad: OnBad = "error",
+        tell: Callable[[str], None] | None = None,
+    ) -> dict[str, Any]:
+        """AP, AP50, AP75 and AP50 of each class on the run's test images, or on others."""
+        if path is None and not self.task.has_test():
+            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+        config = replace(self.config.data, on_bad=on_bad)
+        data = self.task.test_data() if path is None else self.task.told(read_boxes(path, images, config))
+        scores = self.task.scores(self.model, data)
+        size = f"{config.width} x {config.height}"
+        signature = f"COCO AP, at most 100 boxes an image, seen at {size}, classes {', '.join(self.task.labels.names)}"
+        samples = [self._sample(data, i) for i in range(min(_SAMPLES, len(data)))]
+        return {"data": data.origin, "examples": len(data), **scores, "signature": signature, "samples": samples}
+
+    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
+        """The image in a file with the boxes found in it. Raises FileExistsError unless it may be overwritten."""
+        if out.exists() and not overwrite:
+            raise FileExistsError(f"{out} exists")
+        image = self._image(text)
+        figure = Figure(figsize=(6, 6 * image.height / image.width + 0.3), layout="constrained")
+        axes = figure.subplots()
+        axes.imshow(np.asarray(image))
+        for box in self._found(image, None):
+            colour = f"C{self.task.labels.names.index(box.label) % 10}"
+            axes.add_patch(
+                Rectangle((box.x, box.y), box.width, box.height, fill=False, edgecolor=colour, linewidth=1.5)
+            )
+            axes.text(box.x, box.y - 2, f"{box.label} {box.score:.2f}", fontsize=6, color=colour)
+        axes.set_axis_off()
+        axes.set_title(Path(text).name, fontsize=9)
+        figure.savefig(out, dpi=150)
+
+    def _image(self, path: str | Path) -> Image.Image:
+        path = Path(path)
+        return Images.of(path.parent).open(path.name, "input")
+
+    def _found(self, image: Image.Image, threshold: float | None) -> list[Box]:
+        data = self.config.data
+        array, scale = fitted(image, data.width, data.height)
+        source = torch.from_numpy(array).permute(2, 0, 1)[None].float() / 255
+        (found,) = self.task.found(self.model, source, [scale])
+        least = self.config.threshold if threshold is None else threshold
+        return [
+            Box(self.task.labels.names[c], float(score), *map(float, box))
+            for score, c, box in zip(*found, strict=True)
+            if score >= least
+        ]
+
+    def _sample(self, data: Annotated, i: int) -> dict[str, str]:
+        counts = [_counted([box.label for box in self._found(data.draw(i), None)]), _counted(data.items[i].labels)]
+        return dict(zip(("source", "output", "reference"), (data.items[i].file, *counts), strict=True))
+
+
+def _counted(labels: Sequence[str]) -> str:
+    """Such as: 2 square, 1 circle."""
+    return ", ".join(f"{list(labels).count(name)} {name}" for name in sorted(set(labels))) or "nothing"
+
+
+def task(run: Run, tell: Callable[[str], None]) -> BoxesTask:
+    """This recipe at work."""
+    return BoxesTask(run, tell)

@@ -1,0 +1,202 @@
+"""Images with boxes: the formats agree; what cannot be learned from is named; what training changes, boxes follow."""
+
+import csv
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from regard.data.box_batches import BoxBatches, fitted
+from regard.data.boxes import Annotated, Boxed, read_boxes
+from regard.data.labelled import Labels
+from regard.data.made_shapes import made_shapes
+from regard.data.sets_config import BoxesConfig
+from regard.errors import UserError
+
+CONFIG = BoxesConfig(width=40, height=30)
+BOXES = {"a.png": [((2, 3, 10, 12), "cat"), ((20, 5, 8, 8), "dog")], "b.png": []}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "images").mkdir()
+    for name in BOXES:
+        Image.new("RGB", (40, 30), (10, 20, 30)).save(tmp_path / "images" / name)
+    return tmp_path
+
+
+def write_coco(path: Path, boxes=BOXES, **changes) -> Path:
+    names = ["cat", "dog"]
+    content = {
+        "images": [{"id": i, "file_name": name} for i, name in enumerate(boxes)],
+        "categories": [{"id": 7 + i, "name": name} for i, name in enumerate(names)],
+        "annotations": [
+            {"image_id": i, "category_id": 7 + names.index(label), "bbox": list(box)}
+            for i, rows in enumerate(boxes.values())
+            for box, label in rows
+        ],
+    }
+    path.write_text(json.dumps(content | changes), encoding="utf-8")
+    return path
+
+
+def write_csv(path: Path, boxes=BOXES) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file", "x", "y", "width", "height", "label"])
+        for name, rows in boxes.items():
+            writer.writerows([[name, *box, label] for box, label in rows] or [[name, "", "", "", "", ""]])
+    return path
+
+
+def write_jsonl(path: Path) -> Path:
+    keys = ("x", "y", "width", "height")
+    lines = [
+        json.dumps(
+            {"file": name, "boxes": [dict(zip(keys, box, strict=True)) | {"label": label} for box, label in rows]}
+        )
+        for name, rows in BOXES.items()
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_formats_agree_in_folders_and_tars(folder):
+    with tarfile.open(folder / "train.tar", "w") as archive:
+        for name in BOXES:
+            archive.add(folder / "images" / name, arcname=f"inside/{name}")
+    files = write_coco(folder / "instances_train.json"), write_csv(folder / "c.csv"), write_jsonl(folder / "l.jsonl")
+    found = [read_boxes(path, None, CONFIG) for path in files]
+    assert found[0].draw(0).size == (40, 30)  # from the tar that is named like the file
+    for one in found:
+        assert [item.file for item in one.items] == ["a.png", "b.png"]
+        assert one.items[0].boxes.tolist() == [[2, 3, 10, 12], [20, 5, 8, 8]]
+        assert one.items[0].labels == ("cat", "dog")
+        assert one.items[1].boxes.shape == (0, 4)
+        assert one.labels() == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("box", "message"),
+    [
+        ((5, 5, 0, 4), "has no area: width and height must be above 0"),
+        ((5, 5, 4, -1), "has no area"),
+        ((41, 5, 4, 4), "lies outside the image of 40 x 30 pixels"),
+    ],
+)
+def test_box_that_is_none_is_named_or_left_out(folder, box, message):
+    path = write_coco(folder / "x.json", {"a.png": [*BOXES["a.png"], (box, "cat")]})
+    with pytest.raises(UserError, match=message) as error:
+        read_boxes(path, None, CONFIG)
+    assert "a.png" in str(error.value)
+    assert "on_bad" in str(error.value)
+    found = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
+    assert len(found.skipped) == 1
+    assert len(found.items[0].labels) == 2
+
+
+def test_box_over_the_edge_is_cut(folder):
+    path = write_csv(folder / "x.csv", {"a.png": [((30, -5, 20, 10), "cat")]})
+    assert read_boxes(path, None, CONFIG).items[0].boxes.tolist() == [[30, 0, 10, 5]]
+
+
+def test_bad_files_are_named(folder):
+    cases = {
+        "no.txt": ("", "expected boxes in a file of .json"),
+        "no.json": ("{}", "expected COCO's images"),
+        "broken.json": ("{", "expected COCO's images"),
+        "head.csv": ("file,x\n", "line 1: expected a header with file,x,y,width,height,label"),
+        "short.csv": ("file,x,y,width,height,label\na.png,1\n", "line 2: expected 6 columns, got 2"),
+        "text.csv": ("file,x,y,width,height,label\na.png,1,2,x,4,cat\n", "line 2: expected x, y, width, height, four"),
+        "nolabel.csv": ("file,x,y,width,height,label\na.png,1,2,3,4,\n", "line 2: expected a label, got none"),
+        "gone.csv": ("file,x,y,width,height,label\nc.png,1,2,3,4,cat\n", "there is no image c.png"),
+        "up.csv": ("file,x,y,width,height,label\n../a.png,1,2,3,4,cat\n", "must be a name inside"),
+        "no.jsonl": ('{"file": "a.png"}\n', "line 1: expected"),
+    }
+    for name, (content, message) in cases.items():
+        (folder / name).write_text(content, encoding="utf-8")
+        with pytest.raises(UserError, match=message) as error:
+            read_boxes(folder / name, folder / "images", CONFIG)
+        assert name in str(error.value) or "a.png" in str(error.value)
+    (folder / "images" / "c.png").write_text("no image", encoding="utf-8")
+    with pytest.raises(UserError, match=r"c\.png: no image that can be read"):
+        read_boxes(folder / "gone.csv", None, CONFIG)
+    annotation = [{"image_id": 0, "category_id": 9, "bbox": [1, 2, 3, 4]}]
+    write_coco(folder / "c.json", annotations=annotation)
+    with pytest.raises(UserError, match="no category with id 9"):
+        read_boxes(folder / "c.json", None, CONFIG)
+    with pytest.raises(UserError, match="expected a folder or an uncompressed tar"):
+        read_boxes(write_coco(folder / "c.json"), folder / "head.csv", CONFIG)
+
+
+def test_fitted_keeps_the_shape_of_things():
+    wide = Image.new("RGB", (80, 20), (255, 0, 0))
+    array, scale = fitted(wide, 40, 30)
+    assert (array.shape, scale) == ((30, 40, 3), 0.5)
+    assert (array[:10, :, 0] == 255).all()
+    assert (array[10:] == 128).all()
+
+
+def spots(seed: int) -> Annotated:
+    """A bright square on a dark ground, and its box."""
+    draw = np.random.default_rng(seed)
+    x, y = int(draw.integers(0, 28)), int(draw.integers(0, 18))
+    pixels = np.zeros((30, 40, 3), np.uint8)
+    pixels[y : y + 12, x : x + 12] = 255
+    item = Boxed("spot", np.array([[x, y, 12.0, 12.0]]), ("spot",), "here")
+    return Annotated((item,), lambda i: Image.fromarray(pixels), "spots")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_boxes_go_where_their_contents_go(seed):
+    batches = BoxBatches(spots(seed), Labels(("spot",)), width=40, height=30, rows=1, seed=seed, augment=True)
+    batch = batches.collate(0, (0,))
+    bright = (batch.source[0].mean(0) > 0.72).nonzero().double()
+    if not batch.target.real.any():
+        assert len(bright) < 0.5 * 144 * 1.4**2
+        return
+    x, y, w, h = (batch.target.regions[0, 0].double() * batch.target.regions.new_tensor([40.0, 30, 40, 30])).tolist()
+    rows, columns = bright[:, 0], bright[:, 1]
+    assert float(columns.min()) == pytest.approx(x - w / 2, abs=1.5)
+    assert float(columns.max()) + 1 == pytest.approx(x + w / 2, abs=1.5)
+    assert float(rows.min()) == pytest.approx(y - h / 2, abs=1.5)
+    assert float(rows.max()) + 1 == pytest.approx(y + h / 2, abs=1.5)
+
+
+def test_batches_are_functions_of_seed_and_epoch():
+    data = made_shapes("val", 3, CONFIG)
+    settings = {"width": 40, "height": 30, "rows": 4, "seed": 5, "augment": True}
+    one, other = (BoxBatches(data, Labels(("circle", "square", "triangle")), **settings) for _ in range(2))
+    assert one.plan(2) == other.plan(2)
+    assert one.plan(2) != one.plan(3)
+    a, b, c = one.collate(2, (1, 4)), other.collate(2, (1, 4)), one.collate(3, (1, 4))
+    assert (a.source == b.source).all()
+    assert (a.target.regions == b.target.regions).all()
+    assert (a.source != c.source).any()
+
+
+def test_unknown_label_is_named():
+    with pytest.raises(UserError, match="label 'spot' of spot is none of those of the training images: cat"):
+        BoxBatches(spots(1), Labels(("cat",)), width=40, height=30, rows=1, seed=1)
+
+
+def test_made_shapes_are_where_their_boxes_say():
+    data = made_shapes("train", 1, BoxesConfig(width=64, height=48))
+    assert [len(item.labels) for item in data.items[:50]] != [0] * 50
+    for i in range(40):
+        pixels = np.asarray(data.draw(i)).max(-1)
+        inside = np.zeros_like(pixels, bool)
+        for x, y, w, h in data.items[i].boxes.astype(int):
+            inside[y : y + h, x : x + w] = True
+        assert (pixels[~inside] < 60).all()
+        if len(data.items[i].boxes):
+            x, y, w, h = data.items[i].boxes[-1].astype(int)
+            # The shape drawn last reaches all four sides of its box.
+            shown = pixels[y : y + h, x : x + w] >= 60
+            assert shown[0].any()
+            assert shown[-1].any()
+            assert shown[:, 0].any()
+            assert shown[:, -1].any()

@@ -1,0 +1,148 @@
+"""Sounds with events: scenes by hand and by their rule; wav files of any rate; what cannot be learned from is named."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import wavfile
+
+from regard.data.events import Event, EventBatches, pieces, read_events, read_wav, scenes_of
+from regard.data.labelled import Labels
+from regard.data.scenes import Recordings, made_sounds, read_recordings, scene
+from regard.data.sets_config import EventsConfig
+from regard.errors import UserError
+
+RATE = 8000
+CONFIG = EventsConfig(seconds=1.0, scenes=20, val_scenes=5, test_scenes=5)
+
+
+@pytest.fixture
+def recordings():
+    """One recording a split: 100, 200 and 300 samples of a constant."""
+    samples = np.concatenate([np.full(100, 50), np.full(200, -80), np.full(300, 20)]).astype(np.int16)
+    return Recordings(samples, np.array([0, 100, 300, 600]), ("a", "b", "c"), np.array([0, 5, 10]), RATE, "here")
+
+
+def test_scene_follows_its_rule(recordings):
+    samples, events = scene(recordings, "train", 4, 8000)
+    stream = b"".join(hashlib.sha256(f"fsdd-scene-v1/train/4/{i}".encode()).digest() for i in range(9))
+    numbers = [int.from_bytes(stream[i : i + 4], "big") for i in range(0, len(stream), 4)]
+    count, expected, sound = numbers.pop(0) % 7, [], np.zeros(8000, np.int64)
+    for _ in range(count):
+        assert numbers.pop(0) % 1 == 0  # there is one recording to choose from
+        start, loud = numbers.pop(0) % (8000 - 300 + 1), numbers.pop(0) % 7
+        sound[start : start + 300] += 8192 * (64 + 32 * loud) // 256
+        expected.append((start, start + 300, "c"))
+    noise = b"".join(hashlib.sha256(f"fsdd-scene-v1/train/4/noise/{i}".encode()).digest() for i in range(250))
+    sound += np.frombuffer(noise, np.uint8).astype(np.int64) - 128
+    assert events == sorted(expected)
+    np.testing.assert_array_equal(samples, np.clip(sound, -32768, 32767))
+    assert count > 0
+
+
+def test_splits_do_not_share_recordings(recordings):
+    assert [recordings.of(split).tolist() for split in ("test", "val", "train")] == [[0], [1], [2]]
+    assert {label for k in range(20) for *_, label in scene(recordings, "val", k, 4000)[1]} == {"b"}
+
+
+def test_made_sounds_make_scenes_with_all_labels():
+    sounds = scenes_of(made_sounds(RATE, 1), "train", 30, EventsConfig(seconds=2.0))
+    heard = [sounds.hear(i)[1] for i in range(30)]
+    assert {event.label for events in heard for event in events} == {"chirp", "high", "low", "noise"}
+    assert all(event.onset >= 0 and event.offset <= 2 + 1e-9 for events in heard for event in events)
+    assert min(map(len, heard)) == 0
+
+
+def test_recordings_that_are_none_are_named(tmp_path, recordings):
+    good = {
+        "samples": recordings.samples,
+        "offsets": recordings.offsets,
+        "label": np.array([1, 2, 3]),
+        "index": recordings.index,
+        "sample_rate": RATE,
+    }
+    cases = [
+        ({"offsets": np.array([0, 100, 300, 700])}, "offsets must rise"),
+        ({"samples": recordings.samples.astype(np.float32)}, "must be int16"),
+        ({"label": np.array([1, 2])}, "holds 3 recordings, but 2 labels"),
+        ({"index": np.array([0, 1, 10])}, "no recording has an index of the val split"),
+    ]
+    for changes, message in cases:
+        np.savez(tmp_path / "r.npz", **(good | changes))
+        with pytest.raises(UserError, match=message):
+            read_recordings(tmp_path / "r.npz", 8000)
+    np.savez(tmp_path / "r.npz", **good)
+    assert read_recordings(tmp_path / "r.npz", 300).labels == ("1", "2", "3")
+    with pytest.raises(UserError, match=r"a recording has 300 samples, but a scene 299"):
+        read_recordings(tmp_path / "r.npz", 299)
+    np.savez(tmp_path / "r.npz", samples=good["samples"])
+    with pytest.raises(UserError, match="expected an npz with samples"):
+        read_recordings(tmp_path / "r.npz", 8000)
+    with pytest.raises(UserError, match="has 8000 samples a second, but the run 16000"):
+        scenes_of(recordings, "train", 3, EventsConfig(sample_rate=16000))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    time = np.arange(2 * 16000) / 16000
+    tone = (20000 * np.sin(2 * np.pi * 440 * time)).astype(np.int16)
+    wavfile.write(tmp_path / "long.wav", 16000, np.stack((tone, tone), -1))
+    wavfile.write(tmp_path / "short.wav", RATE, np.zeros(4000, np.float32))
+    lines = "file,onset,duration,label\nlong.wav,0.2,0.5,a\nlong.wav,1.4,0.4,b\nshort.wav,,,\n"
+    (tmp_path / "events.csv").write_text(lines, encoding="utf-8")
+    return tmp_path
+
+
+def test_wav_of_another_rate_is_resampled(folder):
+    samples = read_wav(folder / "long.wav", RATE)
+    assert len(samples) == 2 * RATE
+    time = np.arange(2 * RATE) / RATE
+    np.testing.assert_allclose(samples[200:-200], (20000 * np.sin(2 * np.pi * 440 * time))[200:-200], atol=150)
+
+
+def test_long_files_come_in_pieces(folder):
+    sounds = read_events(folder / "events.csv", CONFIG)
+    assert len(sounds) == 4
+    heard = [sounds.hear(i) for i in range(4)]
+    assert [len(samples) for samples, _ in heard] == [RATE] * 4
+    rounded = [[(round(e.onset, 6), round(e.duration, 6), e.label) for e in events] for _, events in heard]
+    # Of the first event, 0.2 s of 0.5 lie in the second piece; it is more than a third.
+    assert rounded == [[(0.2, 0.5, "a")], [(0.0, 0.2, "a"), (0.9, 0.1, "b")][:1], [(0.4, 0.4, "b")], []]
+    assert pieces(8000, 8000) == [0]
+    assert pieces(20000, 8000) == [0, 4000, 8000, 12000]
+
+
+def test_bad_events_are_named(folder):
+    head = "file,onset,duration,label\n"
+    cases = [
+        ("file,onset\n", "line 1: expected a header"),
+        (head + "long.wav,1\n", "line 2: expected 4 columns, got 2"),
+        (head + "long.wav,x,1,a\n", "line 2: expected onset and duration, two numbers, got 'x', '1'"),
+        (head + "long.wav,0.1,0,a\n", "line 2: expected an onset of 0 or more, a duration above 0"),
+        (head + "long.wav,0.1,1,\n", "and a label, got onset 0.1, duration 1, label ''"),
+        (head + "long.wav,2.5,1,a\n", "line 2: the event begins at 2.5 s, but long.wav ends before"),
+        (head + "gone.wav,0.1,1,a\n", r"gone\.wav: no such file"),
+        (head + "events.csv,0.1,1,a\n", r"events\.csv: no wav file that can be read"),
+        (head, "there is no file in it"),
+    ]
+    for content, message in cases:
+        (folder / "bad.csv").write_text(content, encoding="utf-8")
+        with pytest.raises(UserError, match=message):
+            read_events(folder / "bad.csv", CONFIG)
+    (folder / "bad.csv").write_text(head + "long.wav,0.1,0,a\nlong.wav,0.1,1,a\n", encoding="utf-8")
+    found = read_events(folder / "bad.csv", EventsConfig(seconds=1.0, on_bad="skip"))
+    assert len(found.skipped) == 1
+    assert [len(found.hear(i)[1]) for i in range(3)] == [1, 1, 0]
+
+
+def test_batches_hold_middles_and_durations(folder):
+    batches = EventBatches(read_events(folder / "events.csv", CONFIG), Labels(("a", "b")), CONFIG, rows=2, seed=1)
+    batch = batches.collate(0, (0, 3))
+    assert batch.target.labels.tolist() == [[0], [-1]]
+    torch.testing.assert_close(batch.target.regions[0, 0], torch.tensor([0.45, 0.5]))
+    assert batch.source.shape == (2, RATE)
+    assert batch.source.abs().max() <= 1
+    with pytest.raises(UserError, match="label 'b' is none of those of the training sounds: a"):
+        EventBatches(read_events(folder / "events.csv", CONFIG), Labels(("a",)), CONFIG, rows=2, seed=1)
+    assert Event(0.5, 0.25, "a").offset == 0.75

@@ -1,0 +1,70 @@
+"""Sound to items: mel filters by their definition, a tone in the band where it belongs, places where they stand."""
+
+import math
+
+import pytest
+import torch
+
+from regard.layers.convolutions import Refine, Stem
+from regard.models.reads.frames import FrameReader, LogMel, mel_filters
+from tests.helpers import close
+
+
+def test_mel_filters_are_triangles_between_neighbours():
+    filters = mel_filters(20, 513, 8000)
+    hertz = torch.linspace(0, 4000, 513)
+    mel = 2595 * torch.log10(1 + hertz / 700)
+    step = 2595 * math.log10(1 + 4000 / 700) / 21
+    for band in (0, 7, 19):
+        inside = (mel > band * step) & (mel < (band + 2) * step)
+        assert ((filters[band] > 0) == inside).all()
+        peak = 700 * (10 ** ((band + 1) * step / 2595) - 1)
+        assert abs(hertz[filters[band].argmax()] - peak) <= 4000 / 512
+    assert filters.max() <= 1
+
+
+@pytest.mark.parametrize("pitch", [300, 1200, 3000])
+def test_a_tone_sounds_in_its_band_and_in_its_time(pitch):
+    time = torch.arange(8000) / 8000
+    sound = torch.sin(2 * math.pi * pitch * time) * ((time > 0.5) & (time < 0.8))
+    bands = LogMel(8000, 30)(sound[None])[0]
+    assert bands.shape == (30, 100)
+    mel = 2595 * math.log10(1 + pitch / 700)
+    step = 2595 * math.log10(1 + 4000 / 700) / 31
+    assert abs(int(bands[:, 65].argmax()) - (mel / step - 1)) < 1
+    loud = bands.max(0).values > bands.max() - 3
+    assert (loud.nonzero().min(), loud.nonzero().max()) == (pytest.approx(50, abs=2), pytest.approx(80, abs=2))
+
+
+def test_loudness_plays_no_part():
+    sound = torch.randn(1, 4000)
+    spectrum = LogMel(8000, 20)
+    assert (spectrum(sound) - spectrum(0.3 * sound)).abs().max() < 0.01
+    assert spectrum(torch.zeros(1, 4000)).isfinite().all()
+
+
+def test_places_stand_in_the_middle_of_their_frames():
+    reads = FrameReader(8000, 16, sample_rate=8000, bands=20, channels=16, halvings=2)
+    items = reads(torch.randn(3, 8000))
+    assert items.items.shape == (3, 25, 16)
+    # Frames 0 .. 3 stand at 0, 10, 20, 30 ms.
+    close(reads.centres[:2, 0], torch.tensor([0.015, 0.055]))
+
+
+def test_stem_halves_as_often_as_asked():
+    for halvings, side in ((1, 15), (2, 8), (3, 4), (4, 2)):
+        assert Stem(3, 32, halvings=halvings)(torch.randn(2, 3, 30, 30)).shape == (2, 32, side, side)
+    with pytest.raises(ValueError, match="halvings must be at least 1, but is 0"):
+        Stem(3, 32, halvings=0)
+
+
+def test_a_fresh_refinement_changes_nothing_but_the_activation():
+    x = torch.randn(2, 8, 5, 5)
+    close(Refine(8)(x), torch.nn.functional.gelu(x))
+
+
+def test_batch_of_one_is_as_good_as_many():
+    torch.manual_seed(1)
+    stem = Stem(1, 16, halvings=2).double()
+    x = torch.randn(3, 1, 12, 12).double()
+    close(stem(x)[1:2], stem(x[1:2]))

@@ -1,0 +1,185 @@
+"""Whole runs that find sets: boxes in images, events in sound; from files to answers."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import wavfile
+
+from regard.cli.main import main
+from regard.data.events import Event
+from regard.recipes.task import load
+
+LIMITS = (
+    "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
+)
+SMALL = (
+    "--model.overlap 0.3 --model.core.width 24 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 32 "
+    "--model.dropout 0"
+)
+
+
+def picture(draw: np.random.Generator) -> tuple[Image.Image, list[tuple]]:
+    """Up to two squares, red ones and green ones, on black."""
+    pixels, boxes = np.zeros((24, 32, 3), np.uint8), []
+    for left in (0, 16):
+        if draw.random() < 0.7:
+            kind, side = int(draw.integers(2)), int(draw.integers(6, 11))
+            x, y = left + int(draw.integers(0, 16 - side)), int(draw.integers(0, 24 - side))
+            pixels[y : y + side, x : x + side, kind] = 255
+            boxes.append((x, y, side, side, ("red", "green")[kind]))
+    return Image.fromarray(pixels), boxes
+
+
+@pytest.fixture(scope="module")
+def boxes(tmp_path_factory):
+    folder, draw = tmp_path_factory.mktemp("boxes"), np.random.default_rng(1)
+    for split, count in (("train", 60), ("val", 10), ("test", 20)):
+        (folder / split).mkdir()
+        with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["file", "x", "y", "width", "height", "label"])
+            for i in range(count):
+                image, found = picture(draw)
+                image.save(folder / split / f"{i}.png")
+                writer.writerows([(f"{i}.png", *box) for box in found] or [(f"{i}.png", "", "", "", "", "")])
+    files = " ".join(f"--data.{name} {folder / name}.csv" for name in ("train", "val", "test"))
+    size = "--data.width 32 --data.height 24 --halvings 2 --model.num-queries 4 --batch 16 --train.steps 300"
+    assert main(f"train boxes --run {folder / 'run'} {files} {size} {SMALL} {LIMITS}".split()) == 0
+    return folder
+
+
+def test_boxes_are_found(boxes, capsys):
+    test = json.loads((boxes / "run" / "report.json").read_text())["test"]
+    assert test["ap50"] > 80
+    assert test["examples"] == 20
+    assert main(["predict", str(boxes / "run"), str(boxes / "test" / "0.png")]) == 0
+    told = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
+    (found,) = load(boxes / "run").predict([boxes / "test" / "0.png"])
+    assert [(row[0], *map(float, row[2:])) for row in told] == [
+        (box.label, *(pytest.approx(number, abs=0.06) for number in box[2:])) for box in found
+    ]
+
+
+def test_boxes_are_scored_on_other_files_and_drawn(boxes, capsys):
+    assert main(["evaluate", str(boxes / "run"), "--json"]) == 0
+    own = json.loads(capsys.readouterr().out)
+    arguments = ["--data.test", str(boxes / "test.csv"), "--data.images", str(boxes / "test")]
+    assert main(["evaluate", str(boxes / "run"), "--json", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out) == own
+    out = boxes / "seen.png"
+    assert main(["look", str(boxes / "run"), str(boxes / "test" / "1.png"), "--out", str(out)]) == 0
+    with Image.open(out) as drawn:
+        assert drawn.size[0] > 300
+    with pytest.raises(FileExistsError):
+        load(boxes / "run").draw(str(boxes / "test" / "1.png"), out)
+
+
+def test_boxes_of_larger_images_are_in_their_own_pixels(boxes, tmp_path):
+    with Image.open(boxes / "test" / "1.png") as image:
+        image.resize((128, 96), Image.Resampling.NEAREST).save(tmp_path / "large.png")
+    small, large = load(boxes / "run").predict([boxes / "test" / "1.png", tmp_path / "large.png"], threshold=0.3)
+    assert len(small) == len(large) > 0
+    for a, b in zip(small, large, strict=True):
+        assert [4 * number for number in a[2:]] == pytest.approx(list(b[2:]), abs=4)
+
+
+def test_more_boxes_than_queries_are_refused(boxes, capsys):
+    arguments = f"train boxes --run {boxes / 'no'} --data.train {boxes / 'train.csv'} --model.num-queries 1"
+    assert main([*arguments.split(), "--data.width", "32", "--data.height", "24"]) == 2
+    assert "an image has 2 boxes, but the model finds 1 at most" in capsys.readouterr().err
+
+
+def test_input_that_is_no_image_is_named(boxes, capsys, tmp_path):
+    (tmp_path / "no.png").write_text("no", encoding="utf-8")
+    assert main(["predict", str(boxes / "run"), str(tmp_path / "no.png")]) == 2
+    assert "no.png: no image that can be read" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory):
+    """Low and high tones of a tenth to a third of a second, up to two in a second."""
+    folder, draw = tmp_path_factory.mktemp("events"), np.random.default_rng(2)
+    for split, count in (("train", 60), ("val", 10), ("test", 20)):
+        rows = []
+        for i in range(count):
+            sound = draw.normal(0, 0.005, 2000)
+            for first in (0.0, 0.5):
+                if draw.random() < 0.7:
+                    high, duration = bool(draw.integers(2)), draw.uniform(0.1, 0.33)
+                    onset = first + draw.uniform(0, 0.45 - duration)
+                    time = np.arange(round(duration * 2000)) / 2000
+                    start = round(onset * 2000)
+                    sound[start : start + len(time)] += 0.5 * np.sin(2 * np.pi * (600 if high else 200) * time)
+                    rows.append((f"{split}{i}.wav", onset, duration, "high" if high else "low"))
+            wavfile.write(folder / f"{split}{i}.wav", 2000, (sound * 32767).astype(np.int16))
+            rows += [(f"{split}{i}.wav", "", "", "")] * (not rows or rows[-1][0] != f"{split}{i}.wav")
+        with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([("file", "onset", "duration", "label"), *rows])
+    files = " ".join(f"--data.{name} {folder / name}.csv" for name in ("train", "val", "test"))
+    size = "--data.seconds 1 --data.sample-rate 2000 --data.bands 12 --channels 16 --model.num-queries 4 --batch 16"
+    assert main(f"train events --run {folder / 'run'} {files} {size} --train.steps 300 {SMALL} {LIMITS}".split()) == 0
+    return folder
+
+
+def test_events_are_heard(events, capsys):
+    test = json.loads((events / "run" / "report.json").read_text())["test"]
+    assert test["f1"] > 70
+    assert test["examples"] == 20
+    assert main(["predict", str(events / "run"), str(events / "test0.wav")]) == 0
+    told = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
+    (heard,) = load(events / "run").predict([events / "test0.wav"])
+    assert [(row[0], float(row[2]), float(row[3])) for row in told] == [
+        (one.label, pytest.approx(one.onset, abs=1e-3), pytest.approx(one.duration, abs=1e-3)) for one in heard
+    ]
+
+
+def test_events_of_long_files_are_heard_once(events, tmp_path, monkeypatch):
+    """However a file is cut, each piece's ear being perfect: a sample tells its own time."""
+    there = [Event(0.25 * i, 0.2, f"e{i}") for i in range(18)]
+
+    def heard(_model, source):
+        start = float(source[0, 0]) * 32768 / 2000
+        inside = [event for event in there if start <= event.onset and event.offset <= start + 1]
+        return [[(replace(event, onset=event.onset - start), 0.9) for event in inside]]
+
+    run = load(events / "run")
+    monkeypatch.setattr(run.task, "found", heard)
+    for seconds in (1.0, 1.3, 2.0, 4.7):
+        wavfile.write(tmp_path / "long.wav", 2000, np.arange(round(2000 * seconds), dtype=np.int16))
+        (found,) = run.predict([tmp_path / "long.wav"])
+        wanted = [event for event in there if event.offset <= seconds]
+        assert [event.label for event in found] == [event.label for event in wanted]
+        assert [event.onset for event in found] == pytest.approx([event.onset for event in wanted], abs=1e-3)
+
+
+def test_events_are_scored_on_other_files_and_drawn(events, capsys):
+    assert main(["evaluate", str(events / "run"), "--json", "--data.test", str(events / "test.csv")]) == 0
+    test = json.loads((events / "run" / "report.json").read_text())["test"]
+    assert json.loads(capsys.readouterr().out)["f1"] == test["f1"]
+    out = events / "heard.png"
+    assert main(["look", str(events / "run"), str(events / "test1.wav"), "--out", str(out)]) == 0
+    with Image.open(out) as drawn:
+        assert drawn.size[0] > 300
+
+
+def test_sound_of_no_wav_file_is_named(events, capsys, tmp_path):
+    (tmp_path / "no.wav").write_text("no", encoding="utf-8")
+    assert main(["predict", str(events / "run"), str(tmp_path / "no.wav")]) == 2
+    assert "no.wav: no wav file that can be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "train boxes --data.width 32 --data.height 24 --halvings 2",
+        "train events --data.seconds 2 --data.bands 12 --data.scenes 8 --data.val-scenes 4 --data.test-scenes 4",
+    ],
+)
+def test_runs_without_any_data(arguments, tmp_path):
+    more = f"--run {tmp_path / 'run'} --train.steps 2 --batch 2 {SMALL} {LIMITS}"
+    assert main([*arguments.split(), *more.split()]) == 0
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["examples"] > 3

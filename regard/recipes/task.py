@@ -15,7 +15,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 
@@ -57,7 +57,7 @@ class Task(ABC):
 
     metric: str
     """The entry of `measure` that chooses weights."""
-    maximise: ClassVar[bool] = True
+    maximise: bool = True
     """Whether a larger one is better."""
 
     def __init__(self, run: Run, tell: Callable[[str], None]):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -11,9 +12,9 @@ from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig
-from regard.recipes.config import Images, Language, Rebuild, Reviews, Tracks
+from regard.recipes.config import Images, Language, Rebuild, Reviews, Tags, Tracks
 from regard.recipes.folder import Run
-from regard.recipes.other_data import OtherData, OtherImages, OtherLabelled, OtherText, OtherTracks
+from regard.recipes.other_data import OtherData, OtherImages, OtherLabelled, OtherTagged, OtherText, OtherTracks
 from regard.recipes.settings import groups
 
 __all__ = ["Options", "Settings", "run"]
@@ -72,6 +73,14 @@ class TrackSettings:
     """Other recordings than the run's own test data."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TagSettings:
+    """What is scored."""
+
+    data: OtherTagged = field(default_factory=OtherTagged)
+    """Other sentences than the run's own test data."""
+
+
 def run(argv: list[str]) -> int:
     """Read the options; score; print."""
     folder, record = one_run(argv, USAGE)
@@ -101,19 +110,24 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _settings(record: Run | None) -> Settings | LabelledSettings | ImageSettings | TextSettings | TrackSettings:
+def _settings(record: Run | None) -> Any:
     """What can be set for a run of this kind."""
-    if record is not None and isinstance(record.config, Reviews):
-        return LabelledSettings()
-    if record is not None and isinstance(record.config, Images | Rebuild):
-        return ImageSettings()
-    if record is not None and isinstance(record.config, Language):
-        return TextSettings()
-    if record is not None and isinstance(record.config, Tracks):
-        return TrackSettings()
+    for kinds, settings in _SETTINGS.items():
+        if record is not None and isinstance(record.config, kinds):
+            return settings()
     decode = getattr(record.config, "decode", None) if record else None
     return Settings() if decode is None else Settings(decode=decode)
 
 
 def _tell(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+_SETTINGS: dict[tuple[type, ...], Callable[[], Any]] = {
+    (Reviews,): LabelledSettings,
+    (Tags,): TagSettings,
+    (Images, Rebuild): ImageSettings,
+    (Language,): TextSettings,
+    (Tracks,): TrackSettings,
+}
+"""Of each kind of runs that writes no texts: what can be set."""

@@ -20,6 +20,8 @@ _NAMES = {
     "macro_f1": "macro F1, %",
     "average_precision": "mean average precision, %",
     "entity_f1": "entity F1, %",
+    "entity_precision": "entity precision, %",
+    "entity_recall": "entity recall, %",
     "mae": "mean absolute error",
     "rmse": "root mean squared error",
     "r2": "R^2",

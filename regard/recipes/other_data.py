@@ -5,7 +5,7 @@ from typing import Literal
 
 from regard.data.config import OnBad, PairFormat
 
-__all__ = ["OtherData", "OtherImages", "OtherLabelled", "OtherText", "OtherTracks"]
+__all__ = ["OtherData", "OtherImages", "OtherLabelled", "OtherTagged", "OtherText", "OtherTracks"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +14,19 @@ class OtherText:
 
     test: tuple[str, ...] = ()
     """Text files, UTF-8, also with .gz. Several are scored one by one. The run's own test text if not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherTagged:
+    """Other sentences to score a tagger on."""
+
+    test: tuple[str, ...] = ()
+    """Columns of token and tag, or FILE.jsonl; .gz is fine. Several are scored one by one. The run's own test data if
+    not given."""
+    format: Literal["auto", "columns", "jsonl"] = "auto"
+    """What the files are. auto: jsonl by name (.jsonl), else columns."""
+    on_bad: OnBad = "error"
+    """What a bad sentence does (a token without a tag, not UTF-8, unknown tag, too long): error stops, skip counts."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from regard.errors import UserError
-from regard.recipes.config import AnyConfig, Dates, Images, Language, Rebuild, Reviews, Tracks, Translate
+from regard.recipes.config import AnyConfig, Dates, Images, Language, Rebuild, Reviews, Tags, Tracks, Translate
 from regard.recipes.kinds import nearest
 
 __all__ = ["RECIPES", "Entry", "entry"]
@@ -41,6 +41,12 @@ RECIPES = {
             summary="texts to classes (reviews to positive or negative), from your own; made-up ones if you have none",
             config=Reviews,
             module="regard.recipes.reviews",
+        ),
+        Entry(
+            name="tags",
+            summary="a tag for each token of a sentence, from columns or JSONL; made-up dates if you have none",
+            config=Tags,
+            module="regard.recipes.tags",
         ),
         Entry(
             name="images",

@@ -12,7 +12,7 @@ from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig
-from regard.recipes.config import Images, Language, Rebuild, Reviews, Tags, Tracks
+from regard.recipes.config import Images, Rebuild, Reviews, Tags, Tracks
 from regard.recipes.folder import Run
 from regard.recipes.other_data import OtherData, OtherImages, OtherLabelled, OtherTagged, OtherText, OtherTracks
 from regard.recipes.settings import groups
@@ -115,8 +115,10 @@ def _settings(record: Run | None) -> Any:
     for kinds, settings in _SETTINGS.items():
         if record is not None and isinstance(record.config, kinds):
             return settings()
-    decode = getattr(record.config, "decode", None) if record else None
-    return Settings() if decode is None else Settings(decode=decode)
+    if record is None:
+        return Settings()
+    decode = getattr(record.config, "decode", None)
+    return TextSettings() if decode is None else Settings(decode=decode)
 
 
 def _tell(text: str) -> None:
@@ -127,7 +129,6 @@ _SETTINGS: dict[tuple[type, ...], Callable[[], Any]] = {
     (Reviews,): LabelledSettings,
     (Tags,): TagSettings,
     (Images, Rebuild): ImageSettings,
-    (Language,): TextSettings,
     (Tracks,): TrackSettings,
 }
-"""Of each kind of runs that writes no texts: what can be set."""
+"""Of runs that write no texts, what can be set; of others of them (a user's own, too) only which files."""

@@ -1,12 +1,14 @@
 """The recipes there are, by name. Nothing that does the work is imported here."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from regard.errors import UserError
-from regard.recipes.config import AnyConfig, Dates, Images, Language, Rebuild, Reviews, Tags, Tracks, Translate
+from regard.recipes.config import Dates, Images, Language, Rebuild, Reviews, Tags, Tracks, Translate
 from regard.recipes.kinds import nearest
 
-__all__ = ["RECIPES", "Entry", "entry"]
+__all__ = ["RECIPES", "Entry", "entry", "register"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,9 +18,11 @@ class Entry:
     name: str
     summary: str
     """One line, for lists."""
-    config: type[AnyConfig]
-    module: str
+    config: type[Any]
+    module: str = ""
     """Where its `task(run, tell)` is; imported when the recipe runs."""
+    task: Callable[..., Any] | None = None
+    """The task itself, where there is no module to import: recipes of the user's own."""
 
 
 RECIPES = {
@@ -74,6 +78,16 @@ RECIPES = {
         ),
     )
 }
+
+
+def register(own: Entry) -> None:
+    """Add a recipe of the user's own, for this process: its file is run by the user, and named by nothing else.
+
+    Raises: UserError if there is a recipe of this name.
+    """
+    if own.name in RECIPES:
+        raise UserError(f"there is a recipe {own.name!r} already; choose another name")
+    RECIPES[own.name] = own
 
 
 def entry(name: str) -> Entry:

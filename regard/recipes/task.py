@@ -107,7 +107,9 @@ class Task(ABC):
 
 def task_of(run: Run, tell: Callable[[str], None]) -> Task:
     """The recipe of a run, at work; `tell` is told of lines that were left out."""
-    return importlib.import_module(entry(run.recipe).module).task(run, tell)
+    found = entry(run.recipe)
+    make = found.task or importlib.import_module(found.module).task
+    return make(run, tell)
 
 
 def load(folder: str | Path, *, device: str = "cpu", tell: Callable[[str], None] = warnings.warn) -> Any:

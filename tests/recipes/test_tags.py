@@ -117,12 +117,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 16 --model.dropout 0"
     )
     limits = "--train.steps 80 --train.warmup 5 --train.lr 1e-2 --train.validate-every 40 --train.tensorboard false"
-    assert (
-        main(
-            f"train tags --run {folder / 'run'} {files} {small} {limits} --model.dropout 0 --train.batch-tokens 200".split()
-        )
-        == 0
-    )
+    more = "--model.dropout 0 --train.batch-tokens 200"
+    assert main(f"train tags --run {folder / 'run'} {files} {small} {limits} {more}".split()) == 0
     return folder
 
 

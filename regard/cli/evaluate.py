@@ -18,6 +18,7 @@ from regard.recipes.other_data import (
     OtherImages,
     OtherLabelled,
     OtherSounds,
+    OtherTagged,
     OtherText,
     OtherTracks,
 )
@@ -96,15 +97,22 @@ class SoundSettings:
     """Other sounds than the run's own test data."""
 
 
-AnySettings = Settings | LabelledSettings | ImageSettings | TextSettings | TrackSettings | BoxSettings | SoundSettings
+@dataclass(frozen=True, kw_only=True)
+class TagSettings:
+    """What is scored."""
 
-_SETTINGS: dict[type, type[AnySettings]] = {
-    OtherLabelled: LabelledSettings,
+    data: OtherTagged = field(default_factory=OtherTagged)
+    """Other sentences than the run's own test data."""
+
+
+_SETTINGS: dict[type, type[Any]] = {
+    OtherBoxes: BoxSettings,
     OtherImages: ImageSettings,
+    OtherLabelled: LabelledSettings,
+    OtherSounds: SoundSettings,
+    OtherTagged: TagSettings,
     OtherText: TextSettings,
     OtherTracks: TrackSettings,
-    OtherBoxes: BoxSettings,
-    OtherSounds: SoundSettings,
 }
 
 
@@ -137,11 +145,16 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _settings(record: Run | None) -> AnySettings:
+def _settings(record: Run | None) -> Any:
     """What can be set for a run of this kind."""
-    kind = _SETTINGS.get(entry(record.recipe).other, Settings) if record else Settings
-    decode = getattr(record.config, "decode", None) if record else None
-    return kind() if kind is not Settings or decode is None else Settings(decode=decode)
+    if record is None:
+        return Settings()
+    other = entry(record.recipe).other
+    if other in _SETTINGS:
+        return _SETTINGS[other]()
+    decode = getattr(record.config, "decode", None)
+    # A user's own recipe searches for nothing and says no more than which files.
+    return TextSettings() if decode is None else Settings(decode=decode)
 
 
 def _tell(text: str) -> None:

@@ -23,6 +23,7 @@ VERBS = {
     "predict": "what a trained model says to a text, a file, or lines on standard input",
     "look": "draw where a trained model looked",
     "recipes": "list what can be trained",
+    "new": "write a recipe of your own to begin with",
 }
 """Each verb's purpose; its module is regard.cli.VERB."""
 

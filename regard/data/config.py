@@ -1,6 +1,6 @@
 """Settings of the data: where pairs of texts come from, and how texts become numbers. Imports no torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from regard.errors import UserError
@@ -11,6 +11,7 @@ __all__ = [
     "OnBad",
     "PairFormat",
     "PairsConfig",
+    "TargetKind",
     "TextConfig",
     "TokeniserConfig",
     "TracksConfig",
@@ -18,6 +19,10 @@ __all__ = [
 
 PairFormat = Literal["auto", "tsv", "text", "jsonl", "huggingface"]
 OnBad = Literal["error", "skip"]
+TargetKind = Literal["class", "labels", "number"]
+
+_LATER = {"since": "0.2.0"}
+"""Marks settings that runs of version 0.1.0 do not have; their defaults are what those did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +118,7 @@ class LabelledConfig:
     (TSV), text (others)."""
 
     label_column: int | str | None = None
-    """Where the label is, any text or whole number. Default: 2 (TSV), label (others)."""
+    """Where the label is, any text or whole number; or labels, or numbers. Default: 2 (TSV), label (others)."""
 
     on_bad: OnBad = "error"
     """What a bad line does (wrong columns, empty text, not UTF-8, unknown label): error stops, skip counts it."""
@@ -121,9 +126,17 @@ class LabelledConfig:
     max_length: int = 512
     """Tokens of a text that are read; what follows is left out."""
 
+    target: TargetKind = field(default="class", metadata=_LATER)
+    """What a label is: class: one of several; labels: any number of them, each there or not; number: a number, or
+    several."""
+
+    separator: str = field(default=",", metadata=_LATER)
+    """The character between several labels or numbers, where they are no JSON list."""
+
     def __post_init__(self) -> None:
         _check_choice("format", self.format, ("auto", "tsv", "jsonl", "huggingface"))
         _check_choice("on_bad", self.on_bad, get_args(OnBad))
+        _check_target(self.target, self.separator)
         _check_at_least("max_length", self.max_length, 1)
         if (self.train is None) != (self.val is None):
             there, lacks = ("train", "val") if self.val is None else ("val", "train")
@@ -134,12 +147,13 @@ class LabelledConfig:
 class ImagesConfig:
     """Where images and their classes are, one set for each of training, validation and test.
 
-    Each of `train`, `val`, `test` is a folder that holds a folder of images for each class, or an IDX file of images
-    (train-images-idx3-ubyte.gz) with its labels beside it.
+    Each of `train`, `val`, `test` is a folder that holds a folder of images for each class, an IDX file of images
+    (train-images-idx3-ubyte.gz) with its labels beside it, or a list of files and labels (FILE.tsv, .csv, .jsonl).
     """
 
     train: str | None = None
-    """Images to learn from: a folder with a folder per class, or an IDX file. Handwritten digits if not given."""
+    """Images to learn from: a folder with a folder per class, an IDX file, or a list of files and labels (.tsv, .csv:
+    two columns; .jsonl: file, label), files named from where the list is. Handwritten digits if not given."""
 
     val: str | None = None
     """Images that choose the best weights. A share of the training images if not given."""
@@ -163,8 +177,16 @@ class ImagesConfig:
     on_bad: OnBad = "error"
     """What a file does that is no image: error stops, skip counts it."""
 
+    target: TargetKind = field(default="class", metadata=_LATER)
+    """What a label is: class: one of several; labels: any number of them, each there or not; number: a number, or
+    several."""
+
+    separator: str = field(default=",", metadata=_LATER)
+    """The character between several labels or numbers, where they are no JSON list."""
+
     def __post_init__(self) -> None:
         _check_choice("colour", self.colour, ("auto", "grey", "rgb"))
+        _check_target(self.target, self.separator)
         _check_choice("on_bad", self.on_bad, get_args(OnBad))
         if self.size is not None:
             _check_at_least("size", self.size, 1)
@@ -260,6 +282,12 @@ class TokeniserConfig:
         for name in ("joint", "lowercase"):
             if not isinstance(getattr(self, name), bool):
                 raise UserError(f"`{name}` must be true or false, but is {getattr(self, name)!r} instead.")
+
+
+def _check_target(target: str, separator: str) -> None:
+    _check_choice("target", target, get_args(TargetKind))
+    if len(separator) != 1 or separator in "[]":
+        raise UserError(f"`separator` must be one character, and no bracket, but is {separator!r} instead.")
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

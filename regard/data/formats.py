@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from regard.data.lines import did_you_mean, read_lines
 from regard.errors import UserError
 
-__all__ = ["BadLine", "Records", "excerpt", "field_of", "jsonl_records", "text_records", "tsv_records"]
+__all__ = ["BadLine", "Records", "excerpt", "field_of", "json_object", "jsonl_records", "text_records", "tsv_records"]
 
 _EXCERPT_LEN = 60
+_KINDS = {int: "a whole number", float: "a number", list: "a list"}
 
 
 class BadLine(Exception):  # noqa: N818 - as StopIteration, it is a signal between two of our modules
@@ -83,30 +84,35 @@ def tsv_records(path: Path, source_column: int | str | None, target_column: int 
     return Records(rows[1:] if named else rows, parse)
 
 
-def jsonl_records(path: Path, source_field: str, target_field: str, *, labels: bool = False) -> Records:
+def jsonl_records(path: Path, source_field: str, target_field: str, *, also: tuple[type, ...] = ()) -> Records:
     """One JSON object a line; a field's name may go into nested objects with dots: translation.en.
 
-    labels: the target may be a whole number, too.
+    also: what the target may be beside a text, see `field_of`.
     """
 
     def parse(line: bytes) -> tuple[str, str]:
-        text = _decode(line, "")
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise BadLine("invalid JSON", f"not valid JSON: {error} ({excerpt(text)})") from None
-        if not isinstance(row, dict):
-            detail = f"expected a JSON object {{...}}, got {type(row).__name__} ({excerpt(text)})"
-            raise BadLine("no JSON object", detail)
-        return field_of(row, source_field), field_of(row, target_field, number_too=labels)
+        row = json_object(_decode(line, ""))
+        return field_of(row, source_field), field_of(row, target_field, also=also)
 
     return Records(enumerate(read_lines(path), start=1), parse)
 
 
-def field_of(row: dict[str, Any], name: str, *, number_too: bool = False) -> str:
+def json_object(text: str) -> dict[str, Any]:
+    """The object that a line of JSON holds. Raises BadLine for anything else."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadLine("invalid JSON", f"not valid JSON: {error} ({excerpt(text)})") from None
+    if not isinstance(row, dict):
+        detail = f"expected a JSON object {{...}}, got {type(row).__name__} ({excerpt(text)})"
+        raise BadLine("no JSON object", detail)
+    return row
+
+
+def field_of(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) -> str:
     """The text in a field of a record; where no field has the full name, dots go into nested objects.
 
-    number_too: a whole number does as well.
+    also: of int, float and list, what does as well; its text is how JSON writes it.
 
     Raises:  BadLine if there is no such field, or if it holds no text.
     """
@@ -118,10 +124,11 @@ def field_of(row: dict[str, Any], name: str, *, number_too: bool = False) -> str
             near = f".{did_you_mean(part, known)}".rstrip(".")
             raise BadLine("missing field", f"no field {name!r} (see source_column, target_column); {has}{near}")
         value = value[part]
-    if number_too and isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    if isinstance(value, also) and not isinstance(value, bool):
+        return json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):
-        detail = f"field {name!r} must hold a text, got {type(value).__name__} ({excerpt(str(value))})"
+        wanted = " or ".join(["a text", *(_KINDS[kind] for kind in also)])
+        detail = f"field {name!r} must hold {wanted}, got {type(value).__name__} ({excerpt(str(value))})"
         raise BadLine("field is no text", detail)
     return value
 

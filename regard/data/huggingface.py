@@ -24,7 +24,7 @@ _SPLIT_NAMES = {"val": "validation"}
 
 
 def hugging_face_records(
-    spec: str, *, split: str, source_field: str, target_field: str, labels: bool = False
+    spec: str, *, split: str, source_field: str, target_field: str, also: tuple[type, ...] = ()
 ) -> Records:
     """The rows of a data set, each with a source and a target field (dots go into nested fields).
 
@@ -33,7 +33,7 @@ def hugging_face_records(
         split: the part to read when `spec` names none: train, val (read as validation) or test.
         source_field: name of the field with the source text.
         target_field: name of the field with the target text.
-        labels: the target may be a whole number, too.
+        also: what the target may be beside a text, see `field_of`.
 
     Raises:  UserError if the package, the data set, the split or a field is missing.
     """
@@ -41,7 +41,7 @@ def hugging_face_records(
     rows = _load(_datasets(spec), spec, name.removeprefix(PREFIX), chosen or _SPLIT_NAMES.get(split, split))
     tops = [_top_field(field, rows.column_names, spec) for field in (source_field, target_field)]
     numbered = enumerate(rows.select_columns(list(dict.fromkeys(tops))), start=1)
-    return Records(numbered, lambda row: (field_of(row, source_field), field_of(row, target_field, number_too=labels)))
+    return Records(numbered, lambda row: (field_of(row, source_field), field_of(row, target_field, also=also)))
 
 
 def _datasets(spec: str) -> ModuleType:

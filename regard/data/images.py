@@ -1,6 +1,7 @@
-"""Images with a class each: a folder of images per class, IDX files, or the handwritten digits that come with this.
+"""Images with a class each, or other targets: folders, lists, IDX files, the handwritten digits that come with this.
 
     FOLDER/cat/1.png ...                 a folder a class; PNG, JPEG and whatever else Pillow reads
+    FILE.tsv, FILE.csv, FILE.jsonl       a list of image files, named from where it is, and what is right for each
     train-images-idx3-ubyte(.gz)         IDX: bytes (count, height, width); labels in the ...labels-idx1... beside it
     (nothing)                            1,797 digits of 8 x 8, grey
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from regard.data.config import ImagesConfig
+from regard.data.image_lists import read_listed
 from regard.errors import UserError
 
 __all__ = ["Images", "embedded_digits", "read_images", "read_one", "read_training", "shape_of", "split_off"]
@@ -33,7 +35,7 @@ _DIGIT_SPLITS = {"train": (0, 1300), "val": (1300, 1500), "test": (1500, 1797)}
 
 @dataclass(frozen=True)
 class Images:
-    """Images and the name of each one's class."""
+    """Images, and what files say of each: the name of its class, its labels, its number."""
 
     pixels: NDArray[np.uint8]
     """(count, channels, height, width)"""
@@ -86,9 +88,11 @@ def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, i
     """
     path = Path(path)
     if not path.exists():
-        raise UserError(f"{path} does not exist; images are a folder with a folder per class, or an IDX file.")
+        raise UserError(f"{path} does not exist; images are a folder with a folder per class, a list, or an IDX file.")
     if path.is_dir():
         return _from_folder(path, config, shape)
+    if path.suffix in (".tsv", ".csv", ".jsonl"):
+        return _from_list(path, config, shape)
     return _from_idx(path, config, shape)
 
 
@@ -118,23 +122,41 @@ def _from_folder(path: Path, config: ImagesConfig, shape: tuple[int, int, int] |
     classes = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
     if not classes:
         raise UserError(f"{path}: expected a folder for each class in it, but there is none.")
-    arrays, labels, places, skipped = [], [], [], []
-    for folder in classes:
-        files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _ENDINGS)
-        for file in files:
-            try:
-                array = read_one(file, config, shape)
-            except UserError as error:
-                if config.on_bad == "error":
-                    raise UserError(f"{error} With `on_bad` = skip, such images are left out and counted.") from error
-                skipped.append(str(error))
-                continue
-            shape = (array.shape[0], array.shape[1], array.shape[2])
-            arrays.append(array)
-            labels.append(folder.name)
-            places.append(str(file))
-    if not arrays:
+    files = [(file, folder.name) for folder in classes for file in sorted(folder.rglob("*"))]
+    rows = [(file, name, str(file)) for file, name in files if file.suffix.lower() in _ENDINGS]
+    if not rows:
         raise UserError(f"{path}: there is no image in it ({', '.join(_ENDINGS)}).")
+    return _read_all(path, rows, config, shape)
+
+
+def _from_list(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> Images:
+    """Each line a file and its label: two columns, or an object with `file` and `label`."""
+    listed, skipped = read_listed(path, config)
+    rows = [(path.parent / name, label, f"{path}, line {line} ({name})") for line, name, label in listed]
+    images = _read_all(path, rows, config, shape)
+    return replace(images, skipped=(*skipped, *images.skipped))
+
+
+def _read_all(
+    path: Path, rows: Sequence[tuple[Path, str, str]], config: ImagesConfig, shape: tuple[int, int, int] | None
+) -> Images:
+    """The images of (file, label, place); bad ones are skipped or raised, as the config says."""
+    arrays, labels, places, skipped = [], [], [], []
+    for file, label, place in rows:
+        try:
+            array = read_one(file, config, shape)
+        except UserError as error:
+            problem = str(error) if place == str(file) else f"{place}: {error}"
+            if config.on_bad == "error":
+                raise UserError(f"{problem} With `on_bad` = skip, such images are left out and counted.") from error
+            skipped.append(problem)
+            continue
+        shape = (array.shape[0], array.shape[1], array.shape[2])
+        arrays.append(array)
+        labels.append(label)
+        places.append(place)
+    if not arrays:
+        raise UserError(f"{path}: no image in it can be read; first: {skipped[0]}")
     return Images(np.stack(arrays), tuple(labels), str(path), tuple(places), tuple(skipped))
 
 

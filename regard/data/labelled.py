@@ -22,9 +22,12 @@ from regard.data.lines import did_you_mean
 from regard.data.pairs import Pairs, read_pairs
 from regard.errors import UserError
 
-__all__ = ["LabelledBatch", "LabelledBatches", "Labels", "read_labelled"]
+__all__ = ["LabelledBatch", "LabelledBatches", "Labels", "read_labelled", "several"]
 
 _VERSION = 1
+_SHOWN = 20
+_ALSO: dict[str, tuple[type, ...]] = {"class": (int,), "labels": (int, list), "number": (int, float, list)}
+"""What a target of each kind may be in a file beside a text."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,14 @@ class Labels:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, labels: Sequence[str]) -> "Labels":
-        """All labels that occur, numbers by size and other names by letter. Raises UserError for fewer than two."""
+    def of(cls, labels: Sequence[str], *, least: int = 2) -> "Labels":
+        """All labels that occur, numbers by size and other names by letter. Raises UserError for fewer than `least`."""
         found = sorted(
             set(labels), key=lambda name: (not _is_number(name), float(name) if _is_number(name) else 0, name)
         )
-        if len(found) < 2:  # with one there is nothing to learn
+        if not found:
+            raise UserError("there must be a label at least, but no training text has any.")
+        if len(found) < least:  # of classes, with one there is nothing to learn
             raise UserError(f"there must be two labels at least, but all training texts are labelled {found[0]!r}.")
         return cls(tuple(found))
 
@@ -55,18 +60,21 @@ class Labels:
         Raises:  UserError naming the first item that has another label, unless on_bad is skip, or if none is known.
         """
         known, (name, item) = {label: number for number, label in enumerate(self.names)}, what
-        shown = ", ".join(self.names[:20])
         unknown = [i for i, label in enumerate(found) if label not in known]
         if unknown and on_bad == "error":
-            label = found[unknown[0]]
-            raise UserError(
-                f"{where(unknown[0])}: {name} {label!r} is none of those of the training {item}s: {shown}."
-                f"{did_you_mean(label, list(self.names))} With `on_bad` = skip, such {item}s are left out and counted."
-            )
+            hint = f"With `on_bad` = skip, such {item}s are left out and counted."
+            raise UserError(f"{where(unknown[0])}: {self.unknown(found[unknown[0]], what)}. {hint}")
         keep = [i for i, label in enumerate(found) if label in known]
         if not keep:
+            shown = ", ".join(self.names[:_SHOWN])
             raise UserError(f"{origin}: no {item} has a {name} of the training {item}s: {shown}.")
         return keep, [known[found[i]] for i in keep]
+
+    def unknown(self, label: str, what: tuple[str, str]) -> str:
+        """What is wrong with a label that is none of these."""
+        near = did_you_mean(label, list(self.names)).rstrip(".")
+        shown = ", ".join(self.names[:_SHOWN])
+        return f"{what[0]} {label!r} is none of those of the training {what[1]}s: {shown}" + (near and f".{near}")
 
     def save(self, path: Path) -> None:
         """Write them as JSON."""
@@ -90,7 +98,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class LabelledBatch:
-    """Rows of token ids, padded with 0, and the number of each row's label."""
+    """Rows of token ids, padded with 0, and each row's target: the number of its label, or what else is learned."""
 
     source: Padded
     target: Tensor
@@ -102,7 +110,7 @@ class LabelledBatch:
 
 
 class LabelledBatches:
-    """Batches over texts as ids with labels as numbers.
+    """Batches over texts as ids with targets as numbers: one a text, or a row (texts, ...).
 
     change(ids, epoch, index): what training shows of a text (words left out at random), a pure function; or None.
     Raises:  UserError by `plan` if one text alone exceeds batch_tokens.
@@ -111,13 +119,13 @@ class LabelledBatches:
     def __init__(
         self,
         texts: Ragged,
-        labels: Sequence[int],
+        labels: Sequence[int] | np.ndarray,
         *,
         batch_tokens: int,
         seed: int,
         change: Callable[[np.ndarray, int, int], np.ndarray] | None = None,
     ):
-        self.texts, self.labels = texts, np.asarray(labels, np.int64)
+        self.texts, self.labels = texts, np.asarray(labels)
         self.batch_tokens, self.seed, self.change = batch_tokens, seed, change
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
@@ -146,8 +154,25 @@ def read_labelled(config: LabelledConfig, path: str | Path, split: str) -> Pairs
         target_column=config.label_column or (None if is_tsv else "label"),
         on_bad=config.on_bad,
         split=split,
-        labels=True,
+        also=_ALSO[config.target],
     )
+
+
+def several(text: str, separator: str) -> list[str | int | float]:
+    """The texts or numbers that a target lists: a JSON list, or parts between separators; none if it is empty.
+
+    Raises: ValueError for a list that is no JSON, or holds anything else.
+    """
+    if not text.startswith("["):
+        return [part.strip() for part in text.split(separator) if part.strip()]
+    try:
+        parts = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("expected a JSON list where a text begins with a bracket") from error
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, str | int | float):
+            raise ValueError("expected a list of texts or numbers")  # noqa: TRY004  # it is a value of a file
+    return parts
 
 
 def _is_number(name: str) -> bool:

@@ -1,15 +1,18 @@
-"""Made-up reviews, positive or negative, so that the recipe runs with no data at all.
+"""Made-up reviews, so that the recipe runs with no data at all.
 
     the plot was never dull and i loved every minute     ->  positive: "never" turns "dull" around
 
 Whether a review is positive is the sign of its clauses, of which each has a word that is good or bad, perhaps turned
-around by a negation: so words must be read together, and counting them is not enough. No text stands in two splits.
+around by a negation: so words must be read together, and counting them is not enough. Its labels are the things that it
+praises, its number how many more clauses praise than do not. No text stands in two splits.
 """
 
 import hashlib
+import json
 import random
 from collections.abc import Iterator
 
+from regard.data.config import TargetKind
 from regard.data.pairs import Pairs
 
 __all__ = ["made_reviews"]
@@ -22,29 +25,32 @@ _OPENINGS = ("", "well , ", "to be fair , ", "my friends said that ", "in the en
 _SIZES = {"train": 4000, "val": 500, "test": 1000}
 
 
-def made_reviews(split: str, seed: int) -> Pairs:
-    """The reviews of a split and their labels, the same for the same seed."""
+def made_reviews(split: str, seed: int, target: TargetKind = "class") -> Pairs:
+    """The reviews of a split and their targets, the same for the same seed."""
     texts, labels = [], []
-    for text, label in _endless(split, seed):
+    for text, praised, sign in _endless(split, seed):
         if _split_of(text) == split and len(texts) < _SIZES[split]:
             texts.append(text)
-            labels.append(label)
+            said = {"class": "positive" if sign > 0 else "negative", "labels": json.dumps(praised), "number": str(sign)}
+            labels.append(said[target])
         if len(texts) == _SIZES[split]:
             break
     return Pairs(texts, labels, list(range(1, len(texts) + 1)), f"made-up reviews, {split}")
 
 
-def _endless(split: str, seed: int) -> Iterator[tuple[str, str]]:
+def _endless(split: str, seed: int) -> Iterator[tuple[str, list[str], int]]:
     draw = random.Random(f"reviews/{seed}/{split}")
     while True:
-        clauses, sign = [], 0
+        clauses, praised, sign = [], [], 0
         for _ in range(draw.choice((1, 1, 3))):
             is_good, is_turned = draw.random() < 0.5, draw.random() < 0.5
             word = draw.choice(_GOOD if is_good else _BAD)
             sign += 1 if is_good != is_turned else -1
             turn = f"{draw.choice(_TURNS)} " if is_turned else draw.choice(("", "very ", "really "))
-            clauses.append(f"the {draw.choice(_THINGS)} was {turn}{word}")
-        yield draw.choice(_OPENINGS) + " , ".join(clauses), "positive" if sign > 0 else "negative"
+            thing = draw.choice(_THINGS)
+            clauses.append(f"the {thing} was {turn}{word}")
+            praised += [thing] if is_good != is_turned else []
+        yield draw.choice(_OPENINGS) + " , ".join(clauses), praised, sign
 
 
 def _split_of(text: str) -> str:

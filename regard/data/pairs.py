@@ -102,7 +102,7 @@ def read_pairs(
     target_column: int | str | None = None,
     on_bad: OnBad = "error",
     split: str = "train",
-    labels: bool = False,
+    also: tuple[type, ...] = (),
 ) -> Pairs:
     """Read all pairs of a file, of two parallel files (`path` and `target`), or of a data set.
 
@@ -114,7 +114,8 @@ def read_pairs(
         target_column: as `source_column`.
         on_bad: error raises at the first bad line; skip leaves them out and counts them in `Pairs.skipped`.
         split: which part of a data set to read, where its name does not say (#SPLIT).
-        labels: targets are labels, which may be whole numbers where a format has such.
+        also: what a target may be beside a text, where a format has such: int, float, list. What may be a list may
+            be empty.
 
     Raises:  UserError naming the file, the line, what was expected and what was got. What concerns a whole
              file (missing, cut off, empty, unequal lengths, no good pair at all) is an error whatever
@@ -130,10 +131,10 @@ def read_pairs(
     elif form == "tsv":
         records = tsv_records(Path(path), source_column, target_column)
     elif form == "jsonl":
-        records = jsonl_records(Path(path), **fields, labels=labels)
+        records = jsonl_records(Path(path), **fields, also=also)
     else:
-        records = hugging_face_records(str(path), split=split, **fields, labels=labels)
-    return _collect(records, origin, on_bad)
+        records = hugging_face_records(str(path), split=split, **fields, also=also)
+    return _collect(records, origin, on_bad, may_be_empty=list in also)
 
 
 def limit_length(
@@ -179,11 +180,11 @@ def _find_format(path: str | Path, target: str | Path | None, format: PairFormat
     return _ENDINGS[ending]
 
 
-def _collect(records: Records, origin: str, on_bad: OnBad) -> Pairs:
+def _collect(records: Records, origin: str, on_bad: OnBad, *, may_be_empty: bool) -> Pairs:
     sources, targets, lines, skipped = [], [], [], Skipped()
     for number, record in records.rows:
         try:
-            source, target = _clean(*records.parse(record))
+            source, target = _clean(*records.parse(record), may_be_empty=may_be_empty)
         except BadLine as bad:
             skipped = _bad(skipped, on_bad, f"{origin}, line {number}", bad)
             continue
@@ -195,9 +196,9 @@ def _collect(records: Records, origin: str, on_bad: OnBad) -> Pairs:
     return Pairs(sources, targets, lines, origin, skipped)
 
 
-def _clean(source: str, target: str) -> tuple[str, str]:
+def _clean(source: str, target: str, *, may_be_empty: bool) -> tuple[str, str]:
     source, target = source.strip(), target.strip()
-    if source and target:
+    if source and (target or may_be_empty):
         return source, target
     if not source and not target:
         raise BadLine("both sides empty", "both sides are empty, expected a text in each")

@@ -1,5 +1,7 @@
 """From sizes to a model."""
 
+from collections.abc import Callable
+
 from torch import nn
 
 from regard.layers.pool import Pool
@@ -22,9 +24,13 @@ from regard.models.language import LanguageModel
 from regard.models.model import Model
 from regard.models.reads.images import ImageReader
 from regard.models.reads.tokens import TokenReader, embedding_table
-from regard.models.writes.classes import ClassWriter
+from regard.models.reads.tracks import TrackReader
+from regard.models.tagger import Tagger
 from regard.models.writes.sets import SetWriter
+from regard.models.writes.tags import TagWriter
 from regard.models.writes.tokens import TokenWriter
+from regard.models.writes.tracks import TrackWriter
+from regard.models.writes.vector import VectorWriter
 
 __all__ = [
     "build",
@@ -34,6 +40,8 @@ __all__ = [
     "build_forecaster",
     "build_image_classifier",
     "build_language_model",
+    "build_tagger",
+    "compose",
 ]
 
 
@@ -55,6 +63,32 @@ def build_core(
     if isinstance(config, RecurrentConfig):
         return RecurrentCore(config, **parts)
     raise TypeError(f"core must be a TransformerConfig or a RecurrentConfig, but is {type(config).__name__}")
+
+
+def compose(
+    reads: nn.Module, core: Core, writes: nn.Module, *, pool_heads: int = 1, kernel: str = "auto"
+) -> Model | Classifier | Tagger | Forecaster | Detector:
+    """One model of a reader, a core and a writer: what is written decides how the core is asked.
+
+        a sequence       its decoder, token after token            (needs a core that decodes)
+        tags             its encoder, for every item
+        a set            its decoder, all queries at once          (needs a core built with in_order=False)
+        a vector's       its encoder, by one learned query with `pool_heads` heads; for tracks that were read, by one's
+                         own item
+
+    The writer's dim is core.width for a sequence or a set, else core.memory_dim. Raises TypeError for another writer.
+    """
+    if isinstance(writes, TokenWriter):
+        return Model(reads, core, writes)
+    if isinstance(writes, TagWriter):
+        return Tagger(reads, core, writes)
+    if isinstance(writes, SetWriter):
+        return Detector(reads, core, writes)
+    if isinstance(writes, TrackWriter) and isinstance(reads, TrackReader):
+        return Forecaster(reads, core, writes)
+    if isinstance(writes, VectorWriter):
+        return Classifier(reads, core, Pool(core.memory_dim, num_heads=pool_heads, kernel=kernel), writes)
+    raise TypeError(f"writes must be a writer (regard.models.writes), but is {type(writes).__name__}")
 
 
 def build(config: ModelConfig, *, source_vocab: int, target_vocab: int, label_smoothing: float = 0.0) -> Model:
@@ -84,29 +118,36 @@ def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Language
 
 def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Forecaster:
     """A forecaster of tracks, with fresh weights from torch's generator."""
+    reads = TrackReader(observed, config.core.width)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    return Forecaster(core, observed=observed, predicted=predicted, dropout=config.dropout)
+    return Forecaster(reads, core, TrackWriter(core.memory_dim, predicted, dropout=config.dropout))
 
 
-def build_classifier(
-    config: ClassifierConfig, *, num_classes: int, vocab: int, label_smoothing: float = 0.0
-) -> Classifier:
-    """A text classifier for a vocabulary and a number of classes, with fresh weights from torch's generator."""
+def build_tagger(config: EncoderConfig, *, vocab: int, num_tags: int, label_smoothing: float = 0.0) -> Tagger:
+    """A tagger of the tokens of a vocabulary, with fresh weights from torch's generator."""
     reads = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
-    return _classifier(config, reads, num_classes, label_smoothing)
+    core = build_core(config.core, dropout=config.dropout, decodes=False)
+    writes = TagWriter(core.memory_dim, num_tags, dropout=config.dropout, label_smoothing=label_smoothing)
+    return Tagger(reads, core, writes)
+
+
+def build_classifier(config: ClassifierConfig, *, vocab: int, writes: Callable[[int], VectorWriter]) -> Classifier:
+    """A model that answers each text of a vocabulary, with fresh weights from torch's generator.
+
+    writes(dim): what it answers: the writer of vectors of this size.
+    """
+    return _classifier(config, TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout), writes)
 
 
 def build_image_classifier(
     config: ClassifierConfig,
     *,
     shape: tuple[int, int, int],
-    num_classes: int,
+    writes: Callable[[int], VectorWriter],
     patch: int | None = None,
-    label_smoothing: float = 0.0,
 ) -> Classifier:
-    """An image classifier for images of (channels, height, width), with fresh weights from torch's generator."""
-    reads = ImageReader(shape, config.core.width, patch=patch, dropout=config.dropout)
-    return _classifier(config, reads, num_classes, label_smoothing)
+    """The same of images of (channels, height, width)."""
+    return _classifier(config, ImageReader(shape, config.core.width, patch=patch, dropout=config.dropout), writes)
 
 
 def build_detector(config: DetectorConfig, reads: nn.Module, *, num_classes: int, axes: int) -> Detector:
@@ -127,8 +168,7 @@ def build_detector(config: DetectorConfig, reads: nn.Module, *, num_classes: int
     return Detector(reads, core, writes)
 
 
-def _classifier(config: ClassifierConfig, reads: nn.Module, num_classes: int, label_smoothing: float) -> Classifier:
+def _classifier(config: ClassifierConfig, reads: nn.Module, writes: Callable[[int], VectorWriter]) -> Classifier:
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     pool = Pool(core.memory_dim, num_heads=config.pool_heads, kernel=config.core.kernel)
-    writes = ClassWriter(core.memory_dim, num_classes, dropout=config.dropout, label_smoothing=label_smoothing)
-    return Classifier(reads, core, pool, writes)
+    return Classifier(reads, core, pool, writes(core.memory_dim))

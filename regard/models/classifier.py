@@ -2,28 +2,30 @@
 
     items  = core.encode(reads(source))        one vector an item
     vector = pool(items)                       one vector a row: attention decides which items count
-    loss   = writes.loss(vector, label)
+    loss   = writes.loss(vector, target)
+
+What is written of the vector is its writer's: a class, any number of labels, numbers.
 
 Source: lectures, E (sequence to vector, image to vector).
 """
 
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.pool import Pool
 from regard.models.cores.core import Core
 from regard.models.model import Loss
-from regard.models.writes.classes import ClassWriter
+from regard.models.writes.vector import VectorWriter
 
 __all__ = ["Classifier", "Labelled"]
 
 
 @runtime_checkable
 class Labelled(Protocol):
-    """What a classifier learns from: a batch of sources and their classes."""
+    """What a classifier learns from: a batch of sources, and what is right for each."""
 
     @property
     def source(self) -> Padded | Tensor:
@@ -31,15 +33,15 @@ class Labelled(Protocol):
         ...
 
     @property
-    def target(self) -> Int[Tensor, " batch"]:
-        """The class of each row."""
+    def target(self) -> Tensor:
+        """The class of each row, its labels or its numbers, as the writer takes them: (batch, ...)."""
         ...
 
 
 class Classifier(nn.Module):
     """reads + core + pool + writes."""
 
-    def __init__(self, reads: nn.Module, core: Core, pool: Pool, writes: ClassWriter):
+    def __init__(self, reads: nn.Module, core: Core, pool: Pool, writes: VectorWriter):
         super().__init__()
         self.reads = reads
         self.core = core
@@ -50,9 +52,9 @@ class Classifier(nn.Module):
         """What was read, as one vector a row."""
         return self.pool(self.core.encode(self.reads(source)))
 
-    def forward(self, source: Padded | Tensor) -> Float[Tensor, "batch classes"]:
-        """Probabilities of the classes."""
-        return self.writes.probabilities(self.vector(source))
+    def forward(self, source: Padded | Tensor) -> Float[Tensor, "batch ..."]:
+        """The answer of each row: probabilities of the classes or labels, or numbers."""
+        return self.writes(self.vector(source))
 
     def loss(self, batch: Labelled) -> Loss:
         """Loss of a batch, summed over its rows."""

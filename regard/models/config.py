@@ -142,6 +142,8 @@ class ClassifierConfig:
     """Heads of the read that makes one vector of all items."""
     dropout: float = 0.1
     """Share of activations set to zero in training: embeddings, inside the core, before the classes."""
+    number_error: Literal["squared", "absolute"] = field(default="squared", metadata=_LATER)
+    """What is made small where numbers are learned: squared errors, or absolute ones, which wild targets move less."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:

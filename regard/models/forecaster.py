@@ -1,10 +1,7 @@
 """A forecaster: each person reads the tracks of those around, in a frame of their own, and goes on.
 
-    items   x_j = MLP([track_j; its steps])  (+ a vector for oneself)      one's own track and the neighbours'
-    h       = core.encode(items)[0]                                        they read one another; no order among them
-    path    y_t = t v + (W h)_t                                            v the last step: walking on, and changes
-
-    loss    sum_t |y_t - target_t| / predicted                               the metric itself, in metres
+    h       = core.encode(reads(tracks))[0]        one's own item, having read the others'; no order among them
+    path    y_t = t v + writes(h)_t                v the last step: walking on, and changes
 
 Source: lectures, E (set to set); walking on at the last step as scholler2020.
 """
@@ -15,12 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.features import widen
 from regard.attention.masks import Padded
 from regard.models.cores.core import Core
 from regard.models.model import Loss
+from regard.models.reads.tracks import TrackReader
+from regard.models.writes.tracks import TrackWriter
 
-__all__ = ["Forecaster", "Tracks"]
+__all__ = ["Forecaster", "Tracks", "walking_on"]
 
 
 @runtime_checkable
@@ -38,38 +36,35 @@ class Tracks(Protocol):
         ...
 
 
+def walking_on(own: Float[Tensor, "rows observed 2"], predicted: int) -> Float[Tensor, "rows predicted 2"]:
+    """Every step like the last one, from where one is."""
+    ahead = torch.arange(1, predicted + 1, device=own.device, dtype=own.dtype)
+    return (own[:, -1:] - own[:, -2:-1]) * ahead[:, None]
+
+
 class Forecaster(nn.Module):
     """Tracks to tracks; as fresh, it lets everybody walk on as they last did."""
 
-    def __init__(self, core: Core, *, observed: int, predicted: int, dropout: float = 0.0):
+    def __init__(self, reads: TrackReader, core: Core, writes: TrackWriter):
         super().__init__()
-        width = core.width
-        self.observed, self.predicted = observed, predicted
-        self.reads = nn.Sequential(nn.Linear(4 * observed - 2, width), nn.GELU(), nn.Linear(width, width))
-        self.oneself = nn.Parameter(torch.randn(width) * 0.02)
+        self.reads = reads
         self.core = core
-        self.norm = nn.LayerNorm(core.memory_dim)
-        self.dropout = nn.Dropout(dropout)
-        self.writes = nn.Linear(core.memory_dim, 2 * predicted)
-        nn.init.zeros_(self.writes.weight)
-        nn.init.zeros_(self.writes.bias)
+        self.writes = writes
+
+    def vector(self, source: Padded) -> Float[Tensor, "rows dim"]:
+        """What each row's own person made of all."""
+        return self.core.encode(self.reads(source)).items[:, 0]
 
     def forward(self, source: Padded) -> Float[Tensor, "rows predicted 2"]:
         """Where each row's own person will be, in metres from where they are."""
-        tracks = source.items
-        steps = tracks[:, :, 1:] - tracks[:, :, :-1]
-        items = self.reads(torch.cat((tracks.flatten(2), 3 * steps.flatten(2)), -1))
-        own = torch.zeros_like(items)
-        own[:, 0] = self.oneself
-        hidden = self.core.encode(source._replace(items=items + own)).items[:, 0]
-        change = self.writes(self.dropout(self.norm(hidden))).unflatten(-1, (self.predicted, 2))
-        ahead = torch.arange(1, self.predicted + 1, device=tracks.device, dtype=change.dtype)
-        return steps[:, 0, -1:] * ahead[:, None] + change
+        change = self.writes(self.vector(source))
+        return walking_on(source.items[:, 0], change.shape[1]) + change
 
     def loss(self, batch: Tracks) -> Loss:
         """The mean distance over time, summed over the rows."""
-        total = (widen(self(batch.source)) - batch.target).norm(dim=-1).mean(-1).sum()
-        return Loss(total, total.detach(), self.count(batch))
+        change = batch.target - walking_on(batch.source.items[:, 0], batch.target.shape[1])
+        total, nll = self.writes.loss(self.vector(batch.source), change)
+        return Loss(total, nll, self.count(batch))
 
     def count(self, batch: Tracks) -> int:
         """Rows of a batch."""

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.models.cores.core import Core, State
-from regard.models.reads.tokens import TokenReader
 from regard.models.writes.tokens import TokenWriter
 
 __all__ = ["Example", "Loss", "Model"]
@@ -28,8 +27,8 @@ class Example(Protocol):
     """What a model learns from: a batch of sources and their targets."""
 
     @property
-    def source(self) -> Padded:
-        """What is read."""
+    def source(self) -> Padded | Tensor:
+        """What is read: ids of tokens, or whatever the reader takes."""
         ...
 
     @property
@@ -52,17 +51,17 @@ class Loss(NamedTuple):
 class Model(nn.Module):
     """reads + core + writes."""
 
-    def __init__(self, reads: TokenReader, core: Core, writes: TokenWriter):
+    def __init__(self, reads: nn.Module, core: Core, writes: TokenWriter):
         super().__init__()
         self.reads = reads
         self.core = core
         self.writes = writes
 
-    def forward(self, source: Padded, target: Padded) -> Float[Tensor, "batch steps vocab"]:
+    def forward(self, source: Padded | Tensor, target: Padded) -> Float[Tensor, "batch steps vocab"]:
         """Scores of every next token, all positions at once."""
         return self.writes.logits(self.hidden(source, target))
 
-    def hidden(self, source: Padded, target: Padded) -> Float[Tensor, "batch steps dim"]:
+    def hidden(self, source: Padded | Tensor, target: Padded) -> Float[Tensor, "batch steps dim"]:
         """The core's answer to the shifted targets."""
         return self.core(self.writes.shifted(target), self.start(source))
 
@@ -79,7 +78,7 @@ class Model(nn.Module):
         """Parts that may be sharded each on its own."""
         return self.core.blocks()
 
-    def start(self, source: Padded) -> State:
+    def start(self, source: Padded | Tensor) -> State:
         """Read the source; the state before the first target."""
         return self.core.start(self.reads(source))
 

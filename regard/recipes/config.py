@@ -23,6 +23,7 @@ from regard.models.config import (
     TransformerConfig,
 )
 from regard.recipes.sets_config import Boxes, Events
+from regard.recipes.tags_config import Tags
 from regard.train.config import TrainConfig
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Images",
     "Rebuild",
     "Reviews",
+    "Tags",
     "Tracks",
     "Translate",
     "fitting",
@@ -284,20 +286,23 @@ class Tracks:
     """People in a batch."""
     model: EncoderConfig = field(
         default_factory=lambda: EncoderConfig(
-            core=TransformerConfig(layers=2, width=64, heads=4, feedforward=128, activation="gelu", positions="none")
+            core=TransformerConfig(layers=2, width=64, heads=4, feedforward=128, activation="gelu", positions="none"),
+            dropout=0.3,
         )
     )
     """What the model is made of. A set has no order: core.positions is none."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            steps=1500,
+            steps=800,
             lr=1e-3,
             warmup=100,
             schedule="cosine",
+            weight_decay=0.1,
             label_smoothing=0.0,
             precision="float32",
-            validate_every=150,
-            average=3,
+            validate_every=200,
+            ema=0.99,
+            average=0,
             patience=0,
         )
     )
@@ -336,7 +341,7 @@ class Rebuild:
         _at_least_one(self, "batch")
 
 
-AnyConfig = Dates | Translate | Reviews | Images | Language | Tracks | Rebuild | Boxes | Events
+AnyConfig = Dates | Translate | Reviews | Tags | Images | Language | Tracks | Rebuild | Boxes | Events
 
 
 def fitting(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:

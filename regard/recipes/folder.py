@@ -66,7 +66,8 @@ def read_run(folder: str | Path) -> Run:
     if version != FORMAT_VERSION:
         raise UserError(f"{path}: damaged: format_version must be {FORMAT_VERSION}, but is {version}")
     if content["recipe"] not in RECIPES:
-        raise UserError(f"{path}: recipe {content['recipe']!r} is none of {', '.join(RECIPES)}")
+        own = "; if it is your own, run the file that holds it instead of `regard`"
+        raise UserError(f"{path}: recipe {content['recipe']!r} is none of {', '.join(RECIPES)}{own}")
     config = changed(
         RECIPES[content["recipe"]].config(),
         content["config"],

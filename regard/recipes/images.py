@@ -1,6 +1,8 @@
-"""The recipe `images`: images to classes, the user's own or handwritten digits; scored by accuracy.
+"""The recipe `images`: images to classes, labels or numbers, the user's own or handwritten digits.
 
-    pixels -> stem or patches -> items with places -> core: they read one another -> a learned query reads all -> class
+    pixels -> stem or patches -> items with places -> core: they read one another -> a learned query reads all -> target
+
+What a target is, how it is scored and how it is shown: regard.recipes.targets.
 
 Source: lectures, E (image to vector); dosovitskiy2021.
 """
@@ -18,26 +20,26 @@ from torch import Tensor, nn
 
 from regard.data.config import OnBad
 from regard.data.images import Images, embedded_digits, read_images, read_one, read_training, shape_of
-from regard.data.labelled import Labels
 from regard.errors import UserError
 from regard.look.alignment import Alignment
 from regard.look.record import record
 from regard.models.build import build_image_classifier
 from regard.models.classifier import Classifier
-from regard.recipes.classify import Answer, measured, ranked, report, samples
 from regard.recipes.config import Images as Config
 from regard.recipes.folder import Run
+from regard.recipes.targets import Answer, Said, Target, kind_of_target
 from regard.recipes.task import Task, Trained
+from regard.recipes.vector_scores import measured
 
 __all__ = ["ImageBatches", "ImagesTask", "TrainedImages", "read_shape", "save_shape", "task"]
 
-_LABELS, _SHAPE = "labels.json", "images.json"
+_SHAPE = "images.json"
 _BATCH = 256
 
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """Images within [0, 1] and the number of each one's class."""
+    """Images within [0, 1] and each one's target: the number of its class, or what else is learned."""
 
     source: Tensor
     """(rows, channels, height, width)"""
@@ -53,8 +55,10 @@ class ImageBatch:
 class ImageBatches:
     """Batches of images in an order of their own for each epoch, moved and mirrored as the epoch shows them."""
 
-    def __init__(self, pixels: np.ndarray, labels: Sequence[int], *, size: int, seed: int, augment: str = "none"):
-        self.pixels, self.labels = pixels, np.asarray(labels, np.int64)
+    def __init__(
+        self, pixels: np.ndarray, labels: Sequence[int] | np.ndarray, *, size: int, seed: int, augment: str = "none"
+    ):
+        self.pixels, self.labels = pixels, np.asarray(labels)
         self.size, self.seed, self.augment = size, seed, augment
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
@@ -108,11 +112,15 @@ def read_shape(folder: Path) -> tuple[int, int, int]:
 
 
 class ImagesTask(Task):
-    """Images, their classes, and a classifier."""
+    """Images, their targets, and a model that answers each."""
 
-    metric = "accuracy"
-    labels: Labels
+    target: Target
     shape: tuple[int, int, int]
+
+    def __init__(self, run: Run, tell: Callable[[str], None]):
+        super().__init__(run, tell)
+        self.kind = kind_of_target(self.config.data)
+        self.metric, self.maximise = self.kind.metric, self.kind.maximise
 
     @property
     def config(self) -> Config:
@@ -122,62 +130,59 @@ class ImagesTask(Task):
 
     def check(self) -> None:
         """Read all images."""
-        self.shape = shape_of(self._learned[0])
+        train, _ = self._learned
+        self.shape = shape_of(train)
+        self.kind.learned(self.said(train), self.config.data)
         if self.config.data.test is not None:
             self.test_images()
 
     def learn(self, folder: Path) -> None:
-        """The classes and the size of the training images."""
+        """The targets and the size of the training images."""
         train, _ = self._learned
-        Labels.of(train.labels).save(folder / _LABELS)
+        self.kind.learned(self.said(train), self.config.data).save(folder)
         save_shape(folder, shape_of(train))
 
     def open(self, folder: Path) -> None:
         """The same."""
-        self.labels = Labels.load(folder / _LABELS)
+        self.target = self.kind.load(folder, self.config.data)
         self.shape = read_shape(folder)
 
     def batches(self) -> ImageBatches:
         """All training images, in a new order each epoch."""
         train, _ = self._learned
-        keep, numbers = self.numbered(train)
+        keep, targets = self.target.learnable(self.said(train), self.tell)
         return ImageBatches(
-            train.pixels[keep], numbers, size=self.config.batch, seed=self.run.seed, augment=self.config.augment
+            train.pixels[keep], targets, size=self.config.batch, seed=self.run.seed, augment=self.config.augment
         )
 
     def model(self) -> Classifier:
-        """For images of this size and these classes."""
+        """For images of this size and these targets."""
+        config, smoothing = self.config.model, self.config.train.label_smoothing
         return build_image_classifier(
-            self.config.model,
+            config,
             shape=self.shape,
-            num_classes=len(self.labels),
             patch=self.config.patch,
-            label_smoothing=self.config.train.label_smoothing,
+            writes=lambda dim: self.target.writer(dim, config, smoothing),
         )
 
     def describe(self) -> str:
         """What is read and said."""
-        return f"images of {' x '.join(map(str, self.shape))}, {len(self.labels)} classes"
+        return f"images of {' x '.join(map(str, self.shape))}; {self.target.signature}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """Accuracy, macro F1 and nll of the validation images."""
+        """How good the model is on the validation images."""
         return self.scores(model, self._learned[1])[0]
 
     def scores(
         self, model: nn.Module, images: Images, on_bad: OnBad | None = None
-    ) -> tuple[dict[str, float], list[dict[str, str]]]:
-        """The same of any images, and a few of them."""
-        keep, numbers = self.numbered(images, on_bad)
-        batches = ImageBatches(images.pixels[keep], numbers, size=_BATCH, seed=0)
+    ) -> tuple[dict[str, float], list[dict[str, str]], int]:
+        """The same of any images, a few of them, and how many."""
+        keep, targets = self.target.rows(self.said(images, on_bad))
+        batches = ImageBatches(images.pixels[keep], targets, size=_BATCH, seed=0)
         rows = (range(i, min(i + _BATCH, len(keep))) for i in range(0, len(keep), _BATCH))
         found, right = measured(model, (batches.collate(0, tuple(row)) for row in rows))
-        return report(found, right), samples([images.where(i) for i in keep], found, right, self.names)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What answers call the classes."""
-        given = self.config.data.names
-        return given if len(given) == len(self.labels) else self.labels.names
+        shown = self.target.samples([images.where(i) for i in keep], found, right)
+        return self.target.scores(found, right), shown, len(keep)
 
     def has_test(self) -> bool:
         """Always for the digits."""
@@ -191,14 +196,12 @@ class ImagesTask(Task):
         return self.told(read_images(data.test, data, self.shape))
 
     def trained(self, model: nn.Module, folder: Path) -> "TrainedImages":
-        """The model with its classes."""
+        """The model with its targets."""
         return TrainedImages(self, model, folder)
 
-    def numbered(self, images: Images, on_bad: OnBad | None = None) -> tuple[list[int], list[int]]:
-        """Which images have a known class, and its number."""
-        place = {"where": images.where, "origin": images.origin}
-        on_bad = on_bad or self.config.data.on_bad
-        return self.labels.numbers(images.labels, on_bad, **place, what=("class", "image"))
+    def said(self, images: Images, on_bad: OnBad | None = None) -> Said:
+        """What files say of images."""
+        return Said(images.labels, images.where, images.origin, ("class", "image"), on_bad or self.config.data.on_bad)
 
     def told(self, images: Images) -> Images:
         """The images; what was left out is told."""
@@ -214,22 +217,27 @@ class ImagesTask(Task):
 
 
 class TrainedImages(Trained):
-    """A classifier of images in use."""
+    """A model that answers images, in use."""
 
     task: ImagesTask
 
-    def predict(self, inputs: Sequence[str | Path], *, n_best: int | None = None) -> list[str] | list[list[Answer]]:
-        """The likeliest class of each image file, in their order; with n_best, the best few with probabilities."""
-        found = self.answers([str(path) for path in inputs], n_best=1 if n_best is None else n_best)
-        return [best.text for best, *_ in found] if n_best is None else found
+    def predict(self, inputs: Sequence[str | Path], *, n_best: int | None = None) -> list[Any] | list[list[Answer]]:
+        """The likeliest class of each image file, in their order, or its labels (a tuple), or its number (or a tuple).
 
-    def answers(self, inputs: Sequence[str], *, n_best: int, first: int = 1) -> list[list[Answer]]:
-        """As `predict`, with probabilities."""
+        With n_best, the best few answers with their probabilities.
+        """
         if not inputs:
             return []
+        answers = self._answers([str(path) for path in inputs], 1)
+        return self.task.target.values(answers) if n_best is None else self.task.target.ranked(answers, n_best)
+
+    def answers(self, inputs: Sequence[str], *, n_best: int, first: int = 1) -> list[list[Answer]]:
+        """As `predict`, for people."""
+        return self.task.target.ranked(self._answers(inputs, first), n_best) if inputs else []
+
+    def _answers(self, inputs: Sequence[str], first: int) -> Tensor:
         pixels = np.stack([self._pixels(path, number) for number, path in enumerate(inputs, start=first)])
-        rows = [self._probabilities(pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)]
-        return ranked(torch.cat(rows), self.task.names, n_best)
+        return torch.cat([self._answer(pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)])
 
     def evaluate(
         self,
@@ -238,27 +246,27 @@ class TrainedImages(Trained):
         on_bad: OnBad = "error",
         tell: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
-        """Accuracy, macro F1 and nll on the run's test images, or on those of a folder or an IDX file."""
+        """Scores of the target's kind on the run's test images, or on those of a folder, a list or an IDX file."""
         if path is None:
             if not self.task.has_test():
                 raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
             images = self.task.test_images()
         else:
             images = self.task.told(read_images(path, replace(self.config.data, on_bad=on_bad), self.task.shape))
-        scores, shown = self.task.scores(self.model, images, None if path is None else on_bad)
-        signature = f"{len(self.task.labels)} classes: {', '.join(self.task.names[:10])}"
-        return {"data": images.origin, "examples": len(images), **scores, "signature": signature, "samples": shown}
+        scores, shown, count = self.task.scores(self.model, images, None if path is None else on_bad)
+        about = {"signature": self.task.target.signature, "samples": shown}
+        return {"data": images.origin, "examples": count, **scores, **about}
 
     def look(self, text: str) -> list[Alignment]:
         """How much the pooling query read of each place of the image in a file, row by row, and what was said."""
         pixels = self._pixels(text, 1)[None]
         with record(self.model) as recording:
-            found = self._probabilities(pixels)
-        best = ranked(found, self.task.names, 1)[0][0]
+            found = self._answer(pixels)
+        best = self.task.target.ranked(found, 1)[0][0]
         (name,) = [name for name in recording.names if name.startswith("pool.")]
         rows, columns = self.model.reads.grid
         labels = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
-        title = f"{Path(text).name} -> {best.text} ({best.score:.2f})"
+        title = f"{Path(text).name} -> {self.task.target.title(best)}"
         return [Alignment(source=labels, target=[best.text], weights=recording[name][0][0], title=title)]
 
     def _pixels(self, path: str, number: int) -> np.ndarray:
@@ -268,7 +276,7 @@ class TrainedImages(Trained):
         return read_one(Path(path), data, self.task.shape)
 
     @torch.no_grad()
-    def _probabilities(self, pixels: np.ndarray) -> Tensor:
+    def _answer(self, pixels: np.ndarray) -> Tensor:
         source = torch.from_numpy(pixels).float() / 255
         return self.model(source.to(next(self.model.parameters()).device)).cpu()
 

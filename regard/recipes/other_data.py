@@ -11,6 +11,7 @@ __all__ = [
     "OtherImages",
     "OtherLabelled",
     "OtherSounds",
+    "OtherTagged",
     "OtherText",
     "OtherTracks",
 ]
@@ -22,6 +23,19 @@ class OtherText:
 
     test: tuple[str, ...] = ()
     """Text files, UTF-8, also with .gz. Several are scored one by one. The run's own test text if not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherTagged:
+    """Other sentences to score a tagger on."""
+
+    test: tuple[str, ...] = ()
+    """Columns of token and tag, or FILE.jsonl; .gz is fine. Several are scored one by one. The run's own test data if
+    not given."""
+    format: Literal["auto", "columns", "jsonl"] = "auto"
+    """What the files are. auto: jsonl by name (.jsonl), else columns."""
+    on_bad: OnBad = "error"
+    """What a bad sentence does (a token without a tag, not UTF-8, unknown tag, too long): error stops, skip counts."""
 
 
 @dataclass(frozen=True, kw_only=True)

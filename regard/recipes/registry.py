@@ -1,9 +1,11 @@
 """The recipes there are, by name. Nothing that does the work is imported here."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from regard.errors import UserError
-from regard.recipes.config import AnyConfig, Dates, Images, Language, Rebuild, Reviews, Tracks, Translate
+from regard.recipes.config import Dates, Images, Language, Rebuild, Reviews, Tags, Tracks, Translate
 from regard.recipes.kinds import nearest
 from regard.recipes.other_data import (
     OtherBoxes,
@@ -11,12 +13,13 @@ from regard.recipes.other_data import (
     OtherImages,
     OtherLabelled,
     OtherSounds,
+    OtherTagged,
     OtherText,
     OtherTracks,
 )
 from regard.recipes.sets_config import Boxes, Events
 
-__all__ = ["RECIPES", "Entry", "entry"]
+__all__ = ["RECIPES", "Entry", "entry", "register"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +29,8 @@ class Entry:
     name: str
     summary: str
     """One line, for lists."""
-    config: type[AnyConfig]
-    module: str
+    config: type[Any]
+    module: str = ""
     """Where its `task(run, tell)` is; imported when the recipe runs."""
     other: type = OtherData
     """Which other data `evaluate` takes."""
@@ -35,6 +38,8 @@ class Entry:
     """Whether an input is a file (an image, a sound, a recording) and not a text."""
     answers_in_lines: bool = False
     """Whether an answer is several lines, such as the boxes of an image."""
+    task: Callable[..., Any] | None = None
+    """The task itself, where there is no module to import: recipes of the user's own."""
 
 
 RECIPES = {
@@ -58,6 +63,13 @@ RECIPES = {
             config=Reviews,
             module="regard.recipes.reviews",
             other=OtherLabelled,
+        ),
+        Entry(
+            name="tags",
+            summary="a tag for each token of a sentence, from columns or JSONL; made-up dates if you have none",
+            config=Tags,
+            module="regard.recipes.tags",
+            other=OtherTagged,
         ),
         Entry(
             name="images",
@@ -111,6 +123,16 @@ RECIPES = {
         ),
     )
 }
+
+
+def register(own: Entry) -> None:
+    """Add a recipe of the user's own, for this process: its file is run by the user, and named by nothing else.
+
+    Raises: UserError if there is a recipe of this name.
+    """
+    if own.name in RECIPES:
+        raise UserError(f"there is a recipe {own.name!r} already; choose another name")
+    RECIPES[own.name] = own
 
 
 def entry(name: str) -> Entry:

@@ -1,6 +1,8 @@
-"""The recipe `reviews`: texts to classes, the user's own or made-up reviews; scored by accuracy.
+"""The recipe `reviews`: texts to classes, labels or numbers, the user's own or made-up reviews.
 
-    text -> pieces -> vectors -> core (they read one another) -> a learned query reads them all -> class
+    text -> pieces -> vectors -> core (they read one another) -> a learned query reads them all -> target
+
+What a target is, how it is scored and how it is shown: regard.recipes.targets.
 
 Source: lectures, E (sequence to vector).
 """
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
 from regard.data.config import LabelledConfig, OnBad
-from regard.data.labelled import LabelledBatches, Labels, read_labelled
+from regard.data.labelled import LabelledBatches, read_labelled
 from regard.data.made_reviews import made_reviews
 from regard.data.pairs import Pairs
 from regard.data.tokenise import UNK, Tokeniser
@@ -28,23 +30,28 @@ from regard.look.alignment import Alignment
 from regard.look.record import record
 from regard.models.build import build_classifier
 from regard.models.classifier import Classifier
-from regard.recipes.classify import Answer, measured, ranked, report, samples
 from regard.recipes.config import Reviews
 from regard.recipes.folder import Run
+from regard.recipes.targets import Answer, Said, Target, kind_of_target
 from regard.recipes.task import Task, Trained
+from regard.recipes.vector_scores import measured
 
 __all__ = ["ReviewsTask", "TrainedReviews", "task"]
 
-_TOKENISER, _LABELS = "tokeniser.json", "labels.json"
+_TOKENISER = "tokeniser.json"
 _BATCH_TOKENS = 4096
 
 
 class ReviewsTask(Task):
-    """Texts, their labels, and a classifier."""
+    """Texts, their targets, and a model that answers each."""
 
-    metric = "accuracy"
     tokeniser: Tokeniser
-    labels: Labels
+    target: Target
+
+    def __init__(self, run: Run, tell: Callable[[str], None]):
+        super().__init__(run, tell)
+        self.kind = kind_of_target(self.config.data)
+        self.metric, self.maximise = self.kind.metric, self.kind.maximise
 
     @property
     def config(self) -> Reviews:
@@ -57,69 +64,70 @@ class ReviewsTask(Task):
         if self.config.data.test is not None:
             self.split("test")
         _ = self._val, self._train
-        Labels.of(self._train.targets)
+        self.kind.learned(self.said(self._train), self.config.data)
 
     def learn(self, folder: Path) -> None:
-        """The vocabulary and the labels of the training texts."""
+        """The vocabulary and the targets of the training texts."""
         Tokeniser.train(self._train.sources, self.config.tokeniser).save(folder / _TOKENISER)
-        Labels.of(self._train.targets).save(folder / _LABELS)
+        self.kind.learned(self.said(self._train), self.config.data).save(folder)
 
     def open(self, folder: Path) -> None:
-        """The vocabulary and the labels."""
-        self.tokeniser, self.labels = Tokeniser.load(folder / _TOKENISER), Labels.load(folder / _LABELS)
+        """The same."""
+        self.tokeniser = Tokeniser.load(folder / _TOKENISER)
+        self.target = self.kind.load(folder, self.config.data)
 
     def batches(self) -> LabelledBatches:
         """Texts of like lengths together; some pieces of each are read as unknown."""
-        texts, labels, _ = self.numbered(self._train)
+        keep, targets = self.target.learnable(self.said(self._train), self.tell)
+        texts = self.encoded([self._train.sources[i] for i in keep])
         return LabelledBatches(
             texts,
-            labels,
+            targets,
             batch_tokens=self.config.train.batch_tokens,
             seed=self.run.seed,
             change=self._with_unknowns if self.config.word_dropout else None,
         )
 
     def model(self) -> Classifier:
-        """For this vocabulary and these labels."""
+        """For this vocabulary and these targets."""
+        config, smoothing = self.config.model, self.config.train.label_smoothing
         return build_classifier(
-            self.config.model,
-            vocab=len(self.tokeniser),
-            num_classes=len(self.labels),
-            label_smoothing=self.config.train.label_smoothing,
+            config, vocab=len(self.tokeniser), writes=lambda dim: self.target.writer(dim, config, smoothing)
         )
 
     def describe(self) -> str:
-        """Sizes of the vocabulary and of the set of labels."""
-        return f"{len(self.tokeniser):,} pieces, {len(self.labels)} classes"
+        """Size of the vocabulary, and what is said."""
+        return f"{len(self.tokeniser):,} pieces; {self.target.signature}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """Accuracy, macro F1 and nll of the validation texts."""
+        """How good the model is on the validation texts."""
         return self.scores(model, self._val)[0]
 
     def scores(
         self, model: nn.Module, pairs: Pairs, on_bad: OnBad | None = None
-    ) -> tuple[dict[str, float], list[dict[str, str]]]:
-        """The same of any texts, and a few of them."""
-        texts, labels, keep = self.numbered(pairs, on_bad)
+    ) -> tuple[dict[str, float], list[dict[str, str]], int]:
+        """The same of any texts that have a target that can be used, a few of them, and how many."""
+        keep, targets = self.target.rows(self.said(pairs, on_bad))
+        texts = self.encoded([pairs.sources[i] for i in keep])
         longest = int(texts.lengths.max(initial=1))
-        batches = LabelledBatches(texts, labels, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
+        batches = LabelledBatches(texts, targets, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
         found, right = measured(model, (batches.collate(0, rows) for rows in batches.plan(0)))
-        shown = samples([pairs.sources[i] for i in keep], found, right, self.labels.names)
-        return report(found, right), shown
+        shown = self.target.samples([pairs.sources[i] for i in keep], found, right)
+        return self.target.scores(found, right), shown, len(keep)
 
     def has_test(self) -> bool:
         """Always for made-up reviews."""
         return self.config.data.train is None or self.config.data.test is not None
 
     def trained(self, model: nn.Module, folder: Path) -> "TrainedReviews":
-        """The model with its vocabulary and labels."""
+        """The model with its vocabulary and targets."""
         return TrainedReviews(self, model, folder)
 
     def split(self, name: str) -> Pairs:
         """The texts of a split."""
         path = getattr(self.config.data, name)
         if path is None and self.config.data.train is None:
-            return made_reviews(name, self.run.seed)
+            return made_reviews(name, self.run.seed, self.config.data.target)
         if path is None:
             raise UserError(f"no {name} texts: `data.{name}` must name a file, a folder or a data set (hf:NAME).")
         pairs = read_labelled(self.config.data, path, name)
@@ -127,12 +135,9 @@ class ReviewsTask(Task):
             self.tell(f"{pairs.origin}: {pairs.skipped.describe()}")
         return pairs
 
-    def numbered(self, pairs: Pairs, on_bad: OnBad | None = None) -> tuple[Ragged, list[int], list[int]]:
-        """The ids of texts, cut to the limit, the numbers of their labels, and which of the texts they are."""
-        place = {"where": pairs.where, "origin": pairs.origin}
-        on_bad = on_bad or self.config.data.on_bad
-        keep, labels = self.labels.numbers(pairs.targets, on_bad, **place, what=("label", "text"))
-        return self.encoded([pairs.sources[i] for i in keep]), labels, keep
+    def said(self, pairs: Pairs, on_bad: OnBad | None = None) -> Said:
+        """What files say of texts."""
+        return Said(pairs.targets, pairs.where, pairs.origin, ("label", "text"), on_bad or self.config.data.on_bad)
 
     def encoded(self, texts: Sequence[str]) -> Ragged:
         """Ids of texts, the first max_length of each."""
@@ -153,28 +158,35 @@ class ReviewsTask(Task):
 
 
 class TrainedReviews(Trained):
-    """A classifier of texts in use."""
+    """A model that answers texts, in use."""
 
     task: ReviewsTask
 
-    def predict(self, inputs: Sequence[str], *, n_best: int | None = None) -> list[str] | list[list[Answer]]:
-        """The likeliest class of each text, in their order; with n_best, the best few with their probabilities.
+    def predict(self, inputs: Sequence[str], *, n_best: int | None = None) -> list[Any] | list[list[Answer]]:
+        """The likeliest class of each text, in their order, or its labels (a tuple), or its number (or a tuple).
 
-        An empty text is read as one unknown piece, with a warning.
+        With n_best, the best few answers with their probabilities. An empty text is read as one unknown piece, with a
+        warning.
         """
         if isinstance(inputs, str):
             raise TypeError(f"inputs must be a list of texts, but is one text: {inputs[:40]!r}")
-        found = self.answers(inputs, n_best=1 if n_best is None else n_best)
-        return [best.text for best, *_ in found] if n_best is None else found
+        answers = self._answers(inputs, 1)
+        if answers is None:
+            return []
+        return self.task.target.values(answers) if n_best is None else self.task.target.ranked(answers, n_best)
 
     def answers(self, inputs: Sequence[str], *, n_best: int, first: int = 1) -> list[list[Answer]]:
-        """As `predict`, with probabilities; messages count the texts from `first`."""
+        """As `predict`, for people; messages count the texts from `first`."""
+        answers = self._answers(inputs, first)
+        return [] if answers is None else self.task.target.ranked(answers, n_best)
+
+    def _answers(self, inputs: Sequence[str], first: int) -> Tensor | None:
         empty = [number for number, text in enumerate(inputs, start=first) if not text.strip()]
         if empty:
-            warnings.warn(f"input {', '.join(map(str, empty[:10]))} is empty: nothing tells its class", stacklevel=2)
+            warnings.warn(f"input {', '.join(map(str, empty[:10]))} is empty: nothing tells its class", stacklevel=3)
         texts = self.task.encoded([text.strip() for text in inputs])
-        rows = [self._probabilities(pad([texts[i].tolist()])) for i in range(len(texts))]
-        return ranked(torch.cat(rows), self.task.labels.names, n_best) if rows else []
+        rows = [self._answer(pad([texts[i].tolist()])) for i in range(len(texts))]
+        return torch.cat(rows) if rows else None
 
     def evaluate(
         self,
@@ -186,7 +198,7 @@ class TrainedReviews(Trained):
         on_bad: OnBad = "error",
         tell: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
-        """Accuracy, macro F1 and nll on the run's test texts, or on those of a file.
+        """Scores of the target's kind on the run's test texts, or on those of a file.
 
         Raises UserError if neither the run nor the call names any, and as reading does.
         """
@@ -200,13 +212,14 @@ class TrainedReviews(Trained):
                 "text_column": text_column or data.text_column,
                 "label_column": label_column or data.label_column,
             }
-            other = LabelledConfig(train=str(path), val=str(path), format=format, on_bad=on_bad, **columns)  # type: ignore[arg-type]
+            kind = {"target": data.target, "separator": data.separator}
+            other = LabelledConfig(train=str(path), val=str(path), format=format, on_bad=on_bad, **columns, **kind)  # type: ignore[arg-type]
             pairs = read_labelled(other, path, "test")
             if pairs.skipped.total:
                 (tell or self.task.tell)(f"{pairs.origin}: {pairs.skipped.describe()}")
-        scores, shown = self.task.scores(self.model, pairs, None if path is None else on_bad)
-        signature = f"{len(self.task.labels)} classes: {', '.join(self.task.labels.names[:10])}"
-        return {"data": pairs.origin, "examples": len(pairs), **scores, "signature": signature, "samples": shown}
+        scores, shown, count = self.task.scores(self.model, pairs, None if path is None else on_bad)
+        about = {"signature": self.task.target.signature, "samples": shown}
+        return {"data": pairs.origin, "examples": count, **scores, **about}
 
     def look(self, text: str) -> list[Alignment]:
         """How much the pooling query read of each piece of a text, in each head, and what was said."""
@@ -214,15 +227,15 @@ class TrainedReviews(Trained):
             raise UserError("the text is empty: there is nothing to look at")
         ids = self.task.encoded([text.strip()])[0].tolist()
         with record(self.model) as recording:
-            found = self._probabilities(pad([ids]))
-        best = ranked(found, self.task.labels.names, 1)[0][0]
+            found = self._answer(pad([ids]))
+        best = self.task.target.ranked(found, 1)[0][0]
         (name,) = [name for name in recording.names if name.startswith("pool.")]
         weights = recording[name][0][0, :, :, : len(ids)]  # (head, query, piece)
-        title = f"{text.strip()} -> {best.text} ({best.score:.2f})"
+        title = f"{text.strip()} -> {self.task.target.title(best)}"
         return [Alignment(source=self.task.tokeniser.tokens(ids), target=[best.text], weights=weights, title=title)]
 
     @torch.no_grad()
-    def _probabilities(self, source: Padded) -> Tensor:
+    def _answer(self, source: Padded) -> Tensor:
         return self.model(source.to(next(self.model.parameters()).device)).cpu()
 
 

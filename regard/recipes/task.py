@@ -15,7 +15,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 
@@ -57,7 +57,7 @@ class Task(ABC):
 
     metric: str
     """The entry of `measure` that chooses weights."""
-    maximise: ClassVar[bool] = True
+    maximise: bool = True
     """Whether a larger one is better."""
 
     def __init__(self, run: Run, tell: Callable[[str], None]):
@@ -107,7 +107,9 @@ class Task(ABC):
 
 def task_of(run: Run, tell: Callable[[str], None]) -> Task:
     """The recipe of a run, at work; `tell` is told of lines that were left out."""
-    return importlib.import_module(entry(run.recipe).module).task(run, tell)
+    found = entry(run.recipe)
+    make = found.task or importlib.import_module(found.module).task
+    return make(run, tell)
 
 
 def load(folder: str | Path, *, device: str = "cpu", tell: Callable[[str], None] = warnings.warn) -> Any:

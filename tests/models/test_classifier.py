@@ -30,7 +30,7 @@ def config(request: pytest.FixtureRequest) -> ClassifierConfig:
 
 def texts(config: ClassifierConfig) -> nn.Module:
     torch.manual_seed(1)
-    return build_classifier(config, vocab=11, num_classes=3).double().eval()
+    return build_classifier(config, vocab=11, writes=lambda dim: ClassWriter(dim, 3)).double().eval()
 
 
 def test_each_row_is_what_it_is_alone(config):
@@ -60,7 +60,7 @@ def test_loss_is_that_of_the_right_class_and_every_parameter_learns(config):
 
 def test_images_and_their_weights(config):
     torch.manual_seed(1)
-    model = build_image_classifier(config, shape=(3, 9, 6), num_classes=4).double().eval()
+    model = build_image_classifier(config, shape=(3, 9, 6), writes=lambda dim: ClassWriter(dim, 4)).double().eval()
     images = torch.rand(5, 3, 9, 6, dtype=torch.float64)
     with record(model) as recording:
         out = model(images)
@@ -101,7 +101,7 @@ def test_pool_does_not_ask_for_an_order_and_an_empty_row_gives_the_offset():
 def test_label_smoothing_is_a_mix_with_the_uniform_and_only_in_training():
     writer = ClassWriter(5, 3, label_smoothing=0.3).double()
     vector, target = torch.randn(4, 5, dtype=torch.float64), torch.tensor([0, 2, 1, 1])
-    log_p = writer.logits(vector).log_softmax(-1)
+    log_p = writer.scores(vector).log_softmax(-1)
     wanted = torch.full((4, 3), 0.1, dtype=torch.float64)
     wanted[torch.arange(4), target] += 0.7
     close(writer.loss(vector, target).total, -(wanted * log_p).sum())

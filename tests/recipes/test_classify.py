@@ -9,9 +9,11 @@ import torch
 from PIL import Image
 
 from regard.cli.main import main
+from regard.data.labelled import Labels
 from regard.errors import UserError
-from regard.recipes.classify import ranked, report
+from regard.recipes.targets import ClassTarget
 from regard.recipes.task import load
+from regard.recipes.vector_scores import class_scores
 
 WORDS = {"good": ["great", "fine", "lovely"], "bad": ["awful", "dull", "grim"], "odd": ["strange", "queer", "weird"]}
 
@@ -137,11 +139,11 @@ def test_images_name_what_they_cannot_read(pictures, tmp_path):
 
 def test_scores_by_hand():
     probabilities = torch.tensor([[0.9, 0.1, 0], [0.2, 0.8, 0], [0.6, 0.4, 0], [0.1, 0.7, 0.2]])
-    found = report(probabilities, torch.tensor([0, 1, 1, 1]))
+    found = class_scores(probabilities, torch.tensor([0, 1, 1, 1]))
     assert found["accuracy"] == 75
     assert found["macro_f1"] == pytest.approx(100 * (2 / 3 + 4 / 5) / 2)
     assert found["nll"] == pytest.approx(-np.log([0.9, 0.8, 0.4, 0.7]).mean(), abs=1e-6)
-    assert [answer.text for answer in ranked(probabilities, ["a", "b", "c"], 2)[3]] == ["b", "c"]
+    assert [answer.text for answer in ClassTarget(Labels(("a", "b", "c"))).ranked(probabilities, 2)[3]] == ["b", "c"]
 
 
 def test_run_without_data_uses_made_up_reviews(tmp_path):

@@ -32,7 +32,7 @@ def test_fresh_forecaster_walks_on(core):
 def test_neighbours_are_a_set_and_padding_is_nobody():
     torch.manual_seed(1)
     model = build_forecaster(EncoderConfig(core=CORES["transformer"]), observed=4, predicted=3).double().eval()
-    torch.nn.init.normal_(model.writes.weight)
+    torch.nn.init.normal_(model.writes.output.weight)
     tracks = torch.randn(1, 5, 4, 2, dtype=torch.float64)
     out = model(Padded(tracks, torch.tensor([4])))
     close(model(Padded(tracks[:, [0, 3, 1, 2, 4]], torch.tensor([4]))), out)

@@ -5,41 +5,32 @@
 Source: lectures, E (sequence to vector); label smoothing szegedy2016, section 7.
 """
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.attention.features import widen
 from regard.layers.cross_entropy import TokenLoss
-from regard.layers.dropout import Dropout
+from regard.models.writes.vector import VectorWriter
 
 __all__ = ["ClassWriter"]
 
 
-class ClassWriter(nn.Module):
-    """Vectors (batch, dim) to scores of the classes and their loss."""
+class ClassWriter(VectorWriter):
+    """Vectors (batch, dim) to probabilities of the classes and their loss."""
 
     def __init__(self, dim: int, num_classes: int, *, dropout: float = 0.0, label_smoothing: float = 0.0):
-        super().__init__()
-        self.norm = nn.LayerNorm(dim)
-        self.dropout = Dropout(dropout)
-        self.output = nn.Linear(dim, num_classes)
+        super().__init__(dim, num_classes, dropout=dropout)
         self.label_smoothing = label_smoothing
 
-    def logits(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch classes"]:
-        """Scores of the classes."""
-        return self.output(self.dropout(self.norm(vector)))
+    def forward(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch classes"]:
+        """The probability of every class."""
+        return widen(self.scores(vector)).softmax(-1)
 
     def loss(self, vector: Float[Tensor, "batch dim"], target: Int[Tensor, " batch"]) -> TokenLoss:
         """Sums over the rows, in nats; smoothed in training only."""
-        log_p = widen(self.logits(vector)).log_softmax(-1)
+        log_p = widen(self.scores(vector)).log_softmax(-1)
         nll = -log_p.gather(1, target[:, None]).sum()
         if not self.training or self.label_smoothing == 0:
             return TokenLoss(nll, nll.detach())
         total = (1 - self.label_smoothing) * nll - self.label_smoothing * log_p.mean(-1).sum()
         return TokenLoss(total, nll.detach())
-
-    @torch.no_grad()
-    def probabilities(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch classes"]:
-        """Of every class."""
-        return widen(self.logits(vector)).softmax(-1)

@@ -1,0 +1,54 @@
+"""Writes one tag an item: what each item of a sequence is, read from what the core made of it.
+
+    p(tag_i = c | x) = softmax(W h_i + b)_c        loss = sum over the tagged items of -log p(right tag)
+
+An item whose target is NONE has no tag: padding, or the second piece of a word.
+
+Source: lectures, E (sequence to sequence of the same length); collobert2011, section 3.3.1 (a tag a word).
+"""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention.features import widen
+from regard.attention.masks import Padded
+from regard.layers.cross_entropy import TokenLoss
+from regard.layers.dropout import Dropout
+
+__all__ = ["NONE", "TagWriter"]
+
+NONE = -1
+"""The target of an item that has no tag."""
+
+
+class TagWriter(nn.Module):
+    """Items (batch, time, dim) to probabilities of the tags of each and their loss."""
+
+    def __init__(self, dim: int, num_tags: int, *, dropout: float = 0.0, label_smoothing: float = 0.0):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.dropout = Dropout(dropout)
+        self.output = nn.Linear(dim, num_tags)
+        self.label_smoothing = label_smoothing
+
+    def forward(self, items: Padded) -> Float[Tensor, "batch time tags"]:
+        """The probability of every tag, of every item; what padding has means nothing."""
+        return widen(self._scores(items.items)).softmax(-1)
+
+    def loss(self, items: Padded, target: Int[Tensor, "batch time"]) -> TokenLoss:
+        """Sums over the tagged items, in nats; smoothed in training only."""
+        tagged = (target != NONE).flatten().nonzero().squeeze(1)
+        hidden = items.items.flatten(0, 1).index_select(0, tagged)  # (tagged, dim)
+        log_p = widen(self._scores(hidden)).log_softmax(-1)
+        nll = -log_p.gather(1, target.flatten().index_select(0, tagged)[:, None]).sum()
+        if not self.training or self.label_smoothing == 0:
+            return TokenLoss(nll, nll.detach())
+        total = (1 - self.label_smoothing) * nll - self.label_smoothing * log_p.mean(-1).sum()
+        return TokenLoss(total, nll.detach())
+
+    def count(self, target: Int[Tensor, "batch time"]) -> int:
+        """Tagged items."""
+        return int((target != NONE).sum())
+
+    def _scores(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch tags"]:
+        return self.output(self.dropout(self.norm(hidden)))

@@ -1,0 +1,70 @@
+"""`regard new`: what it writes runs, goes through every verb, and is run by nothing but its own file."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def ran(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "mine.py", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `regard new mine` was asked for, and what it wrote was trained."""
+    folder = tmp_path_factory.mktemp("own")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["new", "mine"]) == 0
+    done = ran(folder, "train", "--run", "runs/mine", "--train.tensorboard", "false", "--train.steps", "300")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_what_is_written_learns_and_answers(folder):
+    report = json.loads((folder / "runs/mine/report.json").read_text())
+    assert report["recipe"] == "mine"
+    assert report["test"]["mae"] < 1.3  # the mean of the answers is off by more: they spread by 2
+    done = ran(folder, "predict", "runs/mine", "1 9 2")
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 5
+    assert ran(folder, "look", "runs/mine", "1 9 2", "--out", "a.svg").returncode == 0
+    (folder / "other.tsv").write_text("1 2\t2\n1 x\t3\n")
+    done = ran(folder, "evaluate", "runs/mine", "--data.test", "other.tsv")
+    assert done.returncode == 2
+    assert "other.tsv, line 2: expected numbers, a tab, a number" in done.stderr
+
+
+def test_run_folder_imports_nothing(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert main(["predict", "runs/mine", "1 2"]) == 2
+    assert "run the file that holds it" in capsys.readouterr().err
+    assert "mine" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["mine"], "mine.py exists; it is never replaced"),
+        (["dates"], "there is a recipe 'dates' already"),
+        (["../mine"], "must be letters, digits and _"),
+        (["class"], "must be letters, digits and _"),
+        ([], "which name?"),
+    ],
+)
+def test_other_names_are_refused(folder, words, message, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = (folder / "mine.py").read_bytes()
+    assert main(["new", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert (folder / "mine.py").read_bytes() == before

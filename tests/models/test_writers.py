@@ -1,0 +1,79 @@
+"""Writers of one vector and of items: their losses by hand and by torch, and what their answers mean."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from regard.attention.masks import Padded
+from regard.models.writes.labels import LabelWriter
+from regard.models.writes.numbers import NumberWriter
+from regard.models.writes.tags import NONE, TagWriter
+from regard.models.writes.tracks import TrackWriter
+from tests.helpers import close
+
+ROWS, DIM = 5, 7
+
+
+def vectors() -> torch.Tensor:
+    return torch.randn(ROWS, DIM, dtype=torch.float64)
+
+
+def test_labels_are_sigmoids_and_their_loss_that_of_torch():
+    writer, vector = LabelWriter(DIM, 3, label_smoothing=0.2).double(), vectors()
+    target = torch.randint(0, 2, (ROWS, 3)).float()
+    probabilities = writer(vector)
+    close(probabilities.detach(), torch.sigmoid(writer.scores(vector)).detach())
+    plain = functional.binary_cross_entropy(probabilities, target.double(), reduction="sum")
+    close(writer.eval().loss(vector, target).total, plain)
+    smoothed = writer.train().loss(vector, target)
+    wanted = 0.8 * target.double() + 0.1
+    close(smoothed.total, functional.binary_cross_entropy(probabilities, wanted, reduction="sum"))
+    close(smoothed.nll, plain)
+
+
+@pytest.mark.parametrize("error", ["squared", "absolute"])
+def test_numbers_are_in_the_units_of_their_targets_and_lost_in_deviations(error):
+    writer = NumberWriter(DIM, means=(10.0, -2.0), deviations=(4.0, 0.5), error=error).double()
+    vector, target = vectors(), torch.randn(ROWS, 2, dtype=torch.float64)
+    off = (writer(vector) - target) / torch.tensor([4.0, 0.5], dtype=torch.float64)
+    wanted = (off**2 if error == "squared" else off.abs()).sum() / 2
+    close(writer.loss(vector, target).total, wanted)
+    torch.nn.init.zeros_(writer.output.weight)
+    torch.nn.init.zeros_(writer.output.bias)
+    close(writer(vector), torch.tensor([[10.0, -2.0]] * ROWS, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"means": ()}, "equally many, but are 0 and 1"),
+        ({"means": (1.0, 2.0)}, "equally many, but are 2 and 1"),
+        ({"deviations": (0.0,)}, "must be positive"),
+        ({"error": "cubed"}, "squared or absolute, but is 'cubed'"),
+    ],
+)
+def test_numbers_refuse_scales_that_are_none(settings, message):
+    with pytest.raises(ValueError, match=message):
+        NumberWriter(DIM, **settings)
+
+
+def test_tags_lose_what_tagged_items_lose_and_nothing_else():
+    writer = TagWriter(DIM, 3, label_smoothing=0.3).double().eval()
+    items = Padded(torch.randn(2, 4, DIM, dtype=torch.float64), torch.tensor([4, 2]))
+    target = torch.tensor([[0, NONE, 2, 1], [1, 1, NONE, NONE]])
+    log_p = writer(items).log()
+    wanted = -(log_p[0, 0, 0] + log_p[0, 2, 2] + log_p[0, 3, 1] + log_p[1, 0, 1] + log_p[1, 1, 1])
+    close(writer.loss(items, target).total, wanted)
+    assert writer.count(target) == 5
+    smoothed = writer.train().loss(items, target)
+    real = log_p.flatten(0, 1)[(target != NONE).flatten()]
+    close(smoothed.nll, wanted)
+    close(smoothed.total, 0.7 * wanted - 0.3 * real.mean(-1).sum())
+
+
+def test_tracks_lose_their_mean_distance():
+    writer = TrackWriter(DIM, 2).double()
+    target = torch.tensor([[[3.0, 4], [0, 2]], [[0, 0], [6, 8]]], dtype=torch.float64)
+    vector = vectors()[:2]
+    assert not writer(vector).any()
+    close(writer.loss(vector, target).total, torch.tensor((5 + 2) / 2 + 10 / 2, dtype=torch.float64))

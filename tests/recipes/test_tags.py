@@ -1,0 +1,157 @@
+"""A tag a token: entities by hand, files and what is wrong with them, a whole run from columns to tags."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.cli.main import main
+from regard.data.config import TokeniserConfig
+from regard.data.made_tags import made_sentences
+from regard.data.tagged import TaggedBatches, cut, read_tagged
+from regard.data.tagged_config import TaggedConfig
+from regard.data.tokenise import Tokeniser
+from regard.errors import UserError
+from regard.recipes.tag_scores import entities, tag_scores
+from regard.recipes.task import load
+
+
+def test_entities_by_hand():
+    assert entities(["B-A", "I-A", "O", "B-A", "B-A"]) == {(0, 2, "A"), (3, 4, "A"), (4, 5, "A")}
+    assert entities(["I-A", "I-B", "I-B"]) == {(0, 1, "A"), (1, 3, "B")}
+    assert entities(["O", "X", "B-A-B"]) == {(2, 3, "A-B")}
+    assert entities([]) == set()
+
+
+def test_scores_by_hand():
+    right = [["B-A", "I-A", "O"], ["B-B"]]
+    said = [["B-A", "O", "O"], ["B-B"]]
+    found = tag_scores(said, right)
+    assert found["accuracy"] == 75
+    assert found["entity_f1"] == found["entity_precision"] == found["entity_recall"] == 50
+    assert tag_scores([["O", "O", "O"], ["O"]], right)["entity_f1"] == 0
+    assert set(tag_scores([["noun"]], [["verb"]])) == {"accuracy"}
+
+
+def test_columns_and_lists_say_the_same(tmp_path):
+    columns, lists = tmp_path / "a.conll", tmp_path / "a.jsonl"
+    columns.write_text("-DOCSTART- -X- O\n\nNew NNP B-LOC\nYork NNP I-LOC\n \n\nyes\tO\r\n", encoding="utf-8")
+    rows = [{"tokens": ["New", "York"], "tags": ["B-LOC", "I-LOC"]}, {"tokens": ["yes"], "tags": ["O"]}]
+    lists.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    one, other = (read_tagged(path, TaggedConfig()) for path in (columns, lists))
+    assert (
+        (one.tokens, one.tags)
+        == (other.tokens, other.tags)
+        == ((("New", "York"), ("yes",)), (("B-LOC", "I-LOC"), ("O",)))
+    )
+    assert one.lines == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"a O\nb\n\nc O\n", "line 2: expected a token and its tag, got 'b'"),
+        ("a.txt", b"a O\n\n\xff O\n\nc O\n", "line 3: not UTF-8"),
+        ("a.jsonl", b'{"tokens": ["a"], "tags": ["O"]}\n[1]\n', "line 2: expected tokens and tags, two lists"),
+        ("a.jsonl", b'{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"]}\n', "line 2: expected tokens and tags"),
+        (
+            "a.jsonl",
+            b'{"tokens": ["a", "b"], "tags": ["O"]}\n{"tokens": ["a"], "tags": ["O"]}\n',
+            "line 1: expected a tag a",
+        ),
+        ("a.jsonl", b'{"tokens": ["a"], "tags": ["O"]}\n{\n', "line 2: not valid JSON"),
+    ],
+)
+def test_bad_sentences_are_named_with_their_line_or_left_out(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"{name}, {message}"):
+        read_tagged(tmp_path / name, TaggedConfig())
+    left = read_tagged(tmp_path / name, TaggedConfig(on_bad="skip"))
+    assert len(left.skipped) == 1
+    assert len(left) >= 1
+
+
+def test_first_pieces_have_the_tags_and_batches_hold_every_sentence():
+    config = TokeniserConfig(kind="char", joint=False)
+    tokeniser = Tokeniser.train(["ab c"], config)
+    ids, first = cut(("ab", "c", "?"), tokeniser)
+    assert first == [0, 2, 3]
+    assert len(ids) == 4
+    rows = [([5, 6, 7], [1, -1, 0]), ([5], [2]), ([6, 6], [0, 1])]
+    batches = TaggedBatches(rows, batch_tokens=6, seed=1)
+    assert sorted(i for indices in batches.plan(3) for i in indices) == [0, 1, 2]
+    batch = batches.collate(0, (0, 1))
+    assert batch.target.tolist() == [[1, -1, 0], [2, -1, -1]]
+    assert batch.source.lengths.tolist() == [3, 1]
+
+
+def test_made_sentences_share_no_date_between_splits_and_repeat():
+    train, test = (made_sentences(split, 1) for split in ("train", "test"))
+    assert made_sentences("test", 1) == test
+    dates = [
+        {tuple(zip(*pair, strict=True)) for pair in zip(one.tokens, one.tags, strict=True)} for one in (train, test)
+    ]
+    assert not dates[0] & dates[1]
+    kinds = {tag for tags in train.tags for tag in tags}
+    assert {"O", "B-DAY", "B-MONTH", "B-YEAR", "B-WEEKDAY"} <= kinds
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A word is a name if `mister` is before it, and goes on with `van`."""
+    folder, names = tmp_path_factory.mktemp("tags"), ["berg", "stone", "hill", "lake"]
+    for split, number in (("train", 48), ("val", 8), ("test", 8)):
+        lines = []
+        for i in range(number):
+            name = names[i % 4]
+            sentence = [
+                f"mister O\n{name} B-NAME\nsaw O\n",
+                f"the O\n{name} O\nsaw O\n",
+                f"mister O\nvan B-NAME\n{name} I-NAME\n",
+            ]
+            lines.append(sentence[i % 3] + "\n")
+        (folder / f"{split}.txt").write_text("".join(lines), encoding="utf-8")
+    files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
+    small = (
+        "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 16 --model.dropout 0"
+    )
+    limits = "--train.steps 80 --train.warmup 5 --train.lr 1e-2 --train.validate-every 40 --train.tensorboard false"
+    more = "--model.dropout 0 --train.batch-tokens 200"
+    assert main(f"train tags --run {folder / 'run'} {files} {small} {limits} {more}".split()) == 0
+    return folder
+
+
+def test_names_are_told_by_what_is_before_them(run, capsys):
+    test = json.loads((run / "run" / "report.json").read_text())["test"]
+    assert test["examples"] == 8
+    assert test["entity_f1"] > 90
+    trained = load(run / "run")
+    assert trained.predict(["mister hill saw", ["the", "hill", "saw"], ""]) == [["O", "B-NAME", "O"], ["O"] * 3, []]
+    assert main(["predict", str(run / "run"), "mister van lake"]) == 0
+    assert capsys.readouterr().out == "O B-NAME I-NAME\n"
+    assert main(["predict", str(run / "run"), "mister van lake", "--n-best", "2"]) == 2
+    assert "one answer a sentence" in capsys.readouterr().err
+
+
+def test_tags_are_drawn_scored_and_refused(run, capsys, tmp_path):
+    (alignment,) = load(run / "run").look("mister hill saw")
+    torch.testing.assert_close(alignment.weights.sum(-1), torch.ones(alignment.weights.shape[:-1]))
+    assert main(["look", str(run / "run"), "mister hill saw", "--out", str(tmp_path / "a.svg")]) == 0
+    other = tmp_path / "other.txt"
+    other.write_text("mister O\nhill B-NAME\n\nthe B-PLACE\n", encoding="utf-8")
+    assert main(["evaluate", str(run / "run"), "--data.test", str(other)]) == 2
+    assert "other.txt, line 4: tag 'B-PLACE' is none of those" in capsys.readouterr().err
+    assert main(["evaluate", str(run / "run"), "--data.test", str(other), "--data.on-bad", "skip", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["examples"] == 1
+    with pytest.raises(UserError, match="more than the run's max_length = 256"):
+        load(run / "run").predict(["lake " * 300])
+
+
+def test_run_without_data_and_a_recurrent_core(tmp_path):
+    options = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core recurrent"
+    small = "--model.core.width 8 --model.core.hidden 8"
+    assert main(f"train tags --run {tmp_path / 'run'} {options} {small}".split()) == 0
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"] == "made-up sentences, test"
+    with pytest.raises(UserError, match="without attention"):
+        load(tmp_path / "run").look("on 3 May 2001")

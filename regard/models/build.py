@@ -6,14 +6,17 @@ from regard.layers.pool import Pool
 from regard.models.classifier import Classifier
 from regard.models.config import (
     ClassifierConfig,
+    CoreConfig,
     EncoderConfig,
     LanguageModelConfig,
     ModelConfig,
     RecurrentConfig,
+    SelfAttentiveConfig,
     TransformerConfig,
 )
 from regard.models.cores.core import Core
 from regard.models.cores.recurrent import RecurrentCore
+from regard.models.cores.self_attentive import SelfAttentiveCore
 from regard.models.cores.transformer import TransformerCore
 from regard.models.forecaster import Forecaster
 from regard.models.language import LanguageModel
@@ -33,15 +36,15 @@ __all__ = [
 ]
 
 
-def build_core(
-    config: TransformerConfig | RecurrentConfig, *, dropout: float = 0.0, encodes: bool = True, decodes: bool = True
-) -> Core:
+def build_core(config: CoreConfig, *, dropout: float = 0.0, encodes: bool = True, decodes: bool = True) -> Core:
     """The core that the config names; its encoder alone, unless it decodes; its decoder alone, unless it encodes."""
     if isinstance(config, TransformerConfig):
         return TransformerCore(config, dropout=dropout, encodes=encodes, decodes=decodes)
     if isinstance(config, RecurrentConfig):
         return RecurrentCore(config, dropout=dropout, encodes=encodes, decodes=decodes)
-    raise TypeError(f"core must be a TransformerConfig or a RecurrentConfig, but is {type(config).__name__}")
+    if isinstance(config, SelfAttentiveConfig):
+        return SelfAttentiveCore(config, dropout=dropout, encodes=encodes, decodes=decodes)
+    raise TypeError(f"core must be the configuration of a core, but is {type(config).__name__}")
 
 
 def build(config: ModelConfig, *, source_vocab: int, target_vocab: int, label_smoothing: float = 0.0) -> Model:

@@ -9,7 +9,7 @@ import torch
 from regard.attention.masks import Padded
 from regard.cli.main import main
 from regard.models.build import build_forecaster
-from regard.models.config import EncoderConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import EncoderConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.recipes.task import load
 from regard.recipes.tracks import errors
 from tests.helpers import close
@@ -17,6 +17,7 @@ from tests.helpers import close
 CORES = {
     "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions="none"),
     "recurrent": RecurrentConfig(width=12, hidden=14),
+    "self-attentive": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5),
 }
 
 

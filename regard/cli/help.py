@@ -52,7 +52,8 @@ def _right(setting: Setting) -> str:
     if setting.variants:
         others = [name for name in setting.variants if name != setting.value]
         say = " or ".join(f"`{option_name(setting.path)} {name} --help`" for name in others)
-        text += f" Shown here: {setting.value}; see {say} for the other's options."
+        whose = "the other's" if len(others) == 1 else "the others'"
+        text += f" Shown here: {setting.value}; see {say} for {whose} options."
     return f"{text} [{_default(setting.value)}]".lstrip()
 
 

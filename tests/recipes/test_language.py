@@ -76,7 +76,7 @@ def test_look_draws_what_each_character_went_back_to(run, tmp_path, capsys):
     assert main(command) == 0
     assert capsys.readouterr().out == f"the cat\n{picture}\n"
     (chain,) = load(run / "run").look("the cat")
-    assert list(chain.labels) == list("the cat")
+    assert list(chain.labels) == [*"the", "\u2581", *"cat"]
     assert chain.weights.sum(1).tolist() == pytest.approx([0, 1, 1, 1, 1, 1, 1], abs=1e-5)
     assert main([*command[:2], "t", *command[3:], "--force"]) == 2
     assert "needs two pieces of text at least" in capsys.readouterr().err

@@ -32,7 +32,8 @@ def two_columns(rows: Sequence[tuple[str, str]]) -> str:
     """Names at the left, what they mean wrapped at the right (below a name that is too long)."""
     lines = []
     for left, right in rows:
-        body = textwrap.wrap(right, max(_width() - LEFT - 2, 24)) or [""]
+        # A value such as self-attentive stays in one piece, to be copied.
+        body = textwrap.wrap(right, max(_width() - LEFT - 2, 24), break_on_hyphens=False) or [""]
         if len(left) + 2 > LEFT:
             lines.append(f"  {left}")
         else:

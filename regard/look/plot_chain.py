@@ -35,8 +35,8 @@ _RED, _PALE_RED, _INK, _PALE = "#c01722", "#ffc4c0", "#1f2933", "#66727f"
 _FONT, _SMALL_FONT, _MAX_WIDTH = 10.0, 6.0, 16.0 * 72
 _LINE, _GAP, _MARGIN = 1.75, 0.35, 0.35
 """Height of a line, space between boxes, and between a word and its box's sides, in font sizes."""
-_HEADER = 24.0
-_LEGEND = 60.0
+_HEADER, _BARE_HEADER, _LEGEND = 24.0, 8.0, 60.0
+"""Heights above lines with a direction's name and without, and the width beside them, in points."""
 _DARK = 0.45
 """The weight from which on writing on a box is light."""
 
@@ -98,15 +98,16 @@ def _draw(shown: Sequence[Chain], families: Sequence[str], title: str, *, is_tex
         columns.append(_columns(texts[-1], families))
     width = max(*(one.width for one in columns), _width(title, families, 11.0)) + _LEGEND
     heights = [_LINE * one.font * len(one.lefts) for one in columns]
-    total = sum(heights) + _HEADER * len(shown)
+    headers = [_HEADER if chain.direction else _BARE_HEADER for chain in shown]
+    total = sum(heights) + sum(headers)
     figure = Figure(figsize=(width / 72, total / 72))
     top = total
-    for chain, words, one, height in zip(shown, texts, columns, heights, strict=True):
-        top -= _HEADER
+    for chain, words, one, height, header in zip(shown, texts, columns, heights, headers, strict=True):
+        top -= header
         axes = figure.add_axes((0, (top - height) / total, one.width / width, height / total))
         _draw_lines(axes, chain, words, one)
         axes.set_title(chain.direction, fontsize=9, color=_PALE, loc="left", pad=4, parse_math=False)
-        if top == total - _HEADER:
+        if chain is shown[0]:
             _draw_scale(figure, (one.width / width, top / total, width, total))
         top -= height
     if title:

@@ -93,7 +93,7 @@ BAD = {
     "--model.core.layrs 3": "unknown option --model.core.layrs; did you mean --model.core.layers\\?$",
     "--width 3": "unknown option --width; did you mean --model.core.width\\?$",
     "--zzz": "unknown option --zzz; --help lists all",
-    "--model.core.cell lstm": "--model.core.cell goes with --model.core recurrent or --model.core self-attentive, which is",
+    "--model.core.cell lstm": "cell goes with --model.core recurrent or --model.core self-attentive, which is not",
     "--model.core.form paper": "--model.core.form goes with --model.core self-attentive, which is not chosen",
     "--model.core recurent": "--model.core must be transformer, recurrent or self-attentive.*did you mean recurrent",
     "--seed": "--seed needs a value: INT",

@@ -20,7 +20,8 @@ an lstm reads before it makes one, so that its first step reads nothing and has 
 Two forms of the lstm's score: cheng2016 writes the one above; the code that its authors released leaves W_h~ h~_{t-1}
 out (feeds_back=False).
 
-Cost:    time O(t size) for step t and O(time^2 size) for all; each step is a handful of small products.
+Cost:    time O(t size) for step t and O(time^2 size) for all; each step is a handful of small products. With gradients
+         a step copies the past (see Memory.extend), which shows from some hundred steps on.
 Source:  lectures, B (rnn); cheng2016, section 3.1, equations 5 to 10 (lstm); the code released with it.
 """
 

@@ -89,6 +89,15 @@ def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
     assert list(alignment.source) == ["0 (self)", "1"]
 
 
+@pytest.mark.parametrize("core", ["recurrent", "self-attentive"])
+def test_looking_at_a_core_that_reads_no_set_is_refused(core, tmp_path, capsys):
+    small = f"--model.core {core} --model.core.width 8 --model.core.hidden 8 --train.steps 1 --train.tensorboard false"
+    assert main(f"train tracks --run {tmp_path / 'run'} {small}".split()) == 0
+    look = ["look", str(tmp_path / "run"), "now.txt", "--out", str(tmp_path / "a.png")]
+    assert main(look) == 2
+    assert f"seen in a transformer core, but this model's is {core}" in capsys.readouterr().err
+
+
 def test_too_short_a_recording_is_named(run, tmp_path, capsys):
     (tmp_path / "short.txt").write_text("0 1 2 3\n", encoding="utf-8")
     assert main(["predict", str(run / "run"), str(tmp_path / "short.txt")]) == 2

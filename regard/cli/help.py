@@ -32,7 +32,8 @@ def two_columns(rows: Sequence[tuple[str, str]]) -> str:
     """Names at the left, what they mean wrapped at the right (below a name that is too long)."""
     lines = []
     for left, right in rows:
-        body = textwrap.wrap(right, max(_width() - LEFT - 2, 24)) or [""]
+        # A value such as self-attentive stays in one piece, to be copied.
+        body = textwrap.wrap(right, max(_width() - LEFT - 2, 24), break_on_hyphens=False) or [""]
         if len(left) + 2 > LEFT:
             lines.append(f"  {left}")
         else:
@@ -52,7 +53,8 @@ def _right(setting: Setting) -> str:
     if setting.variants:
         others = [name for name in setting.variants if name != setting.value]
         say = " or ".join(f"`{option_name(setting.path)} {name} --help`" for name in others)
-        text += f" Shown here: {setting.value}; see {say} for the other's options."
+        whose = "the other's" if len(others) == 1 else "the others'"
+        text += f" Shown here: {setting.value}; see {say} for {whose} options."
     return f"{text} [{_default(setting.value)}]".lstrip()
 
 

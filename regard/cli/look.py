@@ -16,7 +16,8 @@ __all__ = ["Options", "run"]
 USAGE = "regard look RUN TEXT --out FILE.png [options]"
 ABOUT = (
     "Draw where a trained model looked in TEXT for each piece of its output: one panel for a recurrent core, "
-    "one for each head of a Transformer's cross-attention. Of an autoencoder: the image and what became of it."
+    "one for each head of a Transformer's cross-attention. Of a self-attentive core that reads texts (language, "
+    "reviews): the words it went back to at each word. Of an autoencoder: the image and what became of it."
 )
 
 
@@ -51,8 +52,8 @@ def run(argv: list[str]) -> int:
         trained.draw(parsed.positionals[1], options.out, overwrite=options.force)
         print(options.out)
         return DONE
-    alignments = trained.look(parsed.positionals[1])
-    plot = importlib.import_module("regard.look.plot")
-    plot.plot_alignment(alignments, options.out, layer=options.layer, overwrite=options.force)
-    print(f"{alignments[0].title}\n{options.out}")
+    found = trained.look(parsed.positionals[1])
+    picture = importlib.import_module("regard.look.draw")
+    picture.draw(found, options.out, layer=options.layer, overwrite=options.force)
+    print(f"{found[0].title}\n{options.out}")
     return DONE

@@ -89,12 +89,15 @@ def _by_path(config: Any) -> dict[str, Setting]:
 
 
 def _other_variants(config: Any) -> dict[str, str]:
-    """By path, the options of variants that are not chosen, each with the choice that would bring it."""
-    found = {}
+    """By path, the options of variants that are not chosen, each with the choices that would bring it."""
+    found: dict[str, str] = {}
     for path, setting in _by_path(config).items():
         for name, variant in setting.variants.items():
+            if name == setting.value:
+                continue
             choice = f"{option_name(path)} {name}"
-            found |= {f"{path}.{inner}": choice for inner in _by_path(variant()) if name != setting.value}
+            for inner in (f"{path}.{below}" for below in _by_path(variant())):
+                found[inner] = f"{found[inner]} or {choice}" if inner in found else choice
     return found
 
 

@@ -73,6 +73,14 @@ class Cell(nn.Module, ABC):
         """A x + b, for any number of items at once."""
         return linear(items, self.input_weight, self.bias)
 
+    def begin(self, rows: int) -> CellState:
+        """The state before the first input of so many rows: zeros."""
+        return (self.bias.new_zeros(rows, self.state_weight.shape[1]),) * self.parts
+
+    def take_over(self, final: CellState) -> CellState:
+        """The state that goes on from another layer's last one."""
+        return final
+
     @abstractmethod
     def forward(
         self,

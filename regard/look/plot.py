@@ -30,7 +30,7 @@ from regard.look.alignment import Alignment
 from regard.look.labels import families_for, readable, spelled
 from regard.look.layout import SLANT, TITLE_FONT, Layout, lay_out
 
-__all__ = ["SUFFIXES", "plot_alignment", "weight_colours"]
+__all__ = ["SUFFIXES", "check_path", "drawing", "plot_alignment", "saved", "weight_colours"]
 
 SUFFIXES = (".png", ".svg", ".pdf")
 """Formats of pictures, chosen by the ending of the file's name."""
@@ -66,7 +66,7 @@ def plot_alignment(
                 layer that is not there; ValueError for alignments of different tokens.
     """
     path = Path(path)
-    _check_path(path, overwrite)
+    check_path(path, overwrite)
     layers = [alignments] if isinstance(alignments, Alignment) else list(alignments)
     _check_layers(layers, layer)
     shown = layers[-1 if layer is None else layer - 1]
@@ -76,9 +76,9 @@ def plot_alignment(
     if path.suffix.lower() != ".svg":
         source, target = ([spelled(label, families) for label in labels] for labels in (source, target))
         title = spelled(title, families)
-    with _drawing(families):
+    with drawing(families):
         figure = _draw(_panels(layers, shown), source=source, target=target, title=title)
-        picture = _saved(figure, path.suffix.lower())
+        picture = saved(figure, path.suffix.lower())
     with path.open("wb" if overwrite else "xb") as file:
         file.write(picture)
     return path
@@ -89,7 +89,8 @@ def weight_colours() -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list("weight", _COLOURS.split())
 
 
-def _check_path(path: Path, overwrite: bool) -> None:
+def check_path(path: Path, overwrite: bool) -> None:
+    """Raise UserError unless a picture of that name may be written: its suffix, its folder, no file that is there."""
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"a picture's name must end in one of {', '.join(SUFFIXES)}, but is {path.name!r}")
     if not path.parent.is_dir():
@@ -122,7 +123,7 @@ def _panels(layers: Sequence[Alignment], shown: Alignment) -> list[_Panel]:
 
 
 @contextmanager
-def _drawing(families: Sequence[str]) -> Iterator[None]:
+def drawing(families: Sequence[str]) -> Iterator[None]:
     """Settings of matplotlib for our pictures alone, whatever the user's own are."""
     ours = {
         "font.family": [*families, "sans-serif"],
@@ -214,7 +215,8 @@ def _draw_title(axes: Axes, title: str, layout: Layout, *, above_panel_title: bo
     )
 
 
-def _saved(figure: Figure, suffix: str) -> bytes:
+def saved(figure: Figure, suffix: str) -> bytes:
+    """The bytes of a file with that suffix."""
     # No date in the file: the same weights make the same bytes.
     metadata = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
     picture = io.BytesIO()

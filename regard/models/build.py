@@ -8,15 +8,18 @@ from regard.layers.pool import Pool
 from regard.models.classifier import Classifier
 from regard.models.config import (
     ClassifierConfig,
+    CoreConfig,
     DetectorConfig,
     EncoderConfig,
     LanguageModelConfig,
     ModelConfig,
     RecurrentConfig,
+    SelfAttentiveConfig,
     TransformerConfig,
 )
 from regard.models.cores.core import Core
 from regard.models.cores.recurrent import RecurrentCore
+from regard.models.cores.self_attentive import SelfAttentiveCore
 from regard.models.cores.transformer import TransformerCore
 from regard.models.detector import Detector
 from regard.models.forecaster import Forecaster
@@ -46,7 +49,7 @@ __all__ = [
 
 
 def build_core(
-    config: TransformerConfig | RecurrentConfig,
+    config: CoreConfig,
     *,
     dropout: float = 0.0,
     encodes: bool = True,
@@ -62,7 +65,9 @@ def build_core(
         return TransformerCore(config, **parts)
     if isinstance(config, RecurrentConfig):
         return RecurrentCore(config, **parts)
-    raise TypeError(f"core must be a TransformerConfig or a RecurrentConfig, but is {type(config).__name__}")
+    if isinstance(config, SelfAttentiveConfig):
+        return SelfAttentiveCore(config, **parts)
+    raise TypeError(f"core must be the configuration of a core, but is {type(config).__name__}")
 
 
 def compose(

@@ -7,11 +7,13 @@ __all__ = [
     "CORES",
     "AutoencoderConfig",
     "ClassifierConfig",
+    "CoreConfig",
     "DetectorConfig",
     "EncoderConfig",
     "LanguageModelConfig",
     "ModelConfig",
     "RecurrentConfig",
+    "SelfAttentiveConfig",
     "TransformerConfig",
     "paper_base",
 ]
@@ -112,15 +114,62 @@ class RecurrentConfig:
             raise ValueError(f"hidden must be divisible by directions={self.directions}, but is {self.hidden}")
 
 
-CORES = {config.name: config for config in (TransformerConfig, RecurrentConfig)}
+@dataclass(frozen=True, kw_only=True)
+class SelfAttentiveConfig:
+    """Recurrent encoder and decoder whose cells read all their own past states. (cheng2016; rnn: the lectures')"""
+
+    name: ClassVar[str] = "self-attentive"
+
+    cell: Literal["rnn", "lstm"] = "lstm"
+    """rnn: h = tanh(A [x; c] + b), then h reads the past, its own included, for the next c; lstm: x reads the past for
+    what the gates take as the state before (LSTM-Network)."""
+    form: Literal["paper", "released"] = "paper"
+    """What scores the past (lstm): x and what was read last, as in the paper, or x alone, as in the code released."""
+    layers: int = 1
+    """Layers of the encoder, and of the decoder unless decoder_layers says otherwise."""
+    decoder_layers: int | None = None
+    """Layers of the decoder; as many as layers if not given."""
+    directions: Literal[1, 2] = 2
+    """2: the encoder also reads from the end; its states are both directions' side by side."""
+    width: int = 128
+    """Size of the embeddings and of what the output layer sees."""
+    hidden: int = 256
+    """Size of the decoder's state, and of the encoder's (over both directions together)."""
+    self_attention: Literal["additive", "scaled-dot"] = "additive"
+    """How a past state is scored: v . tanh(q + k), as in the paper, or q . k over the root of their size."""
+    self_attention_hidden: int = 128
+    """Size of q and k in each layer's read of its past."""
+    attention: Literal["none", "additive", "concat", "general", "dot", "scaled-dot", "cosine", "location"] = "additive"
+    """How the decoder scores the encoder's states (location: by their places alone); none: only the final state is
+    handed over."""
+    attention_hidden: int = 128
+    """Hidden size of the additive and concat scores of the encoder's states, and rank of the general one."""
+    kernel: str = "auto"
+    """Kernel of every read: auto, or one by name, such as reference or additive (for additive scores)."""
+    max_positions: int = 1024
+    """Longest source that location attention serves (the others have no limit)."""
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "layers", "decoder_layers", "width", "hidden", "self_attention_hidden")
+        _at_least_one(self, "attention_hidden", "max_positions")
+        if self.hidden % self.directions:
+            raise ValueError(f"hidden must be divisible by directions={self.directions}, but is {self.hidden}")
+        if self.cell == "rnn" and self.form != "paper":
+            raise ValueError(f"form is of cell lstm and must be paper for rnn, but is {self.form}")
+
+
+CoreConfig = TransformerConfig | RecurrentConfig | SelfAttentiveConfig
+"""What a core is made from, whichever it is."""
+
+CORES = {config.name: config for config in (TransformerConfig, RecurrentConfig, SelfAttentiveConfig)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """What a text-to-text model is made of."""
 
-    core: TransformerConfig | RecurrentConfig = field(default_factory=TransformerConfig)
-    """transformer or recurrent: what turns the source into a memory and reads it for every target."""
+    core: CoreConfig = field(default_factory=TransformerConfig)
+    """transformer, recurrent or self-attentive: what turns the source into a memory and reads it for every target."""
     tie: Literal["all", "target", "none"] = "all"
     """Which embeddings are one table: all (source, target and output; needs a joint vocabulary), target (target
     and output), none."""
@@ -136,8 +185,9 @@ class ModelConfig:
 class ClassifierConfig:
     """What a text classifier is made of: an encoder, and a learned query that reads what it made."""
 
-    core: TransformerConfig | RecurrentConfig = field(default_factory=TransformerConfig)
-    """transformer or recurrent: what lets the items read one another (its encoder; nothing is decoded)."""
+    core: CoreConfig = field(default_factory=TransformerConfig)
+    """transformer, recurrent or self-attentive: what lets the items read one another (its encoder; nothing is
+    decoded)."""
     pool_heads: int = 4
     """Heads of the read that makes one vector of all items."""
     dropout: float = 0.1
@@ -156,12 +206,12 @@ class ClassifierConfig:
 class LanguageModelConfig:
     """What a language model is made of: a decoder that reads no source."""
 
-    core: TransformerConfig | RecurrentConfig = field(
+    core: CoreConfig = field(
         default_factory=lambda: TransformerConfig(
             width=128, heads=4, feedforward=512, activation="gelu", positions="learned"
         )
     )
-    """transformer (its decoder alone, which is GPT) or recurrent (its decoder alone)."""
+    """transformer, whose decoder alone is GPT, recurrent or self-attentive (their decoders alone)."""
     dropout: float = 0.0
     """Share of activations set to zero in training: embeddings, and inside the core."""
 
@@ -174,8 +224,9 @@ class LanguageModelConfig:
 class EncoderConfig:
     """What a model is made of that answers for each item of a set: an encoder alone."""
 
-    core: TransformerConfig | RecurrentConfig = field(default_factory=TransformerConfig)
-    """transformer or recurrent: what lets the items read one another (its encoder; nothing is decoded)."""
+    core: CoreConfig = field(default_factory=TransformerConfig)
+    """transformer, recurrent or self-attentive: what lets the items read one another (its encoder; nothing is
+    decoded)."""
     dropout: float = 0.1
     """Share of activations set to zero in training: inside the core, before the output."""
 
@@ -188,12 +239,12 @@ class EncoderConfig:
 class DetectorConfig:
     """What a detector is made of: an encoder, and queries whose answers are a set."""
 
-    core: TransformerConfig | RecurrentConfig = field(
+    core: CoreConfig = field(
         default_factory=lambda: TransformerConfig(
             layers=2, decoder_layers=2, width=128, heads=4, feedforward=256, activation="gelu", positions="none"
         )
     )
-    """transformer or recurrent: what lets the items read one another, and the queries read them."""
+    """transformer, recurrent or self-attentive: what lets the items read one another, and the queries read them."""
     queries: Literal["proposed", "learned"] = "proposed"
     """Where queries begin: proposed: at the places that are surest to see something; learned: at regions that are
     learned and the same for every source, as in DETR, which needs far more data."""
@@ -244,7 +295,7 @@ def paper_base() -> TransformerConfig:
     return TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm="post")
 
 
-def _at_least_one(config: TransformerConfig | RecurrentConfig, *names: str) -> None:
+def _at_least_one(config: CoreConfig, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None and value < 1:

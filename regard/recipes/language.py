@@ -26,8 +26,9 @@ from regard.data.windows import WindowBatches, read_text
 from regard.decode.config import SampleConfig
 from regard.decode.sample import sample
 from regard.errors import UserError
+from regard.look.chain import Chain, chains
 from regard.models.build import build_language_model
-from regard.models.config import TransformerConfig
+from regard.models.config import RecurrentConfig
 from regard.models.language import LanguageModel
 from regard.recipes.config import Language
 from regard.recipes.folder import Run
@@ -113,9 +114,11 @@ class LanguageTask(Task):
 
     def encoded(self, text: str) -> NDArray[np.int32]:
         """The ids of a text."""
-        if self.config.data.line_ends == "eos":
-            text = text.replace("\n", " <eos> ")
-        return np.asarray(self.tokeniser.encode(text), np.int32)
+        return np.asarray(self.tokeniser.encode(self._with_ends(text)), np.int32)
+
+    def labels(self, text: str) -> list[str]:
+        """What each id stands for, in pictures."""
+        return self.tokeniser.tokens(self._with_ends(text))
 
     def has_test(self) -> bool:
         """Always for dates."""
@@ -128,6 +131,9 @@ class LanguageTask(Task):
     def trained(self, model: nn.Module, folder: Path) -> "TrainedLanguage":
         """The model with its vocabulary."""
         return TrainedLanguage(self, model, folder)
+
+    def _with_ends(self, text: str) -> str:
+        return text.replace("\n", " <eos> ") if self.config.data.line_ends == "eos" else text
 
     @cached_property
     def _texts(self) -> tuple[str, str]:
@@ -193,11 +199,19 @@ class TrainedLanguage(Trained):
         )
         return {"data": data, "examples": count, **scores, "signature": signature, "samples": samples}
 
+    def look(self, text: str) -> list[Chain]:
+        """Which of the tokens before it the model went back to at each token of a text, a layer each.
+
+        Raises UserError if its core does not read its own past, or the text has less than two tokens.
+        """
+        device = next(self.model.parameters()).device
+        ids = torch.from_numpy(self.task.encoded(text)).long().to(device)
+        return chains(self.model, lambda: self.model(ids[None]), self.task.labels(text), title=text.strip())
+
     @property
     def _window(self) -> int | None:
-        """Most tokens that the core takes."""
-        core = self.config.model.core
-        return self.config.context if isinstance(core, TransformerConfig) else None
+        """Most tokens that the core takes: a recurrent state is as large after any number of them."""
+        return None if isinstance(self.config.model.core, RecurrentConfig) else self.config.context
 
     def _joined(self, ids: list[int], tokens: list[int]) -> str:
         """What the tokens add to the text."""

@@ -27,6 +27,7 @@ from regard.data.pairs import Pairs
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
 from regard.look.alignment import Alignment
+from regard.look.chain import Chain, chains, reads_its_past
 from regard.look.record import record
 from regard.models.build import build_classifier
 from regard.models.classifier import Classifier
@@ -221,18 +222,24 @@ class TrainedReviews(Trained):
         about = {"signature": self.task.target.signature, "samples": shown}
         return {"data": pairs.origin, "examples": count, **scores, **about}
 
-    def look(self, text: str) -> list[Alignment]:
-        """How much the pooling query read of each piece of a text, in each head, and what was said."""
+    def look(self, text: str) -> list[Alignment] | list[Chain]:
+        """How much the pooling query read of each piece of a text, in each head, and what was said.
+
+        Of a core that reads its own past: which pieces it went back to at each, a layer and direction each.
+        """
         if not text.strip():
             raise UserError("the text is empty: there is nothing to look at")
         ids = self.task.encoded([text.strip()])[0].tolist()
         with record(self.model) as recording:
             found = self._answer(pad([ids]))
         best = self.task.target.ranked(found, 1)[0][0]
+        title = f"{text.strip()} -> {self.task.target.title(best)}"
+        labels = self.task.tokeniser.tokens(ids)
+        if reads_its_past(self.model):
+            return chains(self.model, lambda: self._answer(pad([ids])), labels, title=title)
         (name,) = [name for name in recording.names if name.startswith("pool.")]
         weights = recording[name][0][0, :, :, : len(ids)]  # (head, query, piece)
-        title = f"{text.strip()} -> {self.task.target.title(best)}"
-        return [Alignment(source=self.task.tokeniser.tokens(ids), target=[best.text], weights=weights, title=title)]
+        return [Alignment(source=labels, target=[best.text], weights=weights, title=title)]
 
     @torch.no_grad()
     def _answer(self, source: Padded) -> Tensor:

@@ -147,7 +147,13 @@ class TrainedTracks(Trained):
         return {"data": windows.origin, "examples": len(windows), **scores, "signature": signature, "samples": []}
 
     def look(self, text: str) -> list[Alignment]:
-        """Whom the first person of a recording's last frames read, in each head of the last layer."""
+        """Whom the first person of a recording's last frames read, in each head of the last layer.
+
+        Raises UserError if the core is no Transformer: in others nobody reads the set.
+        """
+        core = self.config.model.core.name
+        if core != "transformer":
+            raise UserError(f"whom people read is seen in a transformer core, but this model's is {core}")
         names, tracks, _ = self._last(text)
         source, _ = self._views(tracks[None][0])
         with record(self.model) as recording:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from regard.cli.main import VERBS, main
+from regard.models.config import CORES
 from regard.recipes.registry import RECIPES
 from regard.recipes.settings import changed, groups
 
@@ -25,7 +26,7 @@ def test_every_verb_has_a_page(capsys: pytest.CaptureFixture[str], verb: str) ->
 
 
 WITH_A_CORE = [name for name, one in RECIPES.items() if hasattr(one.config().model, "core")]
-PAGES = [(name, core) for name in WITH_A_CORE for core in ("transformer", "recurrent")]
+PAGES = [(name, core) for name in WITH_A_CORE for core in CORES]
 PAGES += [(name, None) for name in RECIPES if name not in WITH_A_CORE]
 
 
@@ -37,7 +38,7 @@ def test_page_of_a_recipe_explains_every_setting(
     config = RECIPES[recipe].config()
     if core:
         config = changed(config, {"model": {"core": core}}, called=str)
-        assert f"Shown here: {core};" in page
+        assert f"Shown here: {core};" in " ".join(page.split())
     settings = [setting for group in groups(config) for setting in group.settings]
     shown = re.findall(r"^  --([\w.-]+)", page, re.MULTILINE)
     assert sorted(name.replace("-", "_") for name in shown) == sorted(

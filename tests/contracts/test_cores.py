@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.models.build import build
-from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import ModelConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.model import Model
 from tests.helpers import close
 
@@ -53,6 +53,20 @@ CONFIGS |= {
 CONFIGS |= {
     f"recurrent-{attention}": RecurrentConfig(**RECURRENT, attention=attention, max_positions=7)
     for attention in ("concat", "cosine", "location")
+}
+OWN = {"self_attention_hidden": 5}
+CONFIGS |= {
+    f"self-attentive-{cell}-{score}-{layers}x{directions}": SelfAttentiveConfig(
+        **RECURRENT, **OWN, cell=cell, self_attention=score, layers=layers, directions=directions
+    )
+    for cell in ("rnn", "lstm")
+    for score in ("additive", "scaled-dot")
+    for layers, directions in ((1, 2), (2, 1))
+}
+CONFIGS |= {
+    "self-attentive-released": SelfAttentiveConfig(**RECURRENT, **OWN, form="released", kernel="reference"),
+    "self-attentive-no-source": SelfAttentiveConfig(**RECURRENT, **OWN, attention="none", layers=2, decoder_layers=3),
+    "self-attentive-dot": SelfAttentiveConfig(**RECURRENT, **OWN, attention="dot", decoder_layers=2),
 }
 every_core = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 

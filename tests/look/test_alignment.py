@@ -10,7 +10,7 @@ from regard.attention.masks import Padded
 from regard.look.alignment import Alignment, align
 from regard.look.record import record
 from regard.models.build import build
-from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import CoreConfig, ModelConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.model import Model
 from tests.helpers import close
 
@@ -20,7 +20,7 @@ TRANSFORMER = TransformerConfig(layers=1, decoder_layers=3, width=6, heads=2, fe
 RECURRENT = RecurrentConfig(layers=2, width=6, hidden=8, attention_hidden=5)
 
 
-def model_of(core: TransformerConfig | RecurrentConfig) -> Model:
+def model_of(core: CoreConfig) -> Model:
     return build(ModelConfig(core=core, dropout=0.4), source_vocab=11, target_vocab=11)
 
 
@@ -53,6 +53,16 @@ def test_recurrent_gives_the_reads_of_the_steps_without_the_first_context(attent
         for token in [2, *TARGET[:-1]]:
             _, state = model.step(torch.tensor([token]), state)
     assert len(maps["core.read"]) == 5
+    close(one.weights[0], maps.steps("core.read")[0, 1:])
+
+
+def test_source_reads_alone_are_shown_of_a_core_that_also_reads_its_past():
+    core = SelfAttentiveConfig(layers=2, width=6, hidden=8, attention_hidden=5, self_attention_hidden=3)
+    model, source = model_of(core), source_of(SOURCE)
+    (one,) = align(model, source, target=TARGET, bos=2, **LABELS)
+    with record(model.eval()) as maps, torch.no_grad():
+        model(source, source_of([2, *TARGET]))
+    assert {"core.read", "core.cells.1.read", "core.encoder.forwards.0.read"} <= set(maps.names)
     close(one.weights[0], maps.steps("core.read")[0, 1:])
 
 

@@ -12,7 +12,7 @@ from regard.data.labelled import LabelledBatch
 from regard.layers.pool import Pool
 from regard.look.record import record
 from regard.models.build import build_classifier, build_image_classifier
-from regard.models.config import ClassifierConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import ClassifierConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.reads.images import ImageReader
 from regard.models.writes.classes import ClassWriter
 from tests.helpers import close
@@ -20,6 +20,8 @@ from tests.helpers import close
 CORES = {
     "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17),
     "recurrent": RecurrentConfig(width=12, hidden=14, attention_hidden=5),
+    "self-attentive": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5, layers=2),
+    "self-attentive-rnn": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5, cell="rnn", directions=1),
 }
 
 

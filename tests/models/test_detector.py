@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded, Whole
 from regard.data.elements import Elements
 from regard.models.build import build_core, build_detector
-from regard.models.config import DetectorConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import DetectorConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.writes.sets import Found, SetWriter
 from tests.helpers import close
 
@@ -17,6 +17,7 @@ CORES = {
     "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions="none"),
     "alibi": TransformerConfig(layers=1, width=12, heads=3, feedforward=17, positions="alibi"),
     "recurrent": RecurrentConfig(width=12, hidden=14, attention_hidden=9),
+    "self-attentive": SelfAttentiveConfig(width=12, hidden=14, attention_hidden=9, self_attention_hidden=5),
     "deaf": RecurrentConfig(width=12, hidden=14, attention="none", cell="lstm", layers=2),
 }
 
@@ -137,7 +138,7 @@ def test_every_weight_learns(core, queries):
     # A bias of keys moves all scores of a query alike, and softmax does not see it.
     silent = {name for name, seen in reached.items() if not seen and not name.endswith("attention.key.bias")}
     # One step from zeros never uses what weighs a state or a context before it.
-    if core in ("recurrent", "deaf"):
+    if core in ("recurrent", "self-attentive", "deaf"):
         silent = {name for name in silent if not name.startswith("core.cells.") and "encoder" not in name}
     if core == "deaf":
         silent = {name for name in silent if queries == "learned" and not name.startswith("reads.")}

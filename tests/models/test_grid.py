@@ -21,7 +21,7 @@ from regard.models import config as models_config
 from regard.models import reads as reads_folder
 from regard.models import writes as writes_folder
 from regard.models.build import build_core, compose
-from regard.models.config import RecurrentConfig, TransformerConfig
+from regard.models.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.detector import Detector
 from regard.models.model import Model
 from regard.models.reads.frames import FrameReader
@@ -92,6 +92,7 @@ READERS = {
 CORES = {
     "transformer": TransformerConfig(layers=1, width=WIDTH, heads=3, feedforward=17),
     "recurrent": RecurrentConfig(width=WIDTH, hidden=14, attention_hidden=5),
+    "self-attentive": SelfAttentiveConfig(width=WIDTH, hidden=14, attention_hidden=5, self_attention_hidden=6),
 }
 ENCODER = {"decodes": False}
 WRITERS = {
@@ -117,13 +118,19 @@ WRITERS = {
         lambda core: TrackWriter(core.memory_dim, PREDICTED), lambda _: torch.randn(ROWS, PREDICTED, 2), ENCODER
     ),
 }
-UNUSED = {
+READS_PAST = ("cell.state_weight", "feedback_weight", "query_weight", "key_weight", "read.score.v")
+IDLE = {
+    "recurrent": {"core.cells.0.context_weight", "core.cells.0.state_weight"},
+    "self-attentive": {
+        "core.cells.0.cell.context_weight",
+        *(f"core.cells.0.{name}" for name in READS_PAST),
+    },
+}
+"""A query of a set takes one step from a state of zeros, before which nothing was read."""
+UNUSED = {(reads, core, "sets"): names for reads in READERS for core, names in IDLE.items()} | {
     # One's own track is the first: who reads forwards has no state there yet; only the other direction has read.
-    ("tracks", "recurrent", "tracks"): {"core.encoder.run.weight_hh_l0"}
-} | {
-    # A query of a set takes one step from a state of zeros, before which nothing was read.
-    (reads, "recurrent", "sets"): {"core.cells.0.context_weight", "core.cells.0.state_weight"}
-    for reads in READERS
+    ("tracks", "recurrent", "tracks"): {"core.encoder.run.weight_hh_l0"},
+    ("tracks", "self-attentive", "tracks"): {f"core.encoder.forwards.0.{name}" for name in READS_PAST},
 }
 """Weights that have nothing to learn from one batch."""
 PARTS = {"vector", "matching"}

@@ -5,7 +5,7 @@ import torch
 
 from regard.data.windows import Window
 from regard.models.build import build_language_model
-from regard.models.config import LanguageModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import LanguageModelConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.language import LanguageModel
 from tests.helpers import close
 
@@ -15,6 +15,9 @@ CORES = {
     "window": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, window=3),
     "gru": RecurrentConfig(width=12, hidden=14, layers=2),
     "lstm": RecurrentConfig(width=12, hidden=14, cell="lstm", attention="dot"),
+    "self-attentive-rnn": SelfAttentiveConfig(width=12, hidden=14, cell="rnn", self_attention_hidden=5, layers=2),
+    "self-attentive-lstm": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5, layers=2),
+    "self-attentive-released": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5, form="released"),
 }
 
 

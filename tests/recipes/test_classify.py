@@ -104,6 +104,19 @@ def test_other_texts_are_scored_and_unknown_labels_named(reviews, capsys, tmp_pa
     assert json.loads(capsys.readouterr().out)["accuracy"] == 100
 
 
+def test_looking_with_a_core_that_reads_its_past_draws_chains(reviews, tmp_path):
+    files = " ".join(f"--data.{name} {reviews.parent / name}.jsonl" for name in ("train", "val", "test"))
+    small = "--model.core self-attentive --model.core.width 16 --model.core.hidden 16 --model.core.cell rnn"
+    limits = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --tokeniser.min-count 1"
+    assert main(f"train reviews --run {tmp_path / 'run'} {files} {small} {limits}".split()) == 0
+    found = load(tmp_path / "run").look("it was awful")
+    assert [list(chain.labels) for chain in found] == [["it", "was", "awful"], ["awful", "was", "it"]]
+    assert found[0].title.startswith("it was awful -> ")
+    for chain in found:
+        torch.testing.assert_close(chain.weights.sum(1), torch.ones(3))
+    assert main(["look", str(tmp_path / "run"), "it was awful", "--out", str(tmp_path / "a.svg")]) == 0
+
+
 def test_looking_draws_what_the_pool_read(reviews, tmp_path):
     (alignment,) = load(reviews).look("it was awful")
     assert list(alignment.source) == ["it", "was", "awful"]

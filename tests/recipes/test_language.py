@@ -13,7 +13,7 @@ from regard.recipes.task import load
 TEXT = "the cat sat on the mat and the dog sat on the log.\n"
 
 
-@pytest.fixture(scope="module", params=["transformer", "recurrent"])
+@pytest.fixture(scope="module", params=["transformer", "recurrent", "self-attentive"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("language")
     for name, number in (("train", 60), ("val", 6), ("test", 6)):
@@ -22,6 +22,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     small = {
         "transformer": "--model.core.layers 1 --model.core.width 32 --model.core.feedforward 32",
         "recurrent": "--model.core recurrent --model.core.width 32 --model.core.hidden 64",
+        "self-attentive": "--model.core self-attentive --model.core.width 32 --model.core.hidden 64",
     }[request.param]
     limits = "--train.steps 150 --train.warmup 10 --train.lr 1e-2 --train.validate-every 50 --train.tensorboard false"
     command = f"train language --run {folder / 'run'} {files} {small} {limits} --context 32 --batch 8"
@@ -62,3 +63,20 @@ def test_context_longer_than_learned_positions_is_refused(tmp_path, capsys):
     command = f"train language --run {tmp_path / 'run'} --context 99 --model.core.max-positions 98"
     assert main(command.split()) == 2
     assert "max_positions must be at least context=99, but is 98" in capsys.readouterr().err
+
+
+def test_look_draws_what_each_character_went_back_to(run, tmp_path, capsys):
+    picture = tmp_path / "chain.svg"
+    command = ["look", str(run / "run"), "the cat", "--out", str(picture)]
+    if load(run / "run").config.model.core.name != "self-attentive":
+        assert main(command) == 2
+        assert "do not read their own past" in capsys.readouterr().err
+        assert not picture.exists()
+        return
+    assert main(command) == 0
+    assert capsys.readouterr().out == f"the cat\n{picture}\n"
+    (chain,) = load(run / "run").look("the cat")
+    assert list(chain.labels) == [*"the", "\u2581", *"cat"]
+    assert chain.weights.sum(1).tolist() == pytest.approx([0, 1, 1, 1, 1, 1, 1], abs=1e-5)
+    assert main([*command[:2], "t", *command[3:], "--force"]) == 2
+    assert "needs two pieces of text at least" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import torch
 from regard.attention.masks import Padded
 from regard.cli.main import main
 from regard.models.build import build_forecaster
-from regard.models.config import EncoderConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import EncoderConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.recipes.task import load
 from regard.recipes.tracks import errors
 from tests.helpers import close
@@ -17,6 +17,7 @@ from tests.helpers import close
 CORES = {
     "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions="none"),
     "recurrent": RecurrentConfig(width=12, hidden=14),
+    "self-attentive": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5),
 }
 
 
@@ -86,6 +87,15 @@ def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
     np.testing.assert_allclose(told[:, 2:].reshape(4, 2, 2).transpose(1, 0, 2), paths, atol=1e-3)
     (alignment,) = load(run / "run").look(str(tmp_path / "now.txt"))
     assert list(alignment.source) == ["0 (self)", "1"]
+
+
+@pytest.mark.parametrize("core", ["recurrent", "self-attentive"])
+def test_looking_at_a_core_that_reads_no_set_is_refused(core, tmp_path, capsys):
+    small = f"--model.core {core} --model.core.width 8 --model.core.hidden 8 --train.steps 1 --train.tensorboard false"
+    assert main(f"train tracks --run {tmp_path / 'run'} {small}".split()) == 0
+    look = ["look", str(tmp_path / "run"), "now.txt", "--out", str(tmp_path / "a.png")]
+    assert main(look) == 2
+    assert f"seen in a transformer core, but this model's is {core}" in capsys.readouterr().err
 
 
 def test_too_short_a_recording_is_named(run, tmp_path, capsys):

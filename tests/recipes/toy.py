@@ -15,6 +15,10 @@ SMALL = {
     "recurrent": (
         "--model.core recurrent --model.core.width 16 --model.core.hidden 18 --model.core.attention-hidden 11"
     ),
+    "self-attentive": (
+        "--model.core self-attentive --model.core.width 16 --model.core.hidden 18 --model.core.attention-hidden 11 "
+        "--model.core.self-attention-hidden 7"
+    ),
 }
 """Options of a small model of each core."""
 

@@ -1,0 +1,164 @@
+"""Cells that read all their past states: the RNN with self-attention, and the LSTM-Network.
+
+    rnn     h_t  = tanh(A x_t + C s + B c_{t-1} + b)                    c_0 = 0
+            a_ti = align(W_k h_i, W_q h_t)                              i = 1 .. t
+            c_t  = sum_i softmax_i(a_t)_i h_i
+
+    lstm    a_ti = align(W_h h_i, W_x x_t + W_h~ h~_{t-1})              i = 1 .. t-1
+            h~_t = sum_i softmax_i(a_t)_i h_i       c~_t = sum_i softmax_i(a_t)_i c_i
+            i, f, o = sigmoid(A x_t + C s + B h~_t + b)      g = tanh(A x_t + C s + B h~_t + b)
+            c_t  = f * c~_t + i * g                 h_t = o * tanh(c_t)
+
+A plain cell (regard.layers.recurrent) computes the new state; where it has the state before, it is given what was
+read. So these are the plain rnn and lstm, if every read gives all its weight to the last state. align(k, q) is
+v . tanh(k + q), or <k, q> / sqrt(size). s is the context that a decoder read from its source (absent elsewhere).
+
+The past is a Memory that grows by a pair a step: the key is mapped when the state is new, and never again; h and c
+are one value [h; c], read by the same weights. An rnn reads with the state that it has just made, itself included;
+an lstm reads before it makes one, so that its first step reads nothing and has h~_1 = c~_1 = 0.
+
+Two forms of the lstm's score: cheng2016 writes the one above; the code that its authors released leaves W_h~ h~_{t-1}
+out (feeds_back=False).
+
+Cost:    time O(t size) for step t and O(time^2 size) for all; each step is a handful of small products. With gradients
+         a step copies the past (see Memory.extend), which shows from some hundred steps on.
+Source:  lectures, B (rnn); cheng2016, section 3.1, equations 5 to 10 (lstm); the code released with it.
+"""
+
+from typing import NamedTuple, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from regard.attention.memory import Memory
+from regard.attention.scores import BareAdditive, ScaledDot, Score
+from regard.layers.read import Read
+from regard.layers.recurrent import CELLS, CellState, xavier_gates_
+
+__all__ = ["Past", "SelfAttentiveCell"]
+
+_CELLS = "rnn", "lstm"
+_SCORES = "additive", "scaled-dot"
+
+
+class Past(NamedTuple):
+    """What a layer knows after some steps; a value, never changed in place."""
+
+    output: Float[Tensor, "batch hidden"]
+    """h_t."""
+    read: Float[Tensor, "batch parts_hidden"]
+    """What was read last: c_t of an rnn, [h~_t; c~_t] of an lstm."""
+    memory: Memory | None
+    """All states so far: keys W h_i, values h_i, or [h_i; c_i]. None before the first."""
+
+    def select(self, index: Int[Tensor, " rows"]) -> Self:
+        """Those rows of everything."""
+        output, read = self.output.index_select(0, index), self.read.index_select(0, index)
+        return type(self)(output, read, None if self.memory is None else self.memory.select(index))
+
+
+class SelfAttentiveCell(nn.Module):
+    """One step of a layer that reads its past, for a cell "rnn" or "lstm"; formulas above.
+
+    Parameters: those of the plain cell; key_weight W_k or W_h (size, hidden); query_weight W_q (size, hidden) of an
+    rnn, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden) of an lstm that feeds back, else None;
+    read.score.v (size), if the score is additive.
+    Raises: ValueError for another cell or score, or a size below 1.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        hidden: int,
+        size: int,
+        *,
+        cell: str,
+        context_dim: int = 0,
+        score: str = "additive",
+        feeds_back: bool = True,
+        kernel: str = "auto",
+    ):
+        super().__init__()
+        if cell not in _CELLS:
+            raise ValueError(f"cell must be one of {', '.join(_CELLS)}, but is {cell!r}")
+        if score not in _SCORES:
+            raise ValueError(f"score must be one of {', '.join(_SCORES)}, but is {score!r}")
+        self.cell = CELLS[cell](input_dim, hidden, context_dim=context_dim)
+        self.hidden, self.size, self.reads_first = hidden, size, cell == "lstm"
+        self.read = Read(BareAdditive(size) if score == "additive" else ScaledDot(), kernel=kernel)
+        self.key_weight = _weight(size, hidden)
+        self.query_weight = _weight(size, input_dim if self.reads_first else hidden)
+        self.feedback_weight = _weight(size, hidden) if self.reads_first and feeds_back else None
+
+    def begin(self, rows: int) -> Past:
+        """No past."""
+        zero = self.cell.bias.new_zeros(rows, self.hidden)
+        return Past(zero, zero.repeat(1, self.cell.parts), None)
+
+    def take_over(self, final: CellState) -> Past:
+        """The past that has another layer's last state alone; an rnn has read it: c_0 = h_0."""
+        read = torch.zeros_like(torch.cat(final, -1)) if self.reads_first else final[0]
+        return Past(final[0], read, self._remembered(None, final))
+
+    def project(self, items: Float[Tensor, "*batch input_dim"]) -> Float[Tensor, "*batch columns"]:
+        """What concerns x alone, for any number of items at once: A x + b, and W_x x (lstm)."""
+        gates = self.cell.project(items)
+        return torch.cat((gates, linear(items, self.query_weight)), -1) if self.reads_first else gates
+
+    def forward(
+        self,
+        projected: Float[Tensor, "batch columns"],
+        past: Past,
+        *,
+        context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> Past:
+        """The past with the state after an input x, of which `projected` is project(x); context is s."""
+        if not self.reads_first:
+            state = self.cell(projected, (past.read,), context=context)
+            memory = self._remembered(past.memory, state)
+            return Past(state[0], self._recalled(linear(state[0], self.query_weight), memory), memory)
+        gates, query = projected.split((projected.shape[-1] - self.size, self.size), -1)
+        read = past.read
+        if past.memory is not None:
+            if self.feedback_weight is not None:
+                query = torch.addmm(query, read[:, : self.hidden], self.feedback_weight.t())
+            read = self._recalled(query, past.memory)
+        state = self.cell(gates, read.chunk(2, -1), context=context)
+        return Past(state[0], read, self._remembered(past.memory, state))
+
+    def run(self, items: Float[Tensor, "batch time input_dim"]) -> tuple[Float[Tensor, "batch time hidden"], ...]:
+        """The states after each item of whole rows, part by part (h, then c): the last past holds them all."""
+        past = self.begin(len(items))
+        for projected in self.project(items).unbind(1):
+            past = self(projected, past)
+        if past.memory is None:
+            return (items.new_zeros(*items.shape[:2], self.hidden),) * self.cell.parts
+        return past.memory.values.chunk(self.cell.parts, -1)
+
+    def extra_repr(self) -> str:
+        """Sizes of what is not a module."""
+        return f"size={self.size}, feeds_back={self.feedback_weight is not None}"
+
+    def _remembered(self, memory: Memory | None, state: CellState) -> Memory:
+        """The memory with the new state behind the others. Under autocast it keeps the precision of the weights."""
+        keys = linear(state[0], self.key_weight).to(self.key_weight.dtype).unsqueeze(1)
+        values = torch.cat(state, -1).to(self.key_weight.dtype).unsqueeze(1)
+        if memory is None:
+            return Memory(keys, values, mapped_by=self._score)
+        return memory.extend(keys, values)
+
+    def _recalled(self, query: Tensor, memory: Memory) -> Tensor:
+        """What the query reads, (batch, parts * hidden). The one query is cast, not all the keys."""
+        return self.read(query.unsqueeze(1).to(memory.keys.dtype), memory).squeeze(1)
+
+    @property
+    def _score(self) -> Score:
+        return self.read.score
+
+
+def _weight(rows: int, columns: int) -> nn.Parameter:
+    if rows < 1:
+        raise ValueError(f"size must be at least 1, but is {rows}")
+    return nn.Parameter(xavier_gates_(torch.empty(rows, columns), 1))

@@ -1,0 +1,164 @@
+"""Pictures of chains: the text once a step, each line as far as it has been read.
+
+    the word being read       red, in a red frame
+    words before it           on blue boxes, the darker the more was read of them
+
+Every word stands at the same place in every line, so that a column shows for how long a word is looked back at. The
+colours are those of alignments (regard.look.plot): white is zero and the darkest blue is one.
+
+Source: cheng2016, figure 1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
+from matplotlib.textpath import text_to_path
+
+from regard.errors import UserError
+from regard.look.chain import Chain
+from regard.look.labels import families_for, readable, spelled
+from regard.look.plot import check_path, drawing, saved, weight_colours
+
+__all__ = ["MAX_WORDS", "plot_chain"]
+
+MAX_WORDS = 100
+"""Words of a text that can be drawn: there are half as many boxes as their square."""
+
+_RED, _PALE_RED, _INK, _PALE = "#c01722", "#ffc4c0", "#1f2933", "#66727f"
+_FONT, _SMALL_FONT, _MAX_WIDTH = 10.0, 6.0, 16.0 * 72
+_LINE, _GAP, _MARGIN = 1.75, 0.35, 0.35
+"""Height of a line, space between boxes, and between a word and its box's sides, in font sizes."""
+_HEADER, _BARE_HEADER, _LEGEND = 24.0, 8.0, 60.0
+"""Heights above lines with a direction's name and without, and the width beside them, in points."""
+_DARK = 0.45
+"""The weight from which on writing on a box is light."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """Where each word stands, in points."""
+
+    font: float
+    lefts: tuple[float, ...]
+    widths: tuple[float, ...]
+
+    @property
+    def width(self) -> float:
+        return self.lefts[-1] + self.widths[-1]
+
+
+def plot_chain(chains: Sequence[Chain], path: str | Path, *, layer: int | None = None, overwrite: bool = False) -> Path:
+    """Draw what one layer read of its past, in each of its directions, one picture above the other.
+
+    chains:  as `regard.look.chain.chains` gives them.
+    path:    the file to write, .png, .svg or .pdf; it is returned. SVG and PDF keep the words as text.
+    layer:   which of several layers to draw, counted from 1; the last if not given.
+    Raises:  UserError for another suffix, a file that exists already (unless overwrite), a folder or a layer that is
+             not there, a text that is too long to draw; ValueError if there is no chain.
+    """
+    path = Path(path)
+    check_path(path, overwrite)
+    shown = _of_layer(chains, layer)
+    words = [readable(label) for label in shown[0].labels]
+    title = readable(shown[0].title, max_length=400, spaces=" ") if shown[0].title else ""
+    families = families_for([*words, title])
+    with drawing(families):
+        figure = _draw(shown, families, title, is_text_kept=path.suffix.lower() == ".svg")
+        picture = saved(figure, path.suffix.lower())
+    with path.open("wb" if overwrite else "xb") as file:
+        file.write(picture)
+    return path
+
+
+def _of_layer(chains: Sequence[Chain], layer: int | None) -> list[Chain]:
+    if not chains:
+        raise ValueError("chains must hold at least one, but are empty")
+    most = max(chain.layer for chain in chains)
+    if layer is not None and not 1 <= layer <= most:
+        raise UserError(f"layer must be between 1 and {most}, but is {layer}")
+    shown = [chain for chain in chains if chain.layer == (most if layer is None else layer)]
+    size = len(shown[0].labels)
+    if size > MAX_WORDS:
+        raise UserError(f"a picture holds {MAX_WORDS} pieces of text at most, but the text has {size}: cut it")
+    return shown
+
+
+def _draw(shown: Sequence[Chain], families: Sequence[str], title: str, *, is_text_kept: bool) -> Figure:
+    texts, columns = [], []
+    for chain in shown:
+        words = [readable(label) for label in chain.labels]
+        texts.append(words if is_text_kept else [spelled(word, families) for word in words])
+        columns.append(_columns(texts[-1], families))
+    width = max(*(one.width for one in columns), _width(title, families, 11.0)) + _LEGEND
+    heights = [_LINE * one.font * len(one.lefts) for one in columns]
+    headers = [_HEADER if chain.direction else _BARE_HEADER for chain in shown]
+    total = sum(heights) + sum(headers)
+    figure = Figure(figsize=(width / 72, total / 72))
+    top = total
+    for chain, words, one, height, header in zip(shown, texts, columns, heights, headers, strict=True):
+        top -= header
+        axes = figure.add_axes((0, (top - height) / total, one.width / width, height / total))
+        _draw_lines(axes, chain, words, one)
+        axes.set_title(chain.direction, fontsize=9, color=_PALE, loc="left", pad=4, parse_math=False)
+        if chain is shown[0]:
+            _draw_scale(figure, (one.width / width, top / total, width, total))
+        top -= height
+    if title:
+        figure.text(0, 1.0, title, fontsize=11, color=_INK, va="bottom", parse_math=False)
+    return figure
+
+
+def _columns(words: Sequence[str], families: Sequence[str]) -> _Columns:
+    """Places of the words, which shrink until the longest line has a bearable width."""
+    unit = [_width(word, families, 1.0) + 2 * _MARGIN for word in words]
+    font = min(_FONT, max(_SMALL_FONT, _MAX_WIDTH / (sum(unit) + _GAP * len(unit))))
+    lefts, left = [], 0.0
+    for width in unit:
+        lefts.append(left * font)
+        left += width + _GAP
+    return _Columns(font=font, lefts=tuple(lefts), widths=tuple(width * font for width in unit))
+
+
+def _width(text: str, families: Sequence[str], size: float) -> float:
+    """Of a text in bold letters, in points."""
+    bold = FontProperties(family=[*families, "sans-serif"], weight="bold", size=10.0)
+    return text_to_path.get_text_width_height_descent(text, bold, ismath=False)[0] * size / 10.0 if text else 0.0
+
+
+def _draw_lines(axes: Axes, chain: Chain, words: Sequence[str], columns: _Columns) -> None:
+    colours, line = weight_colours(), _LINE * columns.font
+    style = {"ha": "center", "va": "center_baseline", "fontsize": columns.font, "parse_math": False}
+    height = 0.82 * line
+    for step in range(len(words)):
+        bottom = step * line + (line - height) / 2
+        for place in range(step + 1):
+            weight, is_read = float(chain.weights[step, place]), place == step
+            box = (columns.lefts[place], bottom), columns.widths[place], height
+            if is_read or weight > 0:
+                frame = Rectangle(*box, facecolor=colours(weight), clip_on=False)
+                frame.set(edgecolor=_RED if is_read else "none", linewidth=0.9 if is_read else 0)
+                axes.add_patch(frame)
+            centre = columns.lefts[place] + columns.widths[place] / 2, bottom + height / 2
+            light, dark = (_PALE_RED, _RED) if is_read else ("white", _INK)
+            colour = light if weight > _DARK else dark
+            axes.text(*centre, words[place], color=colour, weight="bold" if is_read else "normal", **style)
+    axes.set(xlim=(0, columns.width), ylim=(len(words) * line, 0))
+    axes.set_axis_off()
+
+
+def _draw_scale(figure: Figure, place: tuple[float, float, float, float]) -> None:
+    right, top, width, height = place
+    tall = min(1.4 * 72, 0.9 * top * height)
+    box = right + 10 / width, top - tall / height, 8 / width, tall / height
+    shades = ScalarMappable(Normalize(0, 1), weight_colours())
+    bar = figure.colorbar(shades, cax=figure.add_axes(box), ticks=[0, 0.5, 1])
+    bar.outline.set(color=_PALE, linewidth=0.6)
+    bar.ax.tick_params(labelsize=7.5, length=2, width=0.6, color=_PALE, labelcolor=_INK)
+    bar.set_label("weight", fontsize=8, color=_PALE)

@@ -1,0 +1,69 @@
+"""The self-attentive core: recurrent layers that read all their own past states where others have only the last.
+
+    own past          h~_t, c~_t = read(h_1 .. h_{t-1}) by x_t, in place of h_{t-1}, c_{t-1}    lstm (LSTM-Network)
+                      c_t        = read(h_1 .. h_t) by h_t, in place of h_t                     rnn
+    with a source     besides, the top layer reads the encoder's states, as the recurrent core does
+
+The encoder is of such layers too. With a source this is shallow attention fusion: the past is read by the cells, the
+source by the decoder, and what it read there is part of the next input; the past begins with what the encoder hands
+over. A language model has no source, and its past begins empty. See regard.layers.self_attentive for the cells and
+regard.models.cores.stepping for the rest.
+
+Source: lectures, B (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusion).
+"""
+
+from typing import final
+
+from regard.layers.self_attentive import SelfAttentiveCell
+from regard.layers.self_attentive_encoder import SelfAttentiveEncoder
+from regard.models.config import SelfAttentiveConfig
+from regard.models.cores.stepping import SteppingCore
+
+__all__ = ["SelfAttentiveCore"]
+
+
+@final
+class SelfAttentiveCore(SteppingCore):
+    """Encoder and decoder of cells that read their own past; see SelfAttentiveConfig for the sizes.
+
+    dropout: in training, on the encoder's states, between layers, and on what the readout is fed.
+    decodes=False: the encoder alone. encodes=False: the decoder alone, which reads its own past and nothing else.
+    in_order=False: the decoder answers sets of queries.
+    """
+
+    def __init__(
+        self,
+        config: SelfAttentiveConfig,
+        *,
+        dropout: float = 0.0,
+        encodes: bool = True,
+        decodes: bool = True,
+        in_order: bool = True,
+    ):
+        directions = config.directions
+
+        def cell(input_dim: int, context_dim: int) -> SelfAttentiveCell:
+            return _cell(config, input_dim, config.hidden, context_dim)
+
+        def share(input_dim: int) -> SelfAttentiveCell:
+            return _cell(config, input_dim, config.hidden // directions)
+
+        encoder = None
+        if encodes:
+            encoder = SelfAttentiveEncoder(
+                config.width, config.hidden, cell=share, layers=config.layers, directions=directions, dropout=dropout
+            )
+        super().__init__(config, encoder=encoder, cell=cell, dropout=dropout, decodes=decodes, in_order=in_order)
+
+
+def _cell(config: SelfAttentiveConfig, input_dim: int, hidden: int, context_dim: int = 0) -> SelfAttentiveCell:
+    return SelfAttentiveCell(
+        input_dim,
+        hidden,
+        config.self_attention_hidden,
+        cell=config.cell,
+        context_dim=context_dim,
+        score=config.self_attention,
+        feeds_back=config.form == "paper",
+        kernel=config.kernel,
+    )

@@ -1,0 +1,236 @@
+"""Cells that read their past: the formulas by plain loops, when they are plain cells, what the past may hold."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.layers.recurrent import CELLS
+from regard.layers.self_attentive import Past, SelfAttentiveCell
+from regard.layers.self_attentive_encoder import SelfAttentiveEncoder
+from regard.look.record import record
+from tests.helpers import close
+
+INPUT, HIDDEN, SIZE, STEPS, ROWS = 3, 2, 5, 4, 2
+every_cell = pytest.mark.parametrize("cell", ["rnn", "lstm"])
+every_score = pytest.mark.parametrize("score", ["additive", "scaled-dot"])
+
+
+def cell_of(cell: str, **options) -> SelfAttentiveCell:
+    torch.manual_seed(2)
+    made = SelfAttentiveCell(INPUT, HIDDEN, SIZE, cell=cell, **options).double()
+    for parameter in made.parameters():  # biases too, which start otherwise
+        nn.init.normal_(parameter, std=0.7)
+    return made
+
+
+def items_of(rows: int = ROWS) -> Tensor:
+    return torch.randn(rows, STEPS, INPUT, dtype=torch.float64)
+
+
+def dot(one: list[float], other: list[float]) -> float:
+    return math.fsum(a * b for a, b in zip(one, other, strict=True))
+
+
+def times(matrix: Tensor, vector: list[float]) -> list[float]:
+    return [dot(row, vector) for row in matrix.tolist()]
+
+
+def added(*vectors: list[float]) -> list[float]:
+    return [math.fsum(numbers) for numbers in zip(*vectors, strict=True)]
+
+
+def align(cell: SelfAttentiveCell, key: list[float], query: list[float]) -> float:
+    if hasattr(cell.read.score, "v"):
+        return dot(cell.read.score.v.tolist(), [math.tanh(number) for number in added(key, query)])
+    return dot(key, query) / math.sqrt(SIZE)
+
+
+def read(cell: SelfAttentiveCell, query: list[float], states: list[list[float]], parts: list[list[float]]):
+    """The weights of states h_i for a query, and what is read of the parts (h_i or c_i) with them."""
+    scores = [math.exp(align(cell, times(cell.key_weight, h), query)) for h in states]
+    weights = [score / math.fsum(scores) for score in scores]
+    return weights, [dot(weights, [part[k] for part in parts]) for k in range(HIDDEN)]
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+@every_score
+def test_rnn_is_the_lectures_formula(score):
+    cell, items = cell_of("rnn", score=score), items_of(1)
+    plain, h, c, weights = cell.cell, [], [0.0] * HIDDEN, []
+    for x in items[0].tolist():
+        inner = added(times(plain.input_weight, x), times(plain.state_weight, c), plain.bias.tolist())
+        h.append([math.tanh(number) for number in inner])
+        found, c = read(cell, times(cell.query_weight, h[-1]), h, h)
+        weights.append(found)
+    past = cell.begin(1)
+    with record(cell) as maps:
+        for projected in cell.project(items).unbind(1):
+            past = cell(projected, past)
+    close(past.output[0], torch.tensor(h[-1], dtype=torch.float64))
+    close(past.read[0], torch.tensor(c, dtype=torch.float64))
+    close(cell.run(items)[0][0], torch.tensor(h, dtype=torch.float64))
+    assert [len(call[0, 0]) for call in maps["read"]] == [1, 2, 3, 4]  # its own state included
+    for call, expected in zip(maps["read"], weights, strict=True):
+        close(call[0, 0], torch.tensor(expected))
+
+
+@every_score
+@pytest.mark.parametrize("feeds_back", [True, False], ids=["paper", "released"])
+def test_lstm_is_the_papers_formula(score, feeds_back):
+    cell, items = cell_of("lstm", score=score, feeds_back=feeds_back), items_of(1)
+    plain, h, c, weights = cell.cell, [], [], []
+    adaptive = memory = [0.0] * HIDDEN
+    for x in items[0].tolist():
+        query = times(cell.query_weight, x)
+        if feeds_back:
+            query = added(query, times(cell.feedback_weight, adaptive))
+        if h:
+            found, adaptive = read(cell, query, h, h)
+            _, memory = read(cell, query, h, c)
+            weights.append(found)
+        inner = added(times(plain.input_weight, x), times(plain.state_weight, adaptive), plain.bias.tolist())
+        i, f, g, o = (inner[k * HIDDEN : (k + 1) * HIDDEN] for k in range(4))
+        c.append([sigmoid(f[k]) * memory[k] + sigmoid(i[k]) * math.tanh(g[k]) for k in range(HIDDEN)])
+        h.append([sigmoid(o[k]) * math.tanh(c[-1][k]) for k in range(HIDDEN)])
+    with record(cell) as maps:
+        outputs, cells = cell.run(items)
+    close(outputs[0], torch.tensor(h, dtype=torch.float64))
+    close(cells[0], torch.tensor(c, dtype=torch.float64))
+    assert [len(call[0, 0]) for call in maps["read"]] == [1, 2, 3]  # nothing at first, then what came before
+    for call, expected in zip(maps["read"], weights, strict=True):
+        close(call[0, 0], torch.tensor(expected))
+
+
+def test_released_form_is_the_papers_with_no_feedback():
+    paper, released, items = cell_of("lstm"), cell_of("lstm", feeds_back=False), items_of()
+    nn.init.zeros_(paper.feedback_weight)
+    weights = {name: value for name, value in paper.state_dict().items() if name != "feedback_weight"}
+    released.load_state_dict(weights)
+    for one, other in zip(paper.run(items), released.run(items), strict=True):
+        assert torch.equal(one, other)
+
+
+@every_cell
+def test_reads_of_the_last_state_alone_make_a_plain_cell(cell):
+    ours, items = cell_of(cell), items_of()
+    plain, state = ours.cell, CELLS[cell](INPUT, HIDDEN).begin(ROWS)
+    state = tuple(part.double() for part in state)
+    past = ours.begin(ROWS)
+    for projected in items.unbind(1):
+        state = plain(plain.project(projected), state)
+        alone = past if past.memory is None else _last_alone(past)
+        if cell == "rnn":  # which has read already when it is done
+            alone = alone._replace(read=past.output)
+        past = ours(ours.project(projected), alone)
+        close(past.output, state[0])
+
+
+def _last_alone(past: Past) -> Past:
+    last = past.memory.crop(past.memory.size)
+    keys, values = last.keys[:, -1:], last.values[:, -1:]
+    return past._replace(memory=type(last)(keys, values, mapped_by=last.mapped_by))
+
+
+@every_cell
+@every_score
+def test_keys_are_mapped_once_a_state(cell, score):
+    ours, items = cell_of(cell, score=score), items_of()
+    past = ours.begin(ROWS)
+    for step, projected in enumerate(ours.project(items).unbind(1), start=1):
+        past = ours(projected, past)
+        assert past.memory.size == step
+    states = past.memory.values[..., :HIDDEN]
+    close(past.memory.keys, states @ ours.key_weight.t())
+    assert past.memory.mapped_by is ours.read.score
+
+
+@every_cell
+@every_score
+def test_gradients_are_those_of_differences(cell, score):
+    ours = cell_of(cell, score=score)
+    items = items_of(1).requires_grad_()
+    names = [name for name, _ in ours.named_parameters()]
+
+    def outputs(items: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        return torch.func.functional_call(
+            _Run(ours), dict(zip([f"cell.{n}" for n in names], weights, strict=True)), items
+        )
+
+    assert torch.autograd.gradcheck(outputs, (items, *ours.parameters()), fast_mode=True)
+
+
+class _Run(nn.Module):
+    def __init__(self, cell: SelfAttentiveCell):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, items: Tensor) -> tuple[Tensor, ...]:
+        return self.cell.run(items)
+
+
+@every_cell
+def test_what_is_taken_over_is_all_that_the_first_step_reads(cell):
+    ours, items = cell_of(cell), items_of()
+    final = tuple(torch.randn(ROWS, HIDDEN, dtype=torch.float64) for _ in range(ours.cell.parts))
+    past = ours(ours.project(items[:, 0]), ours.take_over(final))
+    expected = ours.cell(ours.cell.project(items[:, 0]), final)
+    close(past.output, expected[0])
+    assert past.memory.size == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cell": "gru"}, r"cell must be one of rnn, lstm, but is 'gru'"),
+        ({"score": "cosine"}, r"score must be one of additive, scaled-dot, but is 'cosine'"),
+    ],
+)
+def test_unknown_parts_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        SelfAttentiveCell(INPUT, HIDDEN, SIZE, **{"cell": "lstm"} | change)
+
+
+@pytest.mark.parametrize("score", ["additive", "scaled-dot"])
+def test_size_below_one_is_refused(score):
+    with pytest.raises(ValueError, match="at least 1, but"):
+        SelfAttentiveCell(INPUT, HIDDEN, 0, cell="lstm", score=score)
+
+
+def encoder_of(cell: str, *, layers: int = 2, directions: int = 2) -> SelfAttentiveEncoder:
+    def make(input_dim: int) -> SelfAttentiveCell:
+        return SelfAttentiveCell(input_dim, 6 // directions, SIZE, cell=cell)
+
+    return SelfAttentiveEncoder(INPUT, 6, cell=make, layers=layers, directions=directions).double()
+
+
+@every_cell
+@pytest.mark.parametrize("directions", [1, 2])
+def test_encoder_reads_each_row_as_if_it_were_alone(cell, directions):
+    encoder, items, lengths = encoder_of(cell, directions=directions), items_of(3), torch.tensor([2, 4, 0])
+    together = encoder(Padded(items, lengths))
+    for row, length in enumerate(lengths.tolist()):
+        assert together.states[row, length:].eq(0).all()
+        if length == 0:
+            assert all(part[row].eq(0).all() for final in together.finals for part in final)
+            continue
+        alone = encoder(Padded(items[row : row + 1, :length], lengths[row : row + 1]))
+        close(together.states[row, :length], alone.states[0])
+        for ours, theirs in zip(together.finals, alone.finals, strict=True):
+            for part, other in zip(ours, theirs, strict=True):
+                close(part[row], other[0])
+
+
+@every_cell
+def test_backward_direction_is_the_forward_one_of_the_row_turned_round(cell):
+    encoder, items = encoder_of(cell, layers=1), items_of(1)
+    (states, ((final, *_),)), half = encoder(Padded(items, torch.tensor([STEPS]))), 3
+    forwards, backwards = (side[0].run for side in (encoder.forwards, encoder.backwards))
+    close(states[..., :half], forwards(items)[0])
+    close(states[..., half:], backwards(items.flip(1))[0].flip(1))
+    close(final, torch.cat((states[:, -1, :half], states[:, 0, half:]), -1))

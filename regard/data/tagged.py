@@ -117,17 +117,18 @@ def _object(line: bytes, number: int) -> tuple[tuple[str, ...], tuple[str, ...]]
         row = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"line {number}: not valid JSON: {error}") from None
-    lists = [row.get(name) for name in ("tokens", "tags")] if isinstance(row, dict) else []
-    if not lists or not all(map(_is_texts, lists)):
+    tokens, tags = (_texts(row.get(name)) for name in ("tokens", "tags")) if isinstance(row, dict) else (None, None)
+    if tokens is None or tags is None:
         raise ValueError(f"line {number}: expected tokens and tags, two lists of texts, got {text[:60]!r}")
-    tokens, tags = (tuple(one or ()) for one in lists)
     if len(tokens) != len(tags):
         raise ValueError(f"line {number}: expected a tag a token, got {len(tokens)} tokens and {len(tags)} tags")
     return tokens, tags
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(part, str) and part for part in value)
+def _texts(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list) or not all(isinstance(part, str) and part for part in value):
+        return None
+    return tuple(value)
 
 
 def _decoded(line: bytes, number: int) -> str:

@@ -87,6 +87,9 @@ class EventsConfig:
     bands: int = 40
     """Mel bands of the spectrogram."""
 
+    hop: float = 0.01
+    """Seconds from one spectrum to the next; halves tell onsets more exactly, in twice the time."""
+
     scenes: int = 10000
     """Made-up training scenes in an epoch."""
 
@@ -106,6 +109,10 @@ class EventsConfig:
         _check_sizes(self, "sample_rate", "bands", "scenes", "val_scenes", "test_scenes")
         if not 0 < self.seconds < 3600:
             raise UserError(f"`seconds` must be above 0 and below 3600, but is {self.seconds}.")
+        if not 2 / self.sample_rate <= self.hop <= self.seconds / 4:
+            raise UserError(
+                f"`hop` must be two samples at least and a quarter of `seconds` at most, but is {self.hop}."
+            )
 
 
 def _check_sizes(config: BoxesConfig | EventsConfig, *names: str) -> None:

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from PIL import Image
 from torch import nn
 
@@ -24,6 +22,7 @@ from regard.data.config import OnBad
 from regard.data.labelled import Labels
 from regard.data.made_shapes import made_shapes
 from regard.errors import UserError
+from regard.look.plot_result import plot_boxes
 from regard.models.build import build_detector
 from regard.models.detector import Detector
 from regard.models.reads.images import ImageReader
@@ -218,22 +217,10 @@ class TrainedBoxes(Trained):
         return {"data": data.origin, "examples": len(data), **scores, "signature": signature, "samples": samples}
 
     def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """The image in a file with the boxes found in it. Raises FileExistsError unless it may be overwritten."""
-        if out.exists() and not overwrite:
-            raise FileExistsError(f"{out} exists")
+        """The image in a file with the boxes found in it. Raises UserError as `regard.look.plot_result`."""
         image = self._image(text)
-        figure = Figure(figsize=(6, 6 * image.height / image.width + 0.3), layout="constrained")
-        axes = figure.subplots()
-        axes.imshow(np.asarray(image))
-        for box in self._found(image, None):
-            colour = f"C{self.task.labels.names.index(box.label) % 10}"
-            axes.add_patch(
-                Rectangle((box.x, box.y), box.width, box.height, fill=False, edgecolor=colour, linewidth=1.5)
-            )
-            axes.text(box.x, box.y - 2, f"{box.label} {box.score:.2f}", fontsize=6, color=colour)
-        axes.set_axis_off()
-        axes.set_title(Path(text).name, fontsize=9)
-        figure.savefig(out, dpi=150)
+        boxes = [(box.label, box.score, (box.x, box.y, box.width, box.height)) for box in self._found(image, None)]
+        plot_boxes(np.asarray(image), boxes, out, title=Path(text).name, overwrite=overwrite)
 
     def _image(self, path: str | Path) -> Image.Image:
         path = Path(path)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import nn
 
@@ -23,6 +22,7 @@ from regard.data.events import Event, EventBatches, Sounds, pieces, read_events,
 from regard.data.labelled import Labels
 from regard.data.scenes import made_sounds, read_recordings
 from regard.errors import UserError
+from regard.look.plot_result import plot_events
 from regard.models.build import build_detector
 from regard.models.detector import Detector
 from regard.models.reads.frames import FrameReader, LogMel
@@ -110,6 +110,7 @@ class EventsTask(Task):
             config.core.width,
             sample_rate=data.sample_rate,
             bands=data.bands,
+            hop=data.hop,
             channels=self.config.channels,
             halvings=self.config.halvings,
             dropout=config.dropout,
@@ -202,25 +203,13 @@ class TrainedEvents(Trained):
         return {"data": sounds.origin, "examples": len(sounds), **scores, "signature": signature, "samples": samples}
 
     def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """A wav file's spectrogram with the events found. Raises FileExistsError unless it may be overwritten."""
-        if out.exists() and not overwrite:
-            raise FileExistsError(f"{out} exists")
+        """A wav file's spectrogram with the events found. Raises UserError as `regard.look.plot_result`."""
         samples, data = self._samples(text), self.config.data
-        bands = LogMel(data.sample_rate, data.bands)(torch.from_numpy(samples).float()[None] / 32768)[0].numpy()
-        figure = Figure(figsize=(9, 3), layout="constrained")
-        axes = figure.subplots()
-        axes.imshow(
-            bands,
-            origin="lower",
-            aspect="auto",
-            cmap="magma",
-            extent=(0, len(samples) / data.sample_rate, 0, data.bands),
-        )
-        for event, score in self._heard(samples, None):
-            axes.axvspan(event.onset, event.offset, color="white", alpha=0.25)
-            axes.text(event.onset, data.bands * 0.9, f"{event.label} {score:.2f}", color="white", fontsize=8)
-        axes.set(xlabel="seconds", ylabel="mel band", title=Path(text).name)
-        figure.savefig(out, dpi=130)
+        spectrum = LogMel(data.sample_rate, data.bands, hop=data.hop)
+        bands = spectrum(torch.from_numpy(samples).float()[None] / 32768)[0].numpy()
+        events = [(event.label, score, event.onset, event.duration) for event, score in self._heard(samples, None)]
+        seconds = len(samples) / data.sample_rate
+        plot_events(bands, events, out, seconds=seconds, title=Path(text).name, overwrite=overwrite)
 
     def _samples(self, path: str | Path) -> NDArray[np.int16]:
         return read_wav(Path(path), self.config.data.sample_rate)

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.data.config import OnBad
 from regard.data.images import Images, embedded_digits, read_images, read_one, read_training, shape_of
 from regard.errors import UserError
+from regard.look.plot_result import plot_images
 from regard.models.autoencoder import Autoencoder
 from regard.recipes.config import Rebuild
 from regard.recipes.folder import Run
@@ -155,18 +155,10 @@ class TrainedRebuild(Trained):
         return {"data": images.origin, "examples": len(images), **scores, "signature": signature, "samples": []}
 
     def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """The image in a file beside what became of it. Raises FileExistsError unless it may be overwritten."""
-        if out.exists() and not overwrite:
-            raise FileExistsError(f"{out} exists")
+        """The image in a file beside what became of it. Raises UserError as `regard.look.plot_result`."""
         pixels = self._pixels(text)
-        images = pixels / 255, _rebuilt(self.model, pixels[None])[0].clamp(0, 1).numpy()
-        figure = Figure(figsize=(5, 2.7), layout="constrained")
-        for axes, image, name in zip(figure.subplots(1, 2), images, ("read", "rebuilt"), strict=True):
-            shown = image.transpose(1, 2, 0)
-            axes.imshow(shown[..., 0] if shown.shape[2] == 1 else shown, cmap="gray", vmin=0, vmax=1)
-            axes.set_title(name, fontsize=10)
-            axes.set_axis_off()
-        figure.savefig(out)
+        rebuilt = _rebuilt(self.model, pixels[None])[0].numpy()
+        plot_images([("read", pixels.astype(np.float32) / 255), ("rebuilt", rebuilt)], out, overwrite=overwrite)
 
     def _pixels(self, path: str | Path) -> np.ndarray:
         if not Path(path).is_file():

@@ -55,7 +55,7 @@ class Events:
     channels: int = 48
     """Channels of the convolutions before attention."""
     halvings: int = 2
-    """How often the convolutions halve time and bands: a place is 10 ms times 2^halvings long."""
+    """How often the convolutions halve time and bands: a place is data.hop times 2^halvings long."""
     model: DetectorConfig = field(
         default_factory=lambda: DetectorConfig(
             core=TransformerConfig(
@@ -67,7 +67,7 @@ class Events:
     """What the model is made of. Places have sines of their own: core.positions is none."""
     batch: int = 16
     """Sounds in a batch."""
-    threshold: float = 0.4
+    threshold: float = 0.5
     """Least probability of what counts as found."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(

@@ -21,6 +21,7 @@ from regard.attention.masks import Padded
 from regard.data.tracks import TrackBatches, Windows, made_tracks, read_frames, read_windows, views
 from regard.errors import UserError
 from regard.look.alignment import Alignment
+from regard.look.plot_result import plot_tracks
 from regard.look.record import record
 from regard.models.build import build_forecaster
 from regard.models.forecaster import Forecaster
@@ -160,17 +161,24 @@ class TrainedTracks(Trained):
             _paths(self.model, source)
         name = [name for name in recording.names if "attention" in name][-1]
         count = int(source.lengths[0])
-        order = _nearest(tracks, 0, count - 1)
+        labels = [f"{names[0]:g} (self)", *(f"{names[i]:g}" for i in _nearest(tracks, 0, count - 1))]
+        title = f"{Path(text).name}: whom {names[0]:g} reads"
         weights = recording[name][0][0, :, :1, :count]
-        labels = [f"{names[0]:g} (self)", *(f"{names[i]:g}" for i in order)]
-        return [
-            Alignment(
-                source=labels,
-                target=[f"{names[0]:g}"],
-                weights=weights,
-                title=f"{Path(text).name}: whom {names[0]:g} reads",
-            )
-        ]
+        return [Alignment(source=labels, target=[f"{names[0]:g}"], weights=weights, title=title)]
+
+    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
+        """The plane: where those of a recording's last frames were and will be, and whom the first of them reads.
+
+        Raises: UserError as `regard.look.plot_result`.
+        """
+        names, tracks, _ = self._last(text)
+        weights: list[tuple[int, float]] = []
+        if self.config.model.core.name == "transformer":
+            (alignment,) = self.look(text)
+            read = alignment.weights.mean(0)[0].tolist()
+            weights = list(zip(_nearest(tracks, 0, len(read) - 1), read[1:], strict=True))
+        called, title = [f"{name:g}" for name in names], f"{Path(text).name}: the ways of {len(names)} people"
+        plot_tracks(called, tracks, self._future(tracks), out, weights=weights, title=title, overwrite=overwrite)
 
     def _rows(self, path: str) -> list[str]:
         names, tracks, frames = self._last(path)

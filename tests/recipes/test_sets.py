@@ -11,6 +11,7 @@ from scipy.io import wavfile
 
 from regard.cli.main import main
 from regard.data.events import Event
+from regard.errors import UserError
 from regard.recipes.task import load
 
 LIMITS = (
@@ -74,7 +75,7 @@ def test_boxes_are_scored_on_other_files_and_drawn(boxes, capsys):
     assert main(["look", str(boxes / "run"), str(boxes / "test" / "1.png"), "--out", str(out)]) == 0
     with Image.open(out) as drawn:
         assert drawn.size[0] > 300
-    with pytest.raises(FileExistsError):
+    with pytest.raises(UserError, match="exists already"):
         load(boxes / "run").draw(str(boxes / "test" / "1.png"), out)
 
 

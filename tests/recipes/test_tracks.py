@@ -8,6 +8,7 @@ import torch
 
 from regard.attention.masks import Padded
 from regard.cli.main import main
+from regard.errors import UserError
 from regard.models.build import build_forecaster
 from regard.models.config import EncoderConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.recipes.task import load
@@ -85,17 +86,18 @@ def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
     told = np.array([[float(word) for word in line.split("\t")] for line in capsys.readouterr().out.splitlines()])
     assert told[:, 0].tolist() == [60, 60, 70, 70, 80, 80, 90, 90]
     np.testing.assert_allclose(told[:, 2:].reshape(4, 2, 2).transpose(1, 0, 2), paths, atol=1e-3)
+    assert main(["look", str(run / "run"), str(tmp_path / "now.txt"), "--out", str(tmp_path / "plane.svg")]) == 0
+    assert "the ways of 2 people" in (tmp_path / "plane.svg").read_text(encoding="utf-8")
     (alignment,) = load(run / "run").look(str(tmp_path / "now.txt"))
     assert list(alignment.source) == ["0 (self)", "1"]
 
 
 @pytest.mark.parametrize("core", ["recurrent", "self-attentive"])
-def test_looking_at_a_core_that_reads_no_set_is_refused(core, tmp_path, capsys):
+def test_looking_at_a_core_that_reads_no_set_is_refused(core, tmp_path):
     small = f"--model.core {core} --model.core.width 8 --model.core.hidden 8 --train.steps 1 --train.tensorboard false"
     assert main(f"train tracks --run {tmp_path / 'run'} {small}".split()) == 0
-    look = ["look", str(tmp_path / "run"), "now.txt", "--out", str(tmp_path / "a.png")]
-    assert main(look) == 2
-    assert f"seen in a transformer core, but this model's is {core}" in capsys.readouterr().err
+    with pytest.raises(UserError, match=f"seen in a transformer core, but this model's is {core}"):
+        load(tmp_path / "run").look("now.txt")
 
 
 def test_too_short_a_recording_is_named(run, tmp_path, capsys):

@@ -1,6 +1,6 @@
 """Reads sound: its log-mel spectrogram, through convolutions, as one item for each stretch of time.
 
-    S[t, f]   = |sum_n w_n x_{t hop + n} e^{-2 pi i f n / N}|^2          power, Hann window w of 25 ms, hop 10 ms
+    S[t, f]   = |sum_n w_n x_{t hop + n} e^{-2 pi i f n / N}|^2          power, Hann window w of 25 ms
     M[t, b]   = log(sum_f mel_b(f) S[t, f] + c)                          triangles evenly spaced on the mel scale
     mel(f)    = 2595 log10(1 + f / 700)                                  f in Hz
     x_i       = W [what the convolutions see around time i, all bands] + P_i
@@ -24,7 +24,7 @@ from regard.layers.positions import sinusoids
 
 __all__ = ["FrameReader", "LogMel", "mel_filters"]
 
-_WINDOW, _HOP = 0.025, 0.010
+_WINDOW = 0.025
 _FLOOR = 1e-6
 
 
@@ -39,11 +39,11 @@ def mel_filters(bands: int, bins: int, sample_rate: int) -> Float[Tensor, "bands
 
 
 class LogMel(nn.Module):
-    """Sound (batch, samples) to (batch, bands, frames), a frame each 10 ms."""
+    """Sound (batch, samples) to (batch, bands, frames), a frame each `hop` seconds."""
 
-    def __init__(self, sample_rate: int, bands: int):
+    def __init__(self, sample_rate: int, bands: int, *, hop: float = 0.01):
         super().__init__()
-        self.hop, length = round(_HOP * sample_rate), round(_WINDOW * sample_rate)
+        self.hop, length = round(hop * sample_rate), round(_WINDOW * sample_rate)
         self.size = 1 << (length - 1).bit_length()
         self.register_buffer("_window", torch.hann_window(length), persistent=False)
         self.register_buffer("_filters", mel_filters(bands, self.size // 2 + 1, sample_rate), persistent=False)
@@ -78,12 +78,13 @@ class FrameReader(nn.Module):
         *,
         sample_rate: int,
         bands: int,
+        hop: float = 0.01,
         channels: int = 48,
         halvings: int = 2,
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.spectrum = LogMel(sample_rate, bands)
+        self.spectrum = LogMel(sample_rate, bands, hop=hop)
         frames = samples // self.spectrum.hop
         places = -(-frames // 2**halvings)
         self.stem = Stem(1, channels, halvings=halvings)

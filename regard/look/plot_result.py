@@ -1,0 +1,142 @@
+"""Pictures of what models answer: boxes in an image, events over a sound, ways over a plane, images side by side.
+
+Every picture is written at once or not at all, as .png, .svg or .pdf, and replaces no file unasked.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from regard.look.labels import families_for, readable
+from regard.look.plot import check_path, drawing, saved
+
+__all__ = ["plot_boxes", "plot_events", "plot_images", "plot_tracks"]
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
+"""Told apart by the colour-blind. (wong2011)"""
+_PALE = "#8c97a3"
+
+
+def plot_boxes(
+    image: NDArray[np.uint8],
+    boxes: Sequence[tuple[str, float, tuple[float, float, float, float]]],
+    path: Path,
+    *,
+    title: str,
+    overwrite: bool = False,
+) -> Path:
+    """An image (height, width, 3) with a frame for each box: label, score, (x, y, width, height) in pixels.
+
+    Raises: UserError for another suffix, a folder that is not there, a file that is (unless overwrite).
+    """
+    check_path(path, overwrite)
+    height, width = image.shape[:2]
+    labels = sorted({label for label, *_ in boxes})
+    figure, axes = _figure((6.0, 6.0 * height / width), title)
+    axes.imshow(image, interpolation="nearest" if width < 200 else None)
+    axes.set_axis_off()
+    with drawing(families_for([title, *labels])):
+        for label, score, (x, y, wide, high) in boxes:
+            colour = _COLOURS[labels.index(label) % len(_COLOURS)]
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=colour, linewidth=1.4))
+            told = {"fontsize": 6, "color": "white", "va": "bottom", "parse_math": False}
+            ground = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
+            axes.text(x, y - 1, f"{readable(label)} {score:.2f}", bbox=ground, **told)
+        return _write(figure, path, overwrite)
+
+
+def plot_events(
+    bands: NDArray[np.float32],
+    events: Sequence[tuple[str, float, float, float]],
+    path: Path,
+    *,
+    seconds: float,
+    title: str,
+    overwrite: bool = False,
+) -> Path:
+    """A spectrogram (bands, frames) of so many seconds with a span for each event: label, score, onset, duration.
+
+    Raises: as `plot_boxes`.
+    """
+    check_path(path, overwrite)
+    figure, axes = _figure((9.0, 3.0), title)
+    axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=(0, seconds, 0, len(bands)))
+    axes.set(xlabel="seconds", ylabel="mel band", xlim=(0, seconds))
+    labels = sorted({label for label, *_ in events})
+    with drawing(families_for([title, *labels])):
+        for row, (label, score, onset, duration) in enumerate(events):
+            colour = _COLOURS[labels.index(label) % len(_COLOURS)]
+            axes.axvspan(onset, onset + duration, facecolor=colour, alpha=0.25, edgecolor=colour)
+            high = len(bands) * (0.93 - 0.09 * (row % 3))  # one below the other, where they overlap
+            told = {"fontsize": 8, "color": colour, "fontweight": "bold", "parse_math": False}
+            axes.text(onset + 0.01 * seconds, high, f"{readable(label)} {score:.2f}", **told)
+        return _write(figure, path, overwrite)
+
+
+def plot_images(images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overwrite: bool = False) -> Path:
+    """Images (channels, height, width) within [0, 1] side by side, each under its name. Raises: as `plot_boxes`."""
+    check_path(path, overwrite)
+    figure = Figure(figsize=(2.5 * len(images), 2.7), layout="constrained")
+    with drawing(families_for([name for name, _ in images])):
+        for axes, (name, image) in zip(figure.subplots(1, len(images), squeeze=False)[0], images, strict=True):
+            shown = np.clip(image, 0, 1).transpose(1, 2, 0)
+            axes.imshow(shown[..., 0] if shown.shape[2] == 1 else shown, cmap="gray", vmin=0, vmax=1)
+            axes.set_title(readable(name), fontsize=10)
+            axes.set_axis_off()
+        return _write(figure, path, overwrite)
+
+
+def plot_tracks(
+    names: Sequence[str],
+    tracks: NDArray[np.float64],
+    paths: NDArray[np.float64],
+    path: Path,
+    *,
+    weights: Sequence[tuple[int, float]] = (),
+    title: str,
+    overwrite: bool = False,
+) -> Path:
+    """Where people were (people, observed, 2) and will be (people, predicted, 2), in metres on the plane.
+
+    weights: whom the first person reads, and how much: lines to them, the wider the more.
+    Raises:  as `plot_boxes`.
+    """
+    check_path(path, overwrite)
+    figure, axes = _figure((6.0, 6.0), title)
+    for other, weight in weights:
+        (x0, y0), (x1, y1) = tracks[0, -1], tracks[other, -1]
+        axes.plot([x0, x1], [y0, y1], color=_COLOURS[4], linewidth=8 * weight, alpha=0.7, solid_capstyle="round")
+    with drawing(families_for([title, *names])):
+        for i, name in enumerate(names):
+            colour = _COLOURS[1] if i == 0 else _COLOURS[0]
+            way = np.concatenate((tracks[i, -1:], paths[i]))
+            ahead = np.arange(len(way))[:, None]
+            straight = tracks[i, -1] + ahead * (tracks[i, -1] - tracks[i, -2])
+            axes.plot(*straight.T, color=_PALE, linewidth=0.8, linestyle=":")
+            axes.plot(*tracks[i].T, color=colour, linewidth=1.6)
+            axes.plot(*way.T, color=colour, linewidth=1.6, linestyle="--")
+            axes.plot(*tracks[i, -1], marker="o", color=colour, markersize=4)
+            axes.annotate(readable(name), tracks[i, -1], (4, 4), textcoords="offset points", fontsize=7, color=colour)
+        axes.set(xlabel="metres", ylabel="metres", aspect="equal")
+        axes.margins(0.08)
+        return _write(figure, path, overwrite)
+
+
+def _figure(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(readable(title, max_length=200), fontsize=9, loc="left", parse_math=False)
+    return figure, axes
+
+
+def _write(figure: Figure, path: Path, overwrite: bool) -> Path:
+    picture = saved(figure, path.suffix.lower())
+    with path.open("wb" if overwrite else "xb") as file:
+        file.write(picture)
+    return path

@@ -38,10 +38,10 @@ def plot_boxes(
     check_path(path, overwrite)
     height, width = image.shape[:2]
     labels = sorted({label for label, *_ in boxes})
-    figure, axes = _figure((6.0, 6.0 * height / width), title)
-    axes.imshow(image, interpolation="nearest" if width < 200 else None)
-    axes.set_axis_off()
     with drawing(families_for([title, *labels])):
+        figure, axes = _figure((6.0, 6.0 * height / width), title)
+        axes.imshow(image, interpolation="nearest" if width < 200 else None)
+        axes.set_axis_off()
         for label, score, (x, y, wide, high) in boxes:
             colour = _COLOURS[labels.index(label) % len(_COLOURS)]
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=colour, linewidth=1.4))
@@ -65,11 +65,11 @@ def plot_events(
     Raises: as `plot_boxes`.
     """
     check_path(path, overwrite)
-    figure, axes = _figure((9.0, 3.0), title)
-    axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=(0, seconds, 0, len(bands)))
-    axes.set(xlabel="seconds", ylabel="mel band", xlim=(0, seconds))
     labels = sorted({label for label, *_ in events})
     with drawing(families_for([title, *labels])):
+        figure, axes = _figure((9.0, 3.0), title)
+        axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=(0, seconds, 0, len(bands)))
+        axes.set(xlabel="seconds", ylabel="mel band", xlim=(0, seconds))
         for row, (label, score, onset, duration) in enumerate(events):
             colour = _COLOURS[labels.index(label) % len(_COLOURS)]
             axes.axvspan(onset, onset + duration, facecolor=colour, alpha=0.25, edgecolor=colour)
@@ -82,8 +82,8 @@ def plot_events(
 def plot_images(images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overwrite: bool = False) -> Path:
     """Images (channels, height, width) within [0, 1] side by side, each under its name. Raises: as `plot_boxes`."""
     check_path(path, overwrite)
-    figure = Figure(figsize=(2.5 * len(images), 2.7), layout="constrained")
     with drawing(families_for([name for name, _ in images])):
+        figure = Figure(figsize=(2.5 * len(images), 2.7), layout="constrained")
         for axes, (name, image) in zip(figure.subplots(1, len(images), squeeze=False)[0], images, strict=True):
             shown = np.clip(image, 0, 1).transpose(1, 2, 0)
             axes.imshow(shown[..., 0] if shown.shape[2] == 1 else shown, cmap="gray", vmin=0, vmax=1)
@@ -108,11 +108,11 @@ def plot_tracks(
     Raises:  as `plot_boxes`.
     """
     check_path(path, overwrite)
-    figure, axes = _figure((6.0, 6.0), title)
-    for other, weight in weights:
-        (x0, y0), (x1, y1) = tracks[0, -1], tracks[other, -1]
-        axes.plot([x0, x1], [y0, y1], color=_COLOURS[4], linewidth=8 * weight, alpha=0.7, solid_capstyle="round")
     with drawing(families_for([title, *names])):
+        figure, axes = _figure((6.0, 6.0), title)
+        for other, weight in weights:
+            (x0, y0), (x1, y1) = tracks[0, -1], tracks[other, -1]
+            axes.plot([x0, x1], [y0, y1], color=_COLOURS[4], linewidth=8 * weight, alpha=0.7, solid_capstyle="round")
         for i, name in enumerate(names):
             colour = _COLOURS[1] if i == 0 else _COLOURS[0]
             way = np.concatenate((tracks[i, -1:], paths[i]))

@@ -10,10 +10,10 @@ from regard.cli.help import page
 from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
 from regard.cli.use import UseOptions, one_run, opened
-from regard.decode.config import DecodeConfig
-from regard.recipes.config import Images, Language, Rebuild, Reviews, Tracks
+from regard.decode.config import DecodeConfig, DrawingConfig
+from regard.recipes.config import Draw, Images, Language, Rebuild, Reviews, Tracks
 from regard.recipes.folder import Run
-from regard.recipes.other_data import OtherData, OtherImages, OtherLabelled, OtherText, OtherTracks
+from regard.recipes.other_data import OtherData, OtherImages, OtherLabelled, OtherScenes, OtherText, OtherTracks
 from regard.recipes.settings import groups
 
 __all__ = ["Options", "Settings", "run"]
@@ -72,6 +72,16 @@ class TrackSettings:
     """Other recordings than the run's own test data."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrawSettings:
+    """What is scored, and how images are drawn."""
+
+    data: OtherScenes = field(default_factory=OtherScenes)
+    """Other images than the run's own test data."""
+    decode: DrawingConfig = field(default_factory=DrawingConfig)
+    """How images are drawn; the defaults are the run's own."""
+
+
 def run(argv: list[str]) -> int:
     """Read the options; score; print."""
     folder, record = one_run(argv, USAGE)
@@ -90,7 +100,7 @@ def run(argv: list[str]) -> int:
     if isinstance(data, OtherData) and data.test:
         targets = data.test_target or (None,) * len(data.test)
         tests = [test | {"target": target} for test, target in zip(tests, targets, strict=True)]
-    if isinstance(parsed.config, Settings):
+    if isinstance(parsed.config, Settings | DrawSettings):
         tests = [test | {"decode": parsed.config.decode} for test in tests]
     for number, test in enumerate(tests):
         scores = trained.evaluate(tell=_tell, **test)
@@ -101,8 +111,12 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _settings(record: Run | None) -> Settings | LabelledSettings | ImageSettings | TextSettings | TrackSettings:
+def _settings(
+    record: Run | None,
+) -> Settings | LabelledSettings | ImageSettings | TextSettings | TrackSettings | DrawSettings:
     """What can be set for a run of this kind."""
+    if record is not None and isinstance(record.config, Draw):
+        return DrawSettings(decode=record.config.decode)
     if record is not None and isinstance(record.config, Reviews):
         return LabelledSettings()
     if record is not None and isinstance(record.config, Images | Rebuild):

@@ -16,7 +16,8 @@ __all__ = ["Options", "run"]
 USAGE = "regard look RUN TEXT --out FILE.png [options]"
 ABOUT = (
     "Draw where a trained model looked in TEXT for each piece of its output: one panel for a recurrent core, "
-    "one for each head of a Transformer's cross-attention. Of an autoencoder: the image and what became of it."
+    "one for each head of a Transformer's cross-attention. Of an autoencoder: the image and what became of it. Of a "
+    "model that draws: some drawings of TEXT, and where in the first one each word was read."
 )
 
 

@@ -111,18 +111,18 @@ class QuantisedAutoencoder(nn.Module):
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, int, int]):
         super().__init__()
         self.noise, self.commitment, self.shape = config.noise, config.commitment, shape
-        channels, *sides = shape
+        channels, height, width = shape
         into: list[nn.Module] = []
         back: list[nn.Module] = []
         before, after = channels, config.channels
         for number in range(config.halvings):
             # So that odd sides are halved upwards, and doubled to what they were.
-            kernel = tuple(3 if side % 2 else 4 for side in sides)
-            sides = [-(-side // 2) for side in sides]
+            kernel = 4 - height % 2, 4 - width % 2
+            height, width = -(-height // 2), -(-width // 2)
             into += [nn.Conv2d(before, after, kernel, stride=2, padding=1), nn.GELU()]
             back = [nn.ConvTranspose2d(after, before, kernel, stride=2, padding=1), nn.GELU(), *back]
             before, after = after, (2 if number == 0 else 1) * after
-        self.grid = sides[0], sides[1]
+        self.grid = height, width
         self.encoder = nn.Sequential(*into, _Refined(before), _Refined(before), nn.Conv2d(before, config.code, 1))
         first = nn.Conv2d(config.code, before, 3, padding=1)
         self.decoder = nn.Sequential(first, _Refined(before), _Refined(before), nn.GELU(), *back[:-1])

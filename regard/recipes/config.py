@@ -22,12 +22,14 @@ from regard.models.config import (
     RecurrentConfig,
     TransformerConfig,
 )
+from regard.recipes.draw_config import Draw
 from regard.train.config import TrainConfig
 
 __all__ = [
     "AnyConfig",
     "BleuConfig",
     "Dates",
+    "Draw",
     "Images",
     "Rebuild",
     "Reviews",
@@ -335,7 +337,7 @@ class Rebuild:
         _at_least_one(self, "batch")
 
 
-AnyConfig = Dates | Translate | Reviews | Images | Language | Tracks | Rebuild
+AnyConfig = Dates | Translate | Reviews | Images | Language | Tracks | Rebuild | Draw
 
 
 def fitting(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from regard.errors import UserError
-from regard.recipes.config import AnyConfig, Dates, Images, Language, Rebuild, Reviews, Tracks, Translate
+from regard.recipes.config import AnyConfig, Dates, Draw, Images, Language, Rebuild, Reviews, Tracks, Translate
 from regard.recipes.kinds import nearest
 
 __all__ = ["RECIPES", "Entry", "entry"]
@@ -65,6 +65,12 @@ RECIPES = {
             summary="images through a narrow code and back (an autoencoder); embedded digits if you have none",
             config=Rebuild,
             module="regard.recipes.rebuild",
+        ),
+        Entry(
+            name="draw",
+            summary="images from texts, such as two sandals: of labelled images, or of your own images with texts",
+            config=Draw,
+            module="regard.recipes.draw",
         ),
     )
 }

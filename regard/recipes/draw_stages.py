@@ -21,10 +21,8 @@ from torch import Tensor, nn
 from regard.data.images import shape_of
 from regard.data.scenes import NOTHING, Drawings, Scenes, cells
 from regard.errors import UserError
-from regard.models.build import build_image_classifier
-from regard.models.classifier import Classifier
+from regard.models.convolutional import ConvolutionalClassifier
 from regard.models.quantised import QuantisedAutoencoder, usage
-from regard.recipes.config import Images as ImagesRecipe
 from regard.recipes.draw_config import Draw
 from regard.recipes.folder import Run, decisive, write_atomically
 from regard.recipes.images import ImageBatch, ImageBatches
@@ -143,7 +141,7 @@ class Judge:
     """A classifier that says which classes there are at the places of a canvas."""
 
     def __init__(self, model: nn.Module, config: Draw):
-        assert isinstance(model, Classifier)
+        assert isinstance(model, ConvolutionalClassifier)
         self.model, self.rows, self.columns = model, config.data.rows, config.data.columns
 
     @classmethod
@@ -175,11 +173,9 @@ class Judge:
         return 100 * float((said == np.asarray(scenes.numbers)).mean())
 
 
-def _judge(shape: tuple[int, int, int], classes: int, *, label_smoothing: float = 0.0) -> Classifier:
-    """The classifier of the recipe `images` as it comes, with one class more."""
-    return build_image_classifier(
-        ImagesRecipe().model, shape=shape, num_classes=classes + 1, label_smoothing=label_smoothing
-    )
+def _judge(shape: tuple[int, int, int], classes: int, *, label_smoothing: float = 0.0) -> ConvolutionalClassifier:
+    """A network of another kind than what draws, with one class more: nothing."""
+    return ConvolutionalClassifier(shape, classes + 1, label_smoothing=label_smoothing)
 
 
 def _with_nothing(train: Scenes, *, seed: int) -> tuple[NDArray[np.uint8], list[int]]:

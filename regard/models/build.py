@@ -3,8 +3,10 @@
 from torch import nn
 
 from regard.layers.pool import Pool
+from regard.models.autoencoder import Autoencoder
 from regard.models.classifier import Classifier
 from regard.models.config import (
+    AutoencoderConfig,
     ClassifierConfig,
     EncoderConfig,
     LanguageModelConfig,
@@ -18,6 +20,7 @@ from regard.models.cores.transformer import TransformerCore
 from regard.models.forecaster import Forecaster
 from regard.models.language import LanguageModel
 from regard.models.model import Model
+from regard.models.quantised import QuantisedAutoencoder
 from regard.models.reads.images import ImageReader
 from regard.models.reads.tokens import TokenReader, embedding_table
 from regard.models.writes.classes import ClassWriter
@@ -25,6 +28,7 @@ from regard.models.writes.tokens import TokenWriter
 
 __all__ = [
     "build",
+    "build_autoencoder",
     "build_classifier",
     "build_core",
     "build_forecaster",
@@ -94,6 +98,11 @@ def build_image_classifier(
     """An image classifier for images of (channels, height, width), with fresh weights from torch's generator."""
     reads = ImageReader(shape, config.core.width, patch=patch, dropout=config.dropout)
     return _classifier(config, reads, num_classes, label_smoothing)
+
+
+def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, int, int]) -> Autoencoder | QuantisedAutoencoder:
+    """An autoencoder of its kind for images of (channels, height, width), with fresh weights from torch's generator."""
+    return QuantisedAutoencoder(config, shape) if config.kind == "quantised" else Autoencoder(config, shape)
 
 
 def _classifier(config: ClassifierConfig, reads: nn.Module, num_classes: int, label_smoothing: float) -> Classifier:

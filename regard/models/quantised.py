@@ -27,7 +27,7 @@ from regard.models.model import Loss
 __all__ = ["Codebook", "Quantised", "QuantisedAutoencoder", "usage"]
 
 _TINY = 1e-12
-_DECAY, _LEAST = 0.99, 0.03
+_DECAY, _LEAST = 0.97, 0.05
 """gamma, and the share of its part of the vectors below which an entry begins anew."""
 
 

@@ -102,7 +102,7 @@ class DrawTask(Task):
         """The same."""
         self.tokeniser = Tokeniser.load(folder / _TOKENISER)
         self.labels = Labels.load(folder / _LABELS) if (folder / _LABELS).exists() else None
-        self.autoencoder, self.told = open_autoencoder(folder, self.config)
+        self.autoencoder = open_autoencoder(folder, self.config)
         self.judge = Judge.open(folder, self.config) if self.labels is not None else None
 
     def batches(self) -> TokenBatches:
@@ -134,10 +134,7 @@ class DrawTask(Task):
     def describe(self) -> str:
         """What is read and written."""
         rows, columns = self.autoencoder.grid
-        used = self.told.get("codes_used")
-        return (
-            f"{len(self.tokeniser):,} words; {rows} x {columns} codes of {self.config.autoencoder.codes}, {used} used"
-        )
+        return f"{len(self.tokeniser):,} words; {rows} x {columns} codes of {self.config.autoencoder.codes}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """nll of the codes of the validation canvases; what is seen in drawings of their texts."""

@@ -104,15 +104,15 @@ def learn_autoencoder(folder: Path, run: Run, drawings: tuple[Drawings, Drawings
     _finish(folder, _AUTOENCODER, {"shape": list(train.shape), **found})
 
 
-def open_autoencoder(folder: Path, config: Draw) -> tuple[QuantisedAutoencoder, dict[str, Any]]:
-    """The tokeniser of images, and what it measured. Raises UserError naming the file."""
+def open_autoencoder(folder: Path, config: Draw) -> QuantisedAutoencoder:
+    """The tokeniser of images. Raises UserError naming the file."""
     told = _told(folder, _AUTOENCODER)
     shape = told.get("shape")
     if not isinstance(shape, list) or len(shape) != 3 or not all(isinstance(size, int) and size > 0 for size in shape):
         raise UserError(f"{folder / _AUTOENCODER}.json: damaged: it must hold the shape of the canvases")
     model = QuantisedAutoencoder(config.autoencoder, (shape[0], shape[1], shape[2]))
     load_weights(folder / _AUTOENCODER / "model.safetensors", model)
-    return model.eval(), told
+    return model.eval()
 
 
 def learn_judge(folder: Path, run: Run, drawings: tuple[Scenes, Scenes], tell: Callable[[str], None]) -> None:

@@ -13,7 +13,7 @@ classes in one row or column are described by how they lie in every other scene;
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ _SPLITS: dict[Split, int] = {"train": 0, "val": 1, "test": 2}
 _DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
+@runtime_checkable
 class Drawings(Protocol):
     """Numbered canvases with a text each."""
 

@@ -7,7 +7,8 @@
     +----------+----------+
 
 One to `most` items; each after the first is of the first one's class in one scene of three. Two items of two
-classes in one row or column are described by how they lie in every other scene; otherwise the text names no order.
+classes in one row or column are described by how they lie in every other scene. Otherwise items are named as one reads,
+row by row, which a drawing need not follow: the text does not say so.
 """
 
 from collections.abc import Sequence
@@ -153,10 +154,11 @@ class Scenes:
         for place, number, which in zip(where, classes, draws[2 * config.most + 1 :], strict=False):
             items[place] = number
             images[place] = int(self._of_class[number][which % len(self._of_class[number])])
-        names = [self.names[number] for number in classes]
         lie = _relation(where[0], where[1], config.columns) if count == 2 and classes[0] != classes[1] else None
         if lie is None or told % 2:
+            names = [self.names[number] for number in items if number != NOTHING]
             return Scene(sentence(names), tuple(items), tuple(images), columns=config.columns)
+        names = [self.names[number] for number in classes]
         text = related(names[0], lie, names[1])
         return Scene(text, tuple(items), tuple(images), named=tuple(classes), columns=config.columns)
 

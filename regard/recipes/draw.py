@@ -25,7 +25,7 @@ from regard.attention.masks import Padded
 from regard.data.batches import Encoded, TokenBatches, pad
 from regard.data.config import OnBad, ScenesConfig
 from regard.data.labelled import Labels
-from regard.data.scenes import Drawings, Scenes, drawings_to_test, training_drawings
+from regard.data.scenes import Drawings, Scenes, drawings_to_test, is_captions, training_drawings
 from regard.data.tokenise import BOS, EOS, SPECIALS, UNK, Tokeniser
 from regard.decode.config import DrawingConfig
 from regard.decode.guided import guided
@@ -59,12 +59,19 @@ class Drawing(NamedTuple):
 class DrawTask(Task):
     """Canvases with texts, the tokenisers of both, a judge, and the model that draws."""
 
-    metric = "nll"
-    maximise = False
     tokeniser: Tokeniser
     labels: Labels | None
     autoencoder: QuantisedAutoencoder
     judge: Judge | None
+
+    def __init__(self, run: Run, tell: Callable[[str], None]):
+        super().__init__(run, tell)
+        self.metric = "nll" if is_captions(self.config.data.train) else "drawn"
+
+    @property
+    def maximise(self) -> bool:
+        """What is seen in drawings should be much, the nll little."""
+        return self.metric == "drawn"
 
     @property
     def config(self) -> Draw:

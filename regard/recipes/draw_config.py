@@ -21,7 +21,7 @@ class Draw:
     )
     """How the texts are cut into numbered pieces."""
     autoencoder: AutoencoderConfig = field(
-        default_factory=lambda: AutoencoderConfig(kind="quantised", code=16, codes=256, halvings=1)
+        default_factory=lambda: AutoencoderConfig(kind="quantised", code=16, codes=128, halvings=1)
     )
     """What makes a grid of codes of an image, and an image of codes: kind quantised."""
     autoencoder_steps: int = 1000
@@ -37,8 +37,8 @@ class Draw:
     model: ModelConfig = field(
         default_factory=lambda: ModelConfig(
             core=TransformerConfig(
-                layers=1,
-                decoder_layers=4,
+                layers=2,
+                decoder_layers=3,
                 width=128,
                 heads=4,
                 feedforward=512,
@@ -47,7 +47,7 @@ class Draw:
                 max_positions=256,
             ),
             tie="target",
-            dropout=0.0,
+            dropout=0.1,
         )
     )
     """What the model is made of that reads the text and writes the codes."""

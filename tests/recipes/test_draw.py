@@ -1,5 +1,6 @@
 """A whole run of `draw` on handwritten digits, and one on captions; killed runs, bad input."""
 
+import dataclasses
 import json
 import shutil
 import warnings
@@ -11,7 +12,9 @@ import torch
 from PIL import Image
 
 from regard.cli.main import main
+from regard.data.batches import pad
 from regard.data.scenes import NOTHING, Scene
+from regard.data.tokenise import BOS, EOS, SPECIALS
 from regard.recipes.draw import names_of
 from regard.recipes.draw_scores import _by_class, described
 from regard.recipes.draw_stages import CanvasBatches
@@ -262,3 +265,30 @@ def test_canvases_come_in_an_order_of_their_own_each_epoch(run):
     assert first[0] != tuple(range(150))
     batch = batches.collate(0, (5, 3))
     assert torch.equal(batch.source[1] * 255, torch.from_numpy(drawings.canvas(3)).float())
+
+
+def test_scores_of_drawings_are_those_of_the_model_given_all_codes_at_once(run):
+    trained = load(run)
+    texts = trained.task.tokeniser.encode_batch(["a three", "a four left of a seven"])
+    decode = dataclasses.replace(trained.config.decode, guidance=1.0, temperature=1.0)
+    codes, scores = trained.task.codes(trained.model, texts, decode, seeds=[1, 2])
+    for ids, row, score in zip(texts, codes, scores, strict=True):
+        target = [BOS, *(row + len(SPECIALS)).tolist(), EOS]
+        with torch.no_grad():
+            logits = trained.model(pad([[*ids, EOS]]), pad([target]))[0, :-1]
+        logits[:, : len(SPECIALS)] = -torch.inf
+        log_p = logits.log_softmax(-1).gather(1, row[:, None] + len(SPECIALS))
+        assert float(log_p.mean()) == pytest.approx(score, abs=1e-4)
+
+
+def test_a_share_of_texts_is_left_out_in_training_alone(run):
+    task = load(run).task
+    drawings = task._learned[0]
+    said = task.encoded(drawings).sources.lengths
+    left_out = task.encoded(drawings, unsaid=0.3).sources.lengths
+    assert (said > 0).all()
+    assert 0.2 < float((left_out == 0).mean()) < 0.4
+    assert set(left_out[left_out > 0] - said[left_out > 0]) == {0}
+    again = task.encoded(drawings, unsaid=0.3)
+    assert np.array_equal(again.sources.lengths, left_out)
+    assert not np.array_equal(task.encoded(drawings, epoch=1, unsaid=0.3).sources.lengths, left_out)

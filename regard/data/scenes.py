@@ -12,7 +12,7 @@ row by row, which a drawing need not follow: the text does not say so.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -68,6 +68,11 @@ class Drawings(Protocol):
         """The numbers of the canvases of an epoch."""
         ...
 
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """What was left out because the user asked for that, and why."""
+        ...
+
     def text(self, index: int) -> str:
         """What describes a canvas."""
         ...
@@ -120,7 +125,7 @@ class Scenes:
     ):
         self.images, self.names, self.config = images, tuple(names), config
         self.seed, self.split = seed, split
-        self.origin = images.origin
+        self.origin, self.skipped = images.origin, images.skipped
         self.numbers = tuple(numbers)
         labels = np.asarray(self.numbers)
         self._of_class = [np.flatnonzero(labels == number) for number in range(len(names))]
@@ -186,6 +191,8 @@ class Captions:
     """(count, channels, height, width)"""
     texts: tuple[str, ...]
     origin: str
+    skipped: tuple[str, ...] = ()
+    """What was left out because the user asked for that, and why."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -262,7 +269,10 @@ def scenes_of(images: Images, labels: Labels, config: ScenesConfig, *, seed: int
     place = {"where": images.where, "origin": images.origin, "what": ("class", "image")}
     keep, numbers = labels.numbers(images.labels, config.on_bad, **place)
     if len(keep) < len(images):
-        images = images.take(keep, images.origin)
+        left = [
+            f"{images.where(i)}: class {images.labels[i]!r} is unknown" for i in set(range(len(images))) - set(keep)
+        ]
+        images = replace(images.take(keep, images.origin), skipped=(*images.skipped, *left))
     return Scenes(images, numbers, item_names(labels, config), config, seed=seed, split=split)
 
 
@@ -295,6 +305,10 @@ def read_captions(
     on_bad = on_bad or config.on_bad
     pairs = read_pairs(path, on_bad=on_bad, source_column=columns[0], target_column=columns[1])
     pixels, texts = [], []
+    skipped = []
+    for reason, count in pairs.skipped.counts.items():
+        examples = pairs.skipped.examples[reason]
+        skipped += [*examples, *[f"{path}: {reason}"] * (count - len(examples))]
     for index, (name, text) in enumerate(pairs):
         file = Path(path).parent / name
         try:
@@ -304,12 +318,13 @@ def read_captions(
         except UserError as error:
             if on_bad == "error":
                 raise UserError(f"{pairs.where(index)}: {error}") from error
+            skipped.append(f"{pairs.where(index)}: {error}")
             continue
         shape = _shape(pixels[-1])
         texts.append(text)
     if not texts:
         raise UserError(f"{path}: there is no image with a text in it.")
-    return Captions(np.stack(pixels), tuple(texts), str(path))
+    return Captions(np.stack(pixels), tuple(texts), str(path), tuple(skipped))
 
 
 def _shape(image: NDArray[np.uint8]) -> tuple[int, int, int]:
@@ -335,7 +350,9 @@ def _split_captions(captions: Captions, share: float, seed: int) -> tuple[Captio
     def part(index: NDArray[np.int64], origin: str) -> Captions:
         return Captions(captions.pixels[index], tuple(captions.texts[i] for i in index), origin)
 
-    return part(order[:cut], captions.origin), part(order[cut:], f"{captions.origin}, kept for validation")
+    return replace(part(order[:cut], captions.origin), skipped=captions.skipped), part(
+        order[cut:], f"{captions.origin}, kept for validation"
+    )
 
 
 def _relation(one: int, other: int, columns: int) -> str | None:

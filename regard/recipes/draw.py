@@ -186,7 +186,8 @@ class DrawTask(Task):
         """Canvases of other images or captions, or of the run's own test data."""
         config = config or self.config.data
         shape = self.autoencoder.shape
-        return drawings_to_test(path or config.test, config, seed=self.run.seed, labels=self.labels, shape=shape)
+        found = drawings_to_test(path or config.test, config, seed=self.run.seed, labels=self.labels, shape=shape)
+        return self._telling(found)
 
     def trained(self, model: nn.Module, folder: Path) -> "TrainedDraw":
         """The model in use."""
@@ -194,7 +195,14 @@ class DrawTask(Task):
 
     @cached_property
     def _learned(self) -> tuple[Drawings, Drawings, Labels | None]:
-        return training_drawings(self.config.data, seed=self.run.seed)
+        train, val, labels = training_drawings(self.config.data, seed=self.run.seed)
+        return self._telling(train), self._telling(val), labels
+
+    def _telling(self, drawings: Drawings) -> Drawings:
+        """The drawings; what was left out is told."""
+        if drawings.skipped:
+            self.tell(f"{drawings.origin}: skipped {len(drawings.skipped)}; first: {drawings.skipped[0]}")
+        return drawings
 
 
 class TrainedDraw(Trained):

@@ -141,6 +141,8 @@ def test_bad_captions_are_named_by_line(tmp_path):
     file.write_text("a.png\ta dog\ngone.png\ta cat\na.png\ta cow\n", encoding="utf-8")
     train, val, _ = training_drawings(ScenesConfig(train=str(file), on_bad="skip", val_share=0.5), seed=1)
     assert len(train.epoch(0)) + len(val.epoch(0)) == 2
+    assert len(train.skipped) == 1
+    assert "line 2: " in train.skipped[0]
 
 
 def test_test_data_must_be_of_the_runs_kind(tmp_path):
@@ -150,6 +152,13 @@ def test_test_data_must_be_of_the_runs_kind(tmp_path):
     labels, config = Labels(("bag", "eel")), ScenesConfig(train="x")
     with pytest.raises(UserError, match="class 'cat' is none of those of the training images: bag, eel"):
         drawings_to_test(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 12))
+    (tmp_path / "eel").mkdir()
+    picture(tmp_path / "eel" / "1.png")
+    lenient = ScenesConfig(train="x", on_bad="skip")
+    found = drawings_to_test(tmp_path, lenient, seed=1, labels=labels, shape=(1, 4, 12))
+    assert {found.text(i) for i in range(20)} == {"an eel", "two eels"}
+    assert len(found.skipped) == 1
+    assert "class 'cat' is unknown" in found.skipped[0]
     with pytest.raises(UserError, match="6 x 4 pixels, but the images before it 3 x 4"):
         drawings_to_test(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 6))
     with pytest.raises(UserError, match=r"learned from images with texts: expected FILE\.tsv"):

@@ -24,13 +24,13 @@ class Draw:
         default_factory=lambda: AutoencoderConfig(kind="quantised", code=16, codes=128, halvings=1)
     )
     """What makes a grid of codes of an image, and an image of codes: kind quantised."""
-    autoencoder_steps: int = 1000
+    autoencoder_steps: int = 800
     """Steps of its training, which comes first."""
     autoencoder_batch: int = 64
     """Canvases in a batch of that training."""
     autoencoder_lr: float = 2e-3
     """Peak of the learning rate of that training."""
-    judge_steps: int = 800
+    judge_steps: int = 500
     """Steps of the training of the classifier that judges drawings (where images have classes), which comes second."""
     unsaid: float = 0.1
     """Share of the canvases that training shows without their text, which guidance needs."""
@@ -53,7 +53,7 @@ class Draw:
     """What the model is made of that reads the text and writes the codes."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            steps=1500,
+            steps=1000,
             batch_tokens=4096,
             lr=2e-3,
             warmup=200,

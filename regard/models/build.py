@@ -18,6 +18,7 @@ from regard.models.cores.core import Core
 from regard.models.cores.recurrent import RecurrentCore
 from regard.models.cores.transformer import TransformerCore
 from regard.models.forecaster import Forecaster
+from regard.models.grid import GridModel
 from regard.models.language import LanguageModel
 from regard.models.model import Model
 from regard.models.quantised import QuantisedAutoencoder
@@ -48,9 +49,17 @@ def build_core(
     raise TypeError(f"core must be a TransformerConfig or a RecurrentConfig, but is {type(config).__name__}")
 
 
-def build(config: ModelConfig, *, source_vocab: int, target_vocab: int, label_smoothing: float = 0.0) -> Model:
+def build(
+    config: ModelConfig,
+    *,
+    source_vocab: int,
+    target_vocab: int,
+    label_smoothing: float = 0.0,
+    grid: tuple[int, int] | None = None,
+) -> Model:
     """A text-to-text model for vocabularies of these sizes, with fresh weights from torch's generator.
 
+    grid:   (rows, columns) if what is written is a grid, row by row, whose places the model should know.
     Raises: ValueError if one table is to serve two vocabularies of different sizes.
     """
     if config.tie == "all" and source_vocab != target_vocab:
@@ -63,7 +72,8 @@ def build(config: ModelConfig, *, source_vocab: int, target_vocab: int, label_sm
     output = embedding_table(target_vocab, width) if config.tie == "none" else target
     reads = TokenReader(source, dropout=config.dropout)
     writes = TokenWriter(TokenReader(target, dropout=config.dropout), output, label_smoothing=label_smoothing)
-    return Model(reads, build_core(config.core, dropout=config.dropout), writes)
+    core = build_core(config.core, dropout=config.dropout)
+    return Model(reads, core, writes) if grid is None else GridModel(reads, core, writes, grid)
 
 
 def build_language_model(config: LanguageModelConfig, *, vocab: int) -> LanguageModel:

@@ -136,6 +136,7 @@ class DrawTask(Task):
             source_vocab=len(self.tokeniser),
             target_vocab=len(SPECIALS) + self.config.autoencoder.codes,
             label_smoothing=self.config.train.label_smoothing,
+            grid=self.autoencoder.grid if self.config.places == "grid" else None,
         )
 
     def describe(self) -> str:

@@ -1,6 +1,7 @@
 """The whole of a run of the recipe `draw` as plain data. (no torch: the help is made from these)"""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from regard.data.config import ScenesConfig, TokeniserConfig
 from regard.decode.config import DrawingConfig
@@ -34,6 +35,9 @@ class Draw:
     """Steps of the training of the classifier that judges drawings (where images have classes), which comes second."""
     unsaid: float = 0.1
     """Share of the canvases that training shows without their text, which guidance needs."""
+    places: Literal["grid", "sequence"] = "grid"
+    """How the model knows which place of the grid it writes: by vectors of its row and its column beside the core's
+    positions, or by the core's positions alone."""
     model: ModelConfig = field(
         default_factory=lambda: ModelConfig(
             core=TransformerConfig(
@@ -43,8 +47,6 @@ class Draw:
                 heads=4,
                 feedforward=512,
                 activation="gelu",
-                positions="learned",
-                max_positions=256,
             ),
             tie="target",
             dropout=0.1,

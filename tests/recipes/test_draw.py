@@ -234,7 +234,8 @@ def test_captions_of_ones_own_are_learned_without_classes(tmp_path, capsys):
 
 
 def test_too_few_positions_are_told_before_training(tmp_path, capsys):
-    arguments = ["train", "draw", "--run", str(tmp_path / "run"), *SMALL, "--model.core.max-positions", "20"]
+    arguments = ["train", "draw", "--run", str(tmp_path / "run"), *SMALL]
+    arguments += ["--model.core.positions", "learned", "--model.core.max-positions", "20"]
     assert main(arguments) == 2
     assert "model.core.max_positions must be at least 33, one more than a canvas has codes" in capsys.readouterr().err
     assert main(["train", "draw", "--run", str(tmp_path / "run"), "--autoencoder.kind", "dense"]) == 2

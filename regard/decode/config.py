@@ -86,7 +86,7 @@ class DrawingConfig:
     guidance: float = 2.0
     """How much more the text counts than in training: log p = log p(without) + guidance (log p(with) - log p(without));
     1 is the model as it is."""
-    temperature: float = 0.7
+    temperature: float = 0.3
     """Below 1 the likely becomes more likely; 0 always takes the likeliest."""
     top_k: int | None = None
     """Draw from so many of the likeliest codes; from all if not given."""

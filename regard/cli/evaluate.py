@@ -10,13 +10,14 @@ from regard.cli.help import page
 from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
 from regard.cli.use import UseOptions, one_run, opened
-from regard.decode.config import DecodeConfig
+from regard.decode.config import DecodeConfig, DrawingConfig
 from regard.recipes.folder import Run
 from regard.recipes.other_data import (
     OtherBoxes,
     OtherData,
     OtherImages,
     OtherLabelled,
+    OtherScenes,
     OtherSounds,
     OtherTagged,
     OtherText,
@@ -105,10 +106,22 @@ class TagSettings:
     """Other sentences than the run's own test data."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrawSettings:
+    """What is scored, and how images are drawn."""
+
+    data: OtherScenes = field(default_factory=OtherScenes)
+    """Other images than the run's own test data."""
+    decode: DrawingConfig = field(default_factory=DrawingConfig)
+    """How images are drawn; the defaults are the run's own."""
+
+
 _SETTINGS: dict[type, type[Any]] = {
     OtherBoxes: BoxSettings,
+    OtherData: Settings,
     OtherImages: ImageSettings,
     OtherLabelled: LabelledSettings,
+    OtherScenes: DrawSettings,
     OtherSounds: SoundSettings,
     OtherTagged: TagSettings,
     OtherText: TextSettings,
@@ -134,7 +147,7 @@ def run(argv: list[str]) -> int:
     if isinstance(data, OtherData) and data.test:
         targets = data.test_target or (None,) * len(data.test)
         tests = [test | {"target": target} for test, target in zip(tests, targets, strict=True)]
-    if isinstance(parsed.config, Settings):
+    if isinstance(parsed.config, Settings | DrawSettings):
         tests = [test | {"decode": parsed.config.decode} for test in tests]
     for number, test in enumerate(tests):
         scores = trained.evaluate(tell=_tell, **test)
@@ -149,12 +162,12 @@ def _settings(record: Run | None) -> Any:
     """What can be set for a run of this kind."""
     if record is None:
         return Settings()
-    other = entry(record.recipe).other
-    if other in _SETTINGS:
-        return _SETTINGS[other]()
+    kind = _SETTINGS[entry(record.recipe).other]
+    if not any(one.name == "decode" for one in fields(kind)):
+        return kind()
     decode = getattr(record.config, "decode", None)
     # A user's own recipe searches for nothing and says no more than which files.
-    return TextSettings() if decode is None else Settings(decode=decode)
+    return TextSettings() if decode is None else kind(decode=decode)
 
 
 def _tell(text: str) -> None:

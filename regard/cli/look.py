@@ -18,7 +18,8 @@ ABOUT = (
     "Draw where a trained model looked in TEXT for each piece of its output: one panel for a recurrent core, "
     "one for each head of a Transformer's cross-attention. Of a self-attentive core that reads texts (language, "
     "reviews): the words it went back to at each word. Of boxes, events, tracks, rebuild: what was found, over the "
-    "image, the sound or the plane."
+    "image, the sound or the plane. Of a model that draws: some drawings of TEXT, and where in the first one each word "
+    "was read."
 )
 
 

@@ -5,7 +5,8 @@
     anything else                  the text itself
 
 One line out for each line in, in their order; with several outputs a line, tab-separated: number of the
-input, rank, score, text. An empty line has an empty answer.
+input, rank, score, text. An empty line has an empty answer. Of a run that
+draws, an answer is the name of the file that was drawn.
 """
 
 import json
@@ -20,9 +21,9 @@ from regard.cli.exits import DONE
 from regard.cli.help import page
 from regard.cli.options import given_first, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
-from regard.decode.config import DecodeConfig, SampleConfig
+from regard.decode.config import DecodeConfig, DrawingConfig, SampleConfig
 from regard.errors import UserError
-from regard.recipes.config import Language, Tracks
+from regard.recipes.config import Draw, Language, Tracks
 from regard.recipes.folder import Run
 from regard.recipes.registry import entry
 from regard.recipes.settings import groups
@@ -82,6 +83,25 @@ class TextSettings:
     n_best: ClassVar[int] = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrawSettings:
+    """Where drawings go, and how they are made; what is printed are the files' names."""
+
+    out: Path | None = None
+    """The file to draw into, .png or another format of images; the text with dashes for spaces if not given. Several
+    texts or drawings are numbered: FILE-1.png."""
+    force: bool = False
+    """Replace files that exist."""
+    n_best: int = 1
+    """How many drawings to make of each text; their scores are mean log-probabilities of a code."""
+    decode: DrawingConfig = field(default_factory=DrawingConfig)
+    """How images are drawn; the defaults are the run's own."""
+
+    def __post_init__(self) -> None:
+        if self.n_best < 1:
+            raise ValueError(f"--n-best must be at least 1, but is {self.n_best}")
+
+
 def run(argv: list[str]) -> int:
     """Read the options; answer."""
     folder, record = one_run(argv, USAGE)
@@ -96,8 +116,10 @@ def run(argv: list[str]) -> int:
     blocks = iter([[given]]) if _is_input_itself(given, record) else _blocks(given)
     trained = opened(folder, parsed.own)
     chosen = parsed.config
-    how = {"n_best": chosen.n_best}
-    if isinstance(chosen, Settings):
+    how: dict[str, Any] = {"n_best": chosen.n_best}
+    if isinstance(chosen, DrawSettings):
+        how |= {"decode": chosen.decode, "out": chosen.out, "overwrite": chosen.force}
+    elif isinstance(chosen, Settings):
         how = {"decode": chosen.decode}
     elif isinstance(chosen, TextSettings):
         how = {"sampling": chosen.sample}
@@ -113,8 +135,10 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _settings(record: Run | None) -> Settings | ClassSettings | TextSettings:
+def _settings(record: Run | None) -> Settings | ClassSettings | TextSettings | DrawSettings:
     """What can be set for a run of this kind."""
+    if record is not None and isinstance(record.config, Draw):
+        return DrawSettings(decode=record.config.decode)
     if record is not None and isinstance(record.config, Language):
         return TextSettings(sample=record.config.sample)
     decode = getattr(record.config, "decode", None) if record else DecodeConfig()

@@ -10,8 +10,15 @@ _NAMES = {
     "ceiling": "most that a perfect reader gets, %",
     "bleu": "BLEU",
     "accuracy": "accuracy, %",
+    "drawn": "drawings that show what was asked for, %",
+    "items": "items asked for that are seen, %",
+    "drawn_real": "real canvases that show it, as they are judged, %",
+    "drawn_rebuilt": "the same through the autoencoder, %",
+    "judge_accuracy": "accuracy of the judge on real images, %",
     "error": "mean squared error a pixel, of pixels within [0, 1]",
     "error_pca": "the same by as many principal components",
+    "codes_used": "codes in use",
+    "code_perplexity": "perplexity of their use",
     "ade": "ADE, m",
     "fde": "FDE, m",
     "ade_walking_on": "ADE of walking on at the last step, m",
@@ -41,12 +48,14 @@ def score_table(scores: Mapping[str, Any]) -> str:
     names = _NAMES if "perplexity" in scores else _NAMES | {"nll": "nll, nats"}
     rows = [[label, f"{scores[name]:.4g}"] for name, label in names.items() if name in scores]
     rows.append(["signature", scores["signature"]])
+    classes = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
+    told = f"\n\nby class, %\n{table(classes)}" if classes else ""
     samples = []
     for one in scores["samples"]:
         right = "" if one["output"] == one["reference"] else f"(reference: {one['reference']})"
         samples.append([one["source"].strip(), one["output"], right])
     shown = f"\n\nsome outputs\n{table(samples)}" if samples else ""
-    return f"{title}\n{table(rows)}{shown}"
+    return f"{title}\n{table(rows)}{told}{shown}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

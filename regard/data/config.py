@@ -11,6 +11,7 @@ __all__ = [
     "OnBad",
     "PairFormat",
     "PairsConfig",
+    "ScenesConfig",
     "TargetKind",
     "TextConfig",
     "TokeniserConfig",
@@ -192,6 +193,49 @@ class ImagesConfig:
             _check_at_least("size", self.size, 1)
         if not 0 < self.val_share < 1:
             raise UserError(f"`val_share` must be above 0 and below 1, but is {self.val_share}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScenesConfig(ImagesConfig):
+    """Where canvases and the texts that describe them are: made of images with a class each, or your own.
+
+    Each of `train`, `val`, `test` is what ImagesConfig takes, whose images are put on canvases as items; or a file
+    (FILE.tsv, FILE.jsonl, also .gz) with the name of an image file and a text a line, in JSONL as `image` and `text`.
+    Names of image files are relative to the file's own folder.
+    """
+
+    train: str | None = None
+    """What to learn from: a folder of images per class, an IDX file, or FILE.tsv or FILE.jsonl of image files and
+    texts. Handwritten digits if not given."""
+
+    val: str | None = None
+    """What chooses the best weights. A share of the training images if not given."""
+
+    test: str | None = None
+    """What to test on."""
+
+    rows: int = 1
+    """Rows of places for items on a canvas."""
+
+    columns: int = 2
+    """Columns of places for items on a canvas."""
+
+    most: int = 2
+    """Most items on a canvas."""
+
+    scenes: int = 20000
+    """Canvases of an epoch, made on the fly, new ones in every epoch."""
+
+    test_scenes: int = 1000
+    """Canvases that are asked for in a test; half as many in a validation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rows", "columns", "most", "scenes", "test_scenes"):
+            _check_at_least(name, getattr(self, name), 1)
+        if self.most > self.rows * self.columns:
+            places = self.rows * self.columns
+            raise UserError(f"`most` must be at most the places of a canvas, {places}, but is {self.most}.")
 
 
 @dataclass(frozen=True, kw_only=True)

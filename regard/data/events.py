@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.data.elements import Elements
 from regard.data.labelled import Labels
 from regard.data.lines import read_lines
-from regard.data.scenes import Recordings, scene
+from regard.data.recordings import Recordings, scene
 from regard.data.sets_config import EventsConfig
 from regard.errors import UserError
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["DecodeConfig", "SampleConfig"]
+__all__ = ["DecodeConfig", "DrawingConfig", "SampleConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,3 +74,33 @@ class SampleConfig:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
         if self.draws < 0:
             raise ValueError(f"draws must not be negative, got {self.draws}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawingConfig:
+    """How an image is drawn: each next code is taken from what the model expects after the text and the codes so far.
+
+    Raises: ValueError if a value is out of range, with its name.
+    """
+
+    guidance: float = 2.0
+    """How much more the text counts than in training: log p = log p(without) + guidance (log p(with) - log p(without));
+    1 is the model as it is."""
+    temperature: float = 0.3
+    """Below 1 the likely becomes more likely; 0 always takes the likeliest."""
+    top_k: int | None = None
+    """Draw from so many of the likeliest codes; from all if not given."""
+    top_p: float = 1.0
+    """Draw from the fewest codes that have this share of the probability together."""
+    draws: int = 1
+    """Which of many possible images: another number gives another one."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.guidance < float("inf"):
+            raise ValueError(f"guidance must not be negative or infinite, got {self.guidance}")
+        self.choosing  # noqa: B018  # its own checks
+
+    @property
+    def choosing(self) -> SampleConfig:
+        """How each code is chosen."""
+        return SampleConfig(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, draws=self.draws)

@@ -34,11 +34,15 @@ class Pictures(Protocol):
 
 
 class Autoencoder(nn.Module):
-    """Images (batch, channels, height, width) to codes (batch, code) and back."""
+    """Images (batch, channels, height, width) to codes (batch, code) and back; dense or convolutional.
+
+    `numbers` is the size of a code.
+    """
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, int, int]):
         super().__init__()
         self.noise, self.sparsity, self.shape = config.noise, config.sparsity, shape
+        self.numbers = config.code
         channels, height, width = shape
         if config.kind == "dense":
             size = channels * height * width

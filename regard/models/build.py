@@ -5,8 +5,10 @@ from collections.abc import Callable
 from torch import nn
 
 from regard.layers.pool import Pool
+from regard.models.autoencoder import Autoencoder
 from regard.models.classifier import Classifier
 from regard.models.config import (
+    AutoencoderConfig,
     ClassifierConfig,
     CoreConfig,
     DetectorConfig,
@@ -23,8 +25,10 @@ from regard.models.cores.self_attentive import SelfAttentiveCore
 from regard.models.cores.transformer import TransformerCore
 from regard.models.detector import Detector
 from regard.models.forecaster import Forecaster
+from regard.models.grid import GridModel
 from regard.models.language import LanguageModel
 from regard.models.model import Model
+from regard.models.quantised import QuantisedAutoencoder
 from regard.models.reads.images import ImageReader
 from regard.models.reads.tokens import TokenReader, embedding_table
 from regard.models.reads.tracks import TrackReader
@@ -37,6 +41,7 @@ from regard.models.writes.vector import VectorWriter
 
 __all__ = [
     "build",
+    "build_autoencoder",
     "build_classifier",
     "build_core",
     "build_detector",
@@ -96,9 +101,17 @@ def compose(
     raise TypeError(f"writes must be a writer (regard.models.writes), but is {type(writes).__name__}")
 
 
-def build(config: ModelConfig, *, source_vocab: int, target_vocab: int, label_smoothing: float = 0.0) -> Model:
+def build(
+    config: ModelConfig,
+    *,
+    source_vocab: int,
+    target_vocab: int,
+    label_smoothing: float = 0.0,
+    grid: tuple[int, int] | None = None,
+) -> Model:
     """A text-to-text model for vocabularies of these sizes, with fresh weights from torch's generator.
 
+    grid:   (rows, columns) if what is written is a grid, row by row, whose places the model should know.
     Raises: ValueError if one table is to serve two vocabularies of different sizes.
     """
     if config.tie == "all" and source_vocab != target_vocab:
@@ -111,7 +124,8 @@ def build(config: ModelConfig, *, source_vocab: int, target_vocab: int, label_sm
     output = embedding_table(target_vocab, width) if config.tie == "none" else target
     reads = TokenReader(source, dropout=config.dropout)
     writes = TokenWriter(TokenReader(target, dropout=config.dropout), output, label_smoothing=label_smoothing)
-    return Model(reads, build_core(config.core, dropout=config.dropout), writes)
+    core = build_core(config.core, dropout=config.dropout)
+    return Model(reads, core, writes) if grid is None else GridModel(reads, core, writes, grid)
 
 
 def build_language_model(config: LanguageModelConfig, *, vocab: int) -> LanguageModel:
@@ -153,6 +167,11 @@ def build_image_classifier(
 ) -> Classifier:
     """The same of images of (channels, height, width)."""
     return _classifier(config, ImageReader(shape, config.core.width, patch=patch, dropout=config.dropout), writes)
+
+
+def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, int, int]) -> Autoencoder | QuantisedAutoencoder:
+    """An autoencoder of its kind for images of (channels, height, width), with fresh weights from torch's generator."""
+    return QuantisedAutoencoder(config, shape) if config.kind == "quantised" else Autoencoder(config, shape)
 
 
 def build_detector(config: DetectorConfig, reads: nn.Module, *, num_classes: int, axes: int) -> Detector:

@@ -268,26 +268,35 @@ class DetectorConfig:
 class AutoencoderConfig:
     """What an autoencoder is made of."""
 
-    kind: Literal["dense", "convolutional"] = "dense"
-    """dense: a hidden layer on either side of the code; convolutional: convolutions that halve the sides twice."""
+    kind: Literal["dense", "convolutional", "quantised"] = "dense"
+    """dense: a hidden layer on either side of the code; convolutional: convolutions that halve the sides twice;
+    quantised: convolutions to a grid of vectors, each of which becomes the nearest entry of a codebook."""
     code: int = 32
-    """Numbers of the code."""
+    """Numbers of the code; of each vector of the grid (quantised)."""
     hidden: int = 512
     """Size of the hidden layers (dense)."""
     channels: int = 32
-    """Channels of the outer convolution; the inner one has twice as many (convolutional)."""
+    """Channels of the outer convolution; the inner ones have twice as many (convolutional, quantised)."""
     noise: float = 0.0
     """Standard deviation of the noise on what the encoder sees in training, of pixels within [0, 1] (denoising)."""
     sparsity: float = 0.0
-    """Weight of |h|_1 in the energy: codes with few large numbers (sparse)."""
+    """Weight of |h|_1 in the energy: codes with few large numbers (sparse; not where codes are quantised)."""
+    codes: int = field(default=512, metadata=_LATER)
+    """Entries of the codebook (quantised)."""
+    halvings: int = field(default=2, metadata=_LATER)
+    """How often the sides are halved: the grid of codes (quantised)."""
+    commitment: float = field(default=0.25, metadata=_LATER)
+    """Weight of the squared distance of the vectors from their entries in the energy (quantised)."""
 
     def __post_init__(self) -> None:
-        for name in ("code", "hidden", "channels"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
-        for name in ("noise", "sparsity"):
+        for name, least in (("code", 1), ("hidden", 1), ("channels", 1), ("codes", 2), ("halvings", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
+        for name in ("noise", "sparsity", "commitment"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must not be negative or infinite, but is {getattr(self, name)}")
+        if self.kind == "quantised" and self.sparsity:
+            raise ValueError(f"sparsity must be 0 where kind=quantised, but is {self.sparsity}")
 
 
 def paper_base() -> TransformerConfig:

@@ -22,6 +22,7 @@ from regard.models.config import (
     RecurrentConfig,
     TransformerConfig,
 )
+from regard.recipes.draw_config import Draw
 from regard.recipes.sets_config import Boxes, Events
 from regard.recipes.tags_config import Tags
 from regard.train.config import TrainConfig
@@ -30,6 +31,7 @@ __all__ = [
     "AnyConfig",
     "BleuConfig",
     "Dates",
+    "Draw",
     "Images",
     "Rebuild",
     "Reviews",
@@ -341,7 +343,7 @@ class Rebuild:
         _at_least_one(self, "batch")
 
 
-AnyConfig = Dates | Translate | Reviews | Tags | Images | Language | Tracks | Rebuild | Boxes | Events
+AnyConfig = Dates | Translate | Reviews | Tags | Images | Language | Tracks | Rebuild | Draw | Boxes | Events
 
 
 def fitting(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:

@@ -20,7 +20,7 @@ from torch import nn
 from regard.data.config import OnBad
 from regard.data.events import Event, EventBatches, Sounds, pieces, read_events, read_wav, scenes_of
 from regard.data.labelled import Labels
-from regard.data.scenes import made_sounds, read_recordings
+from regard.data.recordings import made_sounds, read_recordings
 from regard.errors import UserError
 from regard.look.plot_result import plot_events
 from regard.models.build import build_detector

@@ -10,6 +10,7 @@ __all__ = [
     "OtherData",
     "OtherImages",
     "OtherLabelled",
+    "OtherScenes",
     "OtherSounds",
     "OtherTagged",
     "OtherText",
@@ -79,6 +80,17 @@ class OtherSounds:
     one by one. The run's own test data if not given."""
     on_bad: OnBad = "error"
     """What an event does that has no duration or lies outside its file: error stops, skip counts it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherScenes:
+    """Other images to score a drawing model on, of the kind that it was trained on."""
+
+    test: tuple[str, ...] = ()
+    """A folder with a folder per class, or an IDX file, whose images are put on canvases; or FILE.tsv or FILE.jsonl of
+    image files and texts. Several are scored one by one. The run's own test data if not given."""
+    on_bad: OnBad = "error"
+    """What a file does that is no image or of no known class, or a bad line: error stops, skip counts it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The recipe `rebuild`: images through a narrow code and back; scored by the squared error, beside PCA.
 
     error = mean over images and pixels of (y - y~)^2, y within [0, 1]
+    use   where codes are entries of a codebook: how many are in use, and the perplexity of how often each is
     PCA   the code is the k directions in which the training images vary most: the best that a linear code can do
 
 Source: lectures, F (autoencoders); PCA as the best linear code: baldi1989.
@@ -21,6 +22,8 @@ from regard.data.images import Images, embedded_digits, read_images, read_one, r
 from regard.errors import UserError
 from regard.look.plot_result import plot_images
 from regard.models.autoencoder import Autoencoder
+from regard.models.build import build_autoencoder
+from regard.models.quantised import QuantisedAutoencoder, usage
 from regard.recipes.config import Rebuild
 from regard.recipes.folder import Run
 from regard.recipes.images import ImageBatches, read_shape, save_shape
@@ -66,7 +69,7 @@ class RebuildTask(Task):
     def check(self) -> None:
         """Read all images."""
         train, _ = self._learned
-        Autoencoder(self.config.model, shape_of(train))
+        build_autoencoder(self.config.model, shape_of(train))
         if self.config.data.test is not None:
             self.test_images()
 
@@ -83,17 +86,24 @@ class RebuildTask(Task):
         train, _ = self._learned
         return ImageBatches(train.pixels, [0] * len(train), size=self.config.batch, seed=self.run.seed)
 
-    def model(self) -> Autoencoder:
+    def model(self) -> Autoencoder | QuantisedAutoencoder:
         """For images of this size."""
-        return Autoencoder(self.config.model, self.shape)
+        return build_autoencoder(self.config.model, self.shape)
 
     def describe(self) -> str:
         """What is read, and how narrow it gets."""
-        return f"images of {' x '.join(map(str, self.shape))} to {self.config.model.code} numbers"
+        return f"images of {' x '.join(map(str, self.shape))} to {self.numbers} numbers"
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of a code."""
+        if self.config.model.kind != "quantised":
+            return self.config.model.code
+        return QuantisedAutoencoder(self.config.model, self.shape).numbers
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """The error on the validation images."""
-        return {"error": error(model, self._learned[1].pixels)}
+        """The error on the validation images, and how its codebook is used if it has one."""
+        return {"error": error(model, self._learned[1].pixels), **_usage(model, self._learned[1].pixels)}
 
     def has_test(self) -> bool:
         """Always for the digits."""
@@ -108,8 +118,10 @@ class RebuildTask(Task):
 
     def scores(self, model: nn.Module, images: Images) -> dict[str, float]:
         """The error, and that of PCA of the training images."""
-        found = pca_error(self._learned[0].pixels, images.pixels, min(self.config.model.code, int(np.prod(self.shape))))
-        return {"error": error(model, images.pixels), "error_pca": found}
+        size = min(self.numbers, int(np.prod(self.shape)))
+        found = {"error": error(model, images.pixels)}
+        found["error_pca"] = pca_error(self._learned[0].pixels, images.pixels, size)
+        return found | _usage(model, images.pixels)
 
     def trained(self, model: nn.Module, folder: Path) -> "TrainedRebuild":
         """The model in use."""
@@ -130,7 +142,7 @@ class TrainedRebuild(Trained):
     task: RebuildTask
 
     def predict(self, inputs: Sequence[str | Path], **options: Any) -> Tensor:
-        """The codes of image files (files, code)."""
+        """The codes of image files (files, code); whole numbers (files, rows, columns) where they are quantised."""
         return _codes(self.model, np.stack([self._pixels(path) for path in inputs]))
 
     def answers(self, inputs: Sequence[str], *, n_best: int = 1, first: int = 1) -> list[list[Code]]:
@@ -138,7 +150,8 @@ class TrainedRebuild(Trained):
         found = []
         for path in inputs:
             pixels = self._pixels(path)[None]
-            numbers = " ".join(f"{number:.4g}" for number in _codes(self.model, pixels)[0].tolist())
+            code = _codes(self.model, pixels)[0].flatten()
+            numbers = " ".join(f"{number:.4g}" if code.is_floating_point() else str(number) for number in code.tolist())
             found.append([Code(numbers, error(self.model, pixels))])
         return found
 
@@ -150,7 +163,9 @@ class TrainedRebuild(Trained):
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
         data = replace(self.config.data, on_bad=on_bad)
         images = self.task.test_images() if path is None else read_images(path, data, self.task.shape)
-        signature = f"{' x '.join(map(str, self.task.shape))} pixels, {self.config.model.code} numbers"
+        signature = f"{' x '.join(map(str, self.task.shape))} pixels, {self.task.numbers} numbers"
+        if self.config.model.kind == "quantised":
+            signature += f" of {self.config.model.codes} codes"
         scores = self.task.scores(self.model, images)
         return {"data": images.origin, "examples": len(images), **scores, "signature": signature, "samples": []}
 
@@ -185,9 +200,19 @@ def _rebuilt(model: nn.Module, pixels: np.ndarray) -> Tensor:
 
 @torch.no_grad()
 def _codes(model: nn.Module, pixels: np.ndarray) -> Tensor:
-    assert isinstance(model, Autoencoder)
+    assert isinstance(model, Autoencoder | QuantisedAutoencoder)
     images = torch.from_numpy(pixels).float() / 255
-    return model.encode(images.to(next(model.parameters()).device)).float().cpu()
+    codes = model.encode(images.to(next(model.parameters()).device)).cpu()
+    return codes.float() if codes.is_floating_point() else codes
+
+
+def _usage(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
+    """How many codes are in use on images, and the perplexity of that; nothing if there is no codebook."""
+    if not isinstance(model, QuantisedAutoencoder):
+        return {}
+    codes = torch.cat([_codes(model, pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)])
+    used, perplexity = usage(codes, len(model.codebook.uses))
+    return {"codes_used": used, "code_perplexity": perplexity}
 
 
 def task(run: Run, tell: Callable[[str], None]) -> RebuildTask:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.errors import UserError
-from regard.recipes.config import Dates, Images, Language, Rebuild, Reviews, Tags, Tracks, Translate
+from regard.recipes.config import Dates, Draw, Images, Language, Rebuild, Reviews, Tags, Tracks, Translate
 from regard.recipes.kinds import nearest
 from regard.recipes.other_data import (
     OtherBoxes,
     OtherData,
     OtherImages,
     OtherLabelled,
+    OtherScenes,
     OtherSounds,
     OtherTagged,
     OtherText,
@@ -120,6 +121,13 @@ RECIPES = {
             other=OtherSounds,
             reads_files=True,
             answers_in_lines=True,
+        ),
+        Entry(
+            name="draw",
+            summary="images from texts, such as two sandals: of labelled images, or of your own images with texts",
+            config=Draw,
+            module="regard.recipes.draw",
+            other=OtherScenes,
         ),
     )
 }

@@ -9,7 +9,7 @@ from scipy.io import wavfile
 
 from regard.data.events import Event, EventBatches, pieces, read_events, read_wav, scenes_of
 from regard.data.labelled import Labels
-from regard.data.scenes import Recordings, made_sounds, read_recordings, scene
+from regard.data.recordings import Recordings, made_sounds, read_recordings, scene
 from regard.data.sets_config import EventsConfig
 from regard.errors import UserError
 

@@ -1,6 +1,7 @@
 """A whole run of an autoencoder, beside PCA; PCA by hand."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -52,3 +53,30 @@ def test_codes_and_pictures_of_files(run, tmp_path, capsys):
         assert picture.size[0] > 100
     assert main(["look", str(run), path, "--out", str(out)]) == 2
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
+
+
+def test_a_quantised_code_is_learned_and_its_use_is_told(tmp_path, capsys):
+    size = "--model.kind quantised --model.codes 32 --model.code 6 --model.channels 12"
+    limits = "--train.steps 150 --train.lr 3e-3 --train.warmup 10 --train.validate-every 75 --train.tensorboard false"
+    arguments = f"train rebuild --run {tmp_path / 'run'} {size} {limits}".split()
+    assert main(arguments) == 0
+    test = json.loads((tmp_path / "run" / "report.json").read_text())["test"]
+    assert test["signature"] == "1 x 8 x 8 pixels, 4 numbers of 32 codes"
+    # The mean image alone has an error of 0.07 to 0.08.
+    assert test["error"] < 0.06
+    assert 4 < test["codes_used"] <= 32
+    assert 1 < test["code_perplexity"] <= test["codes_used"]
+    with np.load(Path(__file__).parents[2] / "regard/data/digits.npz") as content:
+        Image.fromarray(np.minimum(content["pixels"][1600] * 16.0, 255).astype(np.uint8)).save(tmp_path / "one.png")
+    codes = load(tmp_path / "run").predict([str(tmp_path / "one.png")])
+    assert codes.shape == (1, 2, 2)
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "one.png")]) == 0
+    assert [int(word) for word in capsys.readouterr().out.split()] == codes.flatten().tolist()
+    assert main(["look", str(tmp_path / "run"), str(tmp_path / "one.png"), "--out", str(tmp_path / "both.png")]) == 0
+    # Killed after its first checkpoint, it goes on to the same weights: the codebook is saved like all else.
+    whole = (tmp_path / "run" / "model.safetensors").read_bytes()
+    (tmp_path / "run" / "report.json").unlink()
+    shutil.rmtree(sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-1])
+    assert main(arguments) == 0
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == whole

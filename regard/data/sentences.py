@@ -1,0 +1,108 @@
+"""Sentences of what a canvas shows: "a sandal", "two ankle boots and a bag", "a bag left of a shirt".
+
+    phrase      a NAME, an NAME, or NUMBER and the plural of NAME
+    sentence    phrases joined by commas and "and"; or "a NAME left of a NAME"
+
+A name's last word is made plural, on both sides of a slash: T-shirt/top, T-shirts/tops.
+"""
+
+import re
+from collections.abc import Sequence
+
+__all__ = ["RELATIONS", "article", "phrase", "plural", "related", "sentence"]
+
+RELATIONS = ("left of", "right of", "above", "below")
+"""How one item may lie to another."""
+
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_CONSONANT_SOUND = re.compile(r"(one|once|uni([^mn]|$)|use|usu|ut[ei]|eu|ewe|u-|u$)", re.IGNORECASE)
+_VOWEL_SOUND = re.compile(r"([aeiou]|hour|honest|heir|8|11$|18$|11[^0-9]|18[^0-9]|x-|[fhlmnrsx](-|$))", re.IGNORECASE)
+_IRREGULAR = {
+    "man": "men",
+    "woman": "women",
+    "child": "children",
+    "person": "people",
+    "mouse": "mice",
+    "goose": "geese",
+    "foot": "feet",
+    "tooth": "teeth",
+    "ox": "oxen",
+    "sheep": "sheep",
+    "fish": "fish",
+    "deer": "deer",
+    "aircraft": "aircraft",
+    "knife": "knives",
+    "wife": "wives",
+    "life": "lives",
+    "leaf": "leaves",
+    "loaf": "loaves",
+    "half": "halves",
+    "calf": "calves",
+    "shelf": "shelves",
+    "wolf": "wolves",
+    "scarf": "scarves",
+    "thief": "thieves",
+    "potato": "potatoes",
+    "tomato": "tomatoes",
+    "hero": "heroes",
+    "echo": "echoes",
+    "buffalo": "buffaloes",
+    "trousers": "trousers",
+    "jeans": "jeans",
+    "shorts": "shorts",
+    "glasses": "glasses",
+    "scissors": "scissors",
+}
+
+
+def article(name: str) -> str:
+    """a or an, by the sound that a name begins with, as far as its letters tell."""
+    if _CONSONANT_SOUND.match(name):
+        return "a"
+    return "an" if _VOWEL_SOUND.match(name) else "a"
+
+
+def plural(name: str) -> str:
+    """More than one of it."""
+    return "/".join(_plural(part) for part in name.split("/"))
+
+
+def phrase(count: int, name: str) -> str:
+    """So many of it, at least one."""
+    if count < 1:
+        raise ValueError(f"count must be at least 1, but is {count}")
+    if count == 1:
+        return f"{article(name)} {name}"
+    return f"{_NUMBERS[count] if count < len(_NUMBERS) else count} {plural(name)}"
+
+
+def sentence(names: Sequence[str]) -> str:
+    """What there is, in the order in which each first comes: equal names are counted."""
+    if not names:
+        raise ValueError("names must have one at least, but are none")
+    phrases = [phrase(names.count(name), name) for name in dict.fromkeys(names)]
+    *first, last = phrases
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def related(one: str, relation: str, other: str) -> str:
+    """One item that lies so to another."""
+    if relation not in RELATIONS:
+        raise ValueError(f"relation must be one of {', '.join(RELATIONS)}, but is {relation!r}")
+    return f"{phrase(1, one)} {relation} {phrase(1, other)}"
+
+
+def _plural(name: str) -> str:
+    *before, word = name.split(" ")
+    return " ".join([*before, _plural_word(word)])
+
+
+def _plural_word(word: str) -> str:
+    known = _IRREGULAR.get(word.lower())
+    if known is not None:
+        return word[0] + known[1:] if known[:1] == word[:1].lower() else known
+    if re.search(r"(s|x|z|ch|sh)$", word, re.IGNORECASE):
+        return word + "es"
+    if re.search(r"[^aeiou\W\d_]y$", word, re.IGNORECASE):
+        return word[:-1] + "ies"
+    return word + "s"

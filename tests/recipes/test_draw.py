@@ -1,0 +1,295 @@
+"""A whole run of `draw` on handwritten digits, and one on captions; killed runs, bad input."""
+
+import dataclasses
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from regard.cli.main import main
+from regard.data.batches import pad
+from regard.data.scenes import NOTHING, Scene
+from regard.data.tokenise import BOS, EOS, SPECIALS
+from regard.recipes.draw import names_of
+from regard.recipes.draw_scores import _by_class, described
+from regard.recipes.draw_stages import CanvasBatches
+from regard.recipes.task import load
+
+SMALL = [
+    "--autoencoder.channels",
+    "8",
+    "--autoencoder.codes",
+    "32",
+    "--autoencoder.code",
+    "6",
+    "--autoencoder-steps",
+    "60",
+    "--judge-steps",
+    "60",
+    "--data.scenes",
+    "400",
+    "--data.test-scenes",
+    "30",
+    "--model.core.width",
+    "24",
+    "--model.core.layers",
+    "1",
+    "--model.core.decoder-layers",
+    "1",
+    "--model.core.feedforward",
+    "48",
+    "--train.steps",
+    "60",
+    "--train.lr",
+    "5e-3",
+    "--train.warmup",
+    "10",
+    "--train.validate-every",
+    "30",
+    "--train.tensorboard",
+    "false",
+    "--threads",
+    "1",
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("draw") / "run"
+    assert main(["train", "draw", "--run", str(folder), *SMALL]) == 0
+    return folder
+
+
+def test_a_run_reports_what_is_seen_in_its_drawings(run):
+    test = json.loads((run / "report.json").read_text())["test"]
+    assert test["examples"] == 30
+    for name in ("drawn", "items", "drawn_real", "drawn_rebuilt", "judge_accuracy"):
+        assert 0 <= test[name] <= 100
+    # Real digits are told apart, and the codes are not guessed at random.
+    assert test["judge_accuracy"] > 60
+    assert test["nll"] < np.log(32)
+    assert 2 < test["codes_used"] <= 32
+    digits = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    assert set(test["by_class"]) <= set(digits)
+
+
+def test_evaluate_says_the_same_again_and_what_guidance_does(run, capsys):
+    assert main(["evaluate", str(run), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    report = json.loads((run / "report.json").read_text())["test"]
+    assert found == report
+    assert main(["evaluate", str(run), "--decode.guidance", "1", "--decode.temperature", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "guidance 1, temperature 1" in told
+    assert "by class, %" in told
+
+
+def test_predict_draws_files_and_replaces_none_unasked(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", str(run), "two sevens"]) == 0
+    assert capsys.readouterr().out == "two-sevens.png\n"
+    with Image.open("two-sevens.png") as image:
+        assert (image.size, image.mode) == ((16, 8), "L")
+        assert np.array_equal(np.asarray(image), load(run).predict(["two sevens"])[0, 0])
+    assert main(["predict", str(run), "two sevens"]) == 2
+    assert "two-sevens.png exists; it is replaced only with --force" in capsys.readouterr().err
+    assert main(["predict", str(run), "two sevens", "--force"]) == 0
+    capsys.readouterr()
+    assert main(["predict", str(run), "a three", "--out", "x.png", "--n-best", "2"]) == 0
+    assert [line.split("\t")[3] for line in capsys.readouterr().out.splitlines()] == ["x-1.png", "x-2.png"]
+    Path("lines.txt").write_text("a three\na four\n", encoding="utf-8")
+    assert main(["predict", str(run), "lines.txt", "--out", "y.png"]) == 0
+    assert capsys.readouterr().out == "y-1.png\ny-2.png\n"
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == [
+        *("two-sevens.png", "x-1.png", "x-2.png", "y-1.png", "y-2.png")
+    ]
+
+
+def test_drawings_depend_on_text_and_draw_alone(run):
+    model = load(run)
+    first = model.predict(["a three", "two sevens"], temperature=1.0)
+    assert np.array_equal(first, model.predict(["a three", "two sevens"], temperature=1.0))
+    assert np.array_equal(first[:1], model.predict(["a three"], temperature=1.0))
+    assert not np.array_equal(first, model.predict(["a three", "two sevens"], temperature=1.0, draws=2))
+
+
+def test_bad_inputs_are_named(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", str(run), " "]) == 2
+    assert "the text is empty" in capsys.readouterr().err
+    Path("lines.txt").write_text("a three\n\n", encoding="utf-8")
+    assert main(["predict", str(run), "lines.txt"]) == 2
+    assert "input 2 is empty: there is nothing to draw" in capsys.readouterr().err
+    assert list(tmp_path.glob("*.png")) == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["predict", str(run), "a dragon", "--out", "d.png"]) == 0
+    assert "never seen in training, so read as unknown: 'dragon'" in capsys.readouterr().err
+    assert main(["predict", str(run), "a three", "--out", "d.txt"]) == 2
+    assert "d.txt: images are written as .png" in capsys.readouterr().err
+    assert main(["predict", str(run), "a three", "--out", "gone/d.png"]) == 2
+    assert "there is no folder gone" in capsys.readouterr().err
+    (tmp_path / "test" / "cat").mkdir(parents=True)
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "test" / "cat" / "1.png")
+    assert main(["evaluate", str(run), "--data.test", "test"]) == 2
+    assert "class 'cat' is none of those of the training images" in capsys.readouterr().err
+
+
+def test_other_images_are_put_on_canvases(run, tmp_path, capsys):
+    for number in ("3", "7"):
+        (tmp_path / number).mkdir()
+        Image.fromarray(np.full((8, 8), 90, np.uint8)).save(tmp_path / number / "1.png")
+    assert main(["evaluate", str(run), "--data.test", str(tmp_path), "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["by_class"]) == {"three", "seven"}
+
+
+def test_look_draws_where_words_were_read(run, tmp_path, capsys):
+    out = tmp_path / "look.png"
+    assert main(["look", str(run), "a three left of a seven", "--out", str(out)]) == 0
+    with Image.open(out) as picture:
+        assert picture.size[0] > 500
+    assert main(["look", str(run), "a three", "--out", str(out)]) == 2
+    assert "exists; it is replaced only with --force" in capsys.readouterr().err
+
+
+def test_a_resumed_run_ends_with_the_same_weights_and_learns_no_tokeniser_again(run, tmp_path):
+    """As if it had been killed after step 30: the first checkpoint is there, nothing later is."""
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    (folder / "report.json").unlink()
+    checkpoints = sorted((folder / "checkpoints").glob("step-*"))
+    assert len(checkpoints) == 2
+    shutil.rmtree(checkpoints[1])
+    before = {path: path.stat().st_mtime_ns for name in ("autoencoder", "judge") for path in folder.glob(f"{name}*/*")}
+    assert main(["train", "draw", "--run", str(folder), *SMALL]) == 0
+    assert (folder / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+    after = {path: path.stat().st_mtime_ns for name in ("autoencoder", "judge") for path in folder.glob(f"{name}*/*")}
+    assert before == after
+
+
+def test_a_run_killed_in_its_first_stage_goes_on_to_the_same_tokeniser(run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    for name in ("report.json", "autoencoder.json", "judge.json", "model.safetensors"):
+        (folder / name).unlink()
+    for name in ("judge", "checkpoints", "snapshots"):
+        shutil.rmtree(folder / name)
+    last = sorted((folder / "autoencoder" / "checkpoints").glob("step-*"))[-1]
+    shutil.rmtree(last)
+    assert main(["train", "draw", "--run", str(folder), *SMALL]) == 0
+    for name in ("autoencoder/model.safetensors", "judge/model.safetensors", "model.safetensors"):
+        assert (folder / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_damaged_stages_are_named(run, tmp_path, capsys):
+    for name, content, message in [
+        ("autoencoder.json", "{", "damaged: no JSON"),
+        ("autoencoder.json", '{"version": 1}', "must hold the shape of the canvases"),
+        ("judge.json", '{"version": 1}', "must hold the shape of the images and their classes"),
+        ("judge.json", None, "is missing: the run is not complete"),
+    ]:
+        folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(run, folder)
+        (folder / name).unlink()
+        if content is not None:
+            (folder / name).write_text(content, encoding="utf-8")
+        assert main(["predict", str(folder), "a three", "--out", str(tmp_path / "never.png")]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_captions_of_ones_own_are_learned_without_classes(tmp_path, capsys):
+    rows = []
+    for number in range(24):
+        image = np.zeros((8, 12, 3), np.uint8)
+        name = ("red", "green", "blue")[number % 3]
+        image[:, :, number % 3] = 200 + number
+        Image.fromarray(image).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png\ta {name} wall\n")
+    (tmp_path / "all.tsv").write_text("".join(rows), encoding="utf-8")
+    files = [
+        "--data.train",
+        str(tmp_path / "all.tsv"),
+        "--data.test",
+        str(tmp_path / "all.tsv"),
+        "--data.val-share",
+        "0.2",
+    ]
+    run = tmp_path / "run"
+    assert main(["train", "draw", "--run", str(run), *files, *SMALL]) == 0
+    test = json.loads((run / "report.json").read_text())["test"]
+    assert "drawn" not in test
+    assert test["nll"] < 1.0
+    assert not (run / "judge.json").exists()
+    capsys.readouterr()
+    assert main(["predict", str(run), "a red wall", "--out", str(tmp_path / "red.png")]) == 0
+    with Image.open(tmp_path / "red.png") as image:
+        assert (image.size, image.mode) == ((12, 8), "RGB")
+    assert main(["evaluate", str(run), "--data.test", str(tmp_path)]) == 2
+    assert "learned from images with texts: expected FILE.tsv" in capsys.readouterr().err
+
+
+def test_too_few_positions_are_told_before_training(tmp_path, capsys):
+    arguments = ["train", "draw", "--run", str(tmp_path / "run"), *SMALL]
+    arguments += ["--model.core.positions", "learned", "--model.core.max-positions", "20"]
+    assert main(arguments) == 2
+    assert "model.core.max_positions must be at least 33, one more than a canvas has codes" in capsys.readouterr().err
+    assert main(["train", "draw", "--run", str(tmp_path / "run"), "--autoencoder.kind", "dense"]) == 2
+    assert "autoencoder.kind must be quantised, but is dense" in capsys.readouterr().err
+
+
+def test_items_are_counted_by_class():
+    asked = [Scene("", (0, 0), (0, 0)), Scene("", (0, 2), (0, 0)), Scene("", (NOTHING, 1), (0, 0))]
+    found = [(0, 1), (2, 0), (1, NOTHING)]
+    assert _by_class(asked, found) == {0: (3, 2), 2: (1, 1), 1: (1, 1)}
+    assert described((2, NOTHING, 2), ("a", "b", "sandal")) == "two sandals"
+    assert described((NOTHING,), ("a",)) == "nothing"
+
+
+def test_names_of_drawings():
+    assert names_of(["Two ankle boots!"], None, first=1, each=1) == [[Path("Two-ankle-boots.png")]]
+    assert names_of(["a", "a"], Path("d/x.png"), first=3, each=1) == [[Path("d/x-3.png")], [Path("d/x-4.png")]]
+    assert names_of(["?"], None, first=1, each=2) == [[Path("drawing-1.png"), Path("drawing-2.png")]]
+
+
+def test_canvases_come_in_an_order_of_their_own_each_epoch(run):
+    drawings = load(run).task._learned[0]
+    batches = CanvasBatches(drawings, size=150, seed=3)
+    first, second = batches.plan(0), batches.plan(1)
+    assert sorted(i for rows in first for i in rows) == list(range(400))
+    assert sorted(i for rows in second for i in rows) == list(range(400, 800))
+    assert first == CanvasBatches(drawings, size=150, seed=3).plan(0)
+    assert first[0] != tuple(range(150))
+    batch = batches.collate(0, (5, 3))
+    assert torch.equal(batch.source[1] * 255, torch.from_numpy(drawings.canvas(3)).float())
+
+
+def test_scores_of_drawings_are_those_of_the_model_given_all_codes_at_once(run):
+    trained = load(run)
+    texts = trained.task.tokeniser.encode_batch(["a three", "a four left of a seven"])
+    decode = dataclasses.replace(trained.config.decode, guidance=1.0, temperature=1.0)
+    codes, scores = trained.task.codes(trained.model, texts, decode, seeds=[1, 2])
+    for ids, row, score in zip(texts, codes, scores, strict=True):
+        target = [BOS, *(row + len(SPECIALS)).tolist(), EOS]
+        with torch.no_grad():
+            logits = trained.model(pad([[*ids, EOS]]), pad([target]))[0, :-1]
+        logits[:, : len(SPECIALS)] = -torch.inf
+        log_p = logits.log_softmax(-1).gather(1, row[:, None] + len(SPECIALS))
+        assert float(log_p.mean()) == pytest.approx(score, abs=1e-4)
+
+
+def test_a_share_of_texts_is_left_out_in_training_alone(run):
+    task = load(run).task
+    drawings = task._learned[0]
+    said = task.encoded(drawings).sources.lengths
+    left_out = task.encoded(drawings, unsaid=0.3).sources.lengths
+    assert (said > 0).all()
+    assert 0.2 < float((left_out == 0).mean()) < 0.4
+    assert set(left_out[left_out > 0] - said[left_out > 0]) == {0}
+    again = task.encoded(drawings, unsaid=0.3)
+    assert np.array_equal(again.sources.lengths, left_out)
+    assert not np.array_equal(task.encoded(drawings, epoch=1, unsaid=0.3).sources.lengths, left_out)

@@ -1,8 +1,9 @@
 """Sounds with events: wav files with a CSV of onset, duration and label, or scenes made of single recordings.
 
 A sound is heard in pieces of one length. Of a longer file, training takes pieces that follow one another by half their
-length; an event that a piece's edge cuts counts where a third of it is inside. What cannot be learned from is named
-before training: files that are missing or no wav, events without duration or outside their file.
+length; an event that a piece's edge cuts counts where a third of it is inside. Training plays a piece faster or slower
+and moves it, another way in each epoch, so that a few recordings are not learned by heart. What cannot be learned from
+is named before training: files that are missing or no wav, events without duration or outside their file.
 """
 
 import csv
@@ -26,10 +27,11 @@ from regard.data.recordings import Recordings, scene
 from regard.data.sets_config import EventsConfig
 from regard.errors import UserError
 
-__all__ = ["Event", "EventBatch", "EventBatches", "Sounds", "pieces", "read_events", "read_wav", "scenes_of"]
+__all__ = ["Event", "EventBatch", "EventBatches", "Sounds", "pieces", "played", "read_events", "read_wav", "scenes_of"]
 
 _COLUMNS = ("file", "onset", "duration", "label")
 _IN_SIGHT = 1 / 3
+_TEMPO, _SHIFT = 1.15, 0.1
 _KEPT_BYTES = 1 << 30
 _FULL_SCALE = {"int16": 1 << 15, "int32": 1 << 31}
 
@@ -157,13 +159,22 @@ class EventBatches:
     """
 
     def __init__(
-        self, sounds: Sounds, labels: Labels, config: EventsConfig, *, rows: int, seed: int, is_fixed: bool = False
+        self,
+        sounds: Sounds,
+        labels: Labels,
+        config: EventsConfig,
+        *,
+        rows: int,
+        seed: int,
+        is_fixed: bool = False,
+        augment: bool = False,
     ):
         unknown = sorted(set(sounds.labels) - set(labels.names))
         if unknown:
             known = ", ".join(labels.names[:20])
             raise UserError(f"{sounds.origin}: label {unknown[0]!r} is none of those of the training sounds: {known}.")
         self.sounds, self.config, self.rows, self.seed, self.is_fixed = sounds, config, rows, seed, is_fixed
+        self.augment = augment
         self.numbers = {name: number for number, name in enumerate(labels.names)}
         self._kept: dict[int, tuple[NDArray[np.int16], list[Event]]] = {}
 
@@ -176,6 +187,12 @@ class EventBatches:
     def collate(self, epoch: int, indices: Sequence[int]) -> EventBatch:
         """The tensors of these sounds."""
         heard = [self.heard(i) for i in indices]
+        if self.augment:
+            draws = [
+                np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i)))) for i in indices
+            ]
+            whole = self.config.seconds
+            heard = [played(*one, draw, seconds=whole) for one, draw in zip(heard, draws, strict=True)]
         classes = [np.array([self.numbers[event.label] for event in events], np.int64) for _, events in heard]
         whole = self.config.seconds
         regions = [
@@ -193,6 +210,23 @@ class EventBatches:
                 return found
             self._kept[i] = found
         return self._kept[i]
+
+
+def played(
+    samples: NDArray[np.int16], events: Sequence[Event], draw: np.random.Generator, *, seconds: float
+) -> tuple[NDArray[np.int16], list[Event]]:
+    """A piece up to a seventh slower or faster, moved by up to a tenth of its length; what comes in is quiet noise."""
+    rate, shift = draw.uniform(1 / _TEMPO, _TEMPO), draw.uniform(-_SHIFT, _SHIFT)
+    length = len(samples)
+    # The sample at place n was at (n - shift) / rate before.
+    before = (np.arange(length) - shift * length) / rate
+    found = np.interp(before, np.arange(length), samples)
+    outside = (before < 0) | (before > length - 1)
+    level = np.sort(np.abs(samples.astype(np.float64)))[length // 4]
+    found[outside] = draw.normal(0, 1 + level, int(outside.sum()))
+    moved = [Event(event.onset * rate + shift * seconds, event.duration * rate, event.label) for event in events]
+    inside = [_cut(event, 0.0, seconds) for event in moved]
+    return found.clip(-32768, 32767).astype(np.int16), [event for event in inside if event is not None]
 
 
 def _csv(path: Path, config: EventsConfig) -> tuple[dict[str, list[tuple[int, Event]]], list[str]]:

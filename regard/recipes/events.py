@@ -74,11 +74,16 @@ class EventsTask(Task):
 
     def batches(self) -> EventBatches:
         """All training sounds, in a new order each epoch."""
-        return self.prepared(self.sounds("train"), self.labels, rows=self.config.batch, is_fixed=False)
+        settings = {"rows": self.config.batch, "is_fixed": False, "augment": self.config.augment}
+        return self.prepared(self.sounds("train"), self.labels, **settings)
 
-    def prepared(self, sounds: Sounds, labels: Labels, *, rows: int = _ROWS, is_fixed: bool = True) -> EventBatches:
+    def prepared(
+        self, sounds: Sounds, labels: Labels, *, rows: int = _ROWS, is_fixed: bool = True, augment: bool = False
+    ) -> EventBatches:
         """Batches of any sounds."""
-        return EventBatches(sounds, labels, self.config.data, rows=rows, seed=self.run.seed, is_fixed=is_fixed)
+        return EventBatches(
+            sounds, labels, self.config.data, rows=rows, seed=self.run.seed, is_fixed=is_fixed, augment=augment
+        )
 
     def sounds(self, split: str) -> Sounds:
         """The sounds of a split."""
@@ -114,6 +119,7 @@ class EventsTask(Task):
             channels=self.config.channels,
             halvings=self.config.halvings,
             dropout=config.dropout,
+            hidden=data.bands // 5 if self.config.augment else 0,
         )
         return build_detector(config, reads, num_classes=len(self.labels), axes=1)
 

@@ -65,6 +65,8 @@ class Events:
         )
     )
     """What the model is made of. Places have sines of their own: core.positions is none."""
+    augment: bool = True
+    """Whether training plays sounds faster or slower, moves them, and hides some bands."""
     batch: int = 16
     """Sounds in a batch."""
     threshold: float = 0.5

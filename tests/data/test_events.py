@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.io import wavfile
 
-from regard.data.events import Event, EventBatches, pieces, read_events, read_wav, scenes_of
+from regard.data.events import Event, EventBatches, pieces, played, read_events, read_wav, scenes_of
 from regard.data.labelled import Labels
 from regard.data.recordings import Recordings, made_sounds, read_recordings, scene
 from regard.data.sets_config import EventsConfig
@@ -146,3 +146,26 @@ def test_batches_hold_middles_and_durations(folder):
     with pytest.raises(UserError, match="label 'b' is none of those of the training sounds: a"):
         EventBatches(read_events(folder / "events.csv", CONFIG), Labels(("a",)), CONFIG, rows=2, seed=1)
     assert Event(0.5, 0.25, "a").offset == 0.75
+
+
+def test_what_is_played_otherwise_is_where_its_events_say():
+    for seed in range(20):
+        samples = np.zeros(8000, np.int16)
+        samples[3000:4000] = 10000
+        draw = np.random.default_rng(seed)
+        other, events = played(samples, [Event(3 / 8, 1 / 8, "a")], draw, seconds=1.0)
+        (event,) = events
+        loud = np.flatnonzero(other > 5000) / 8000
+        assert event.onset == pytest.approx(loud[0], abs=2e-3)
+        assert event.offset == pytest.approx(loud[-1], abs=2e-3)
+        assert event.duration != 1 / 8
+    short = np.full(8000, 5, np.int16)
+    gone = [played(short, [Event(0.95, 0.05, "a")], np.random.default_rng(seed), seconds=1.0)[1] for seed in range(20)]
+    assert [] in gone
+
+
+def test_training_plays_otherwise_in_each_epoch_and_alike_in_one(folder):
+    sounds, labels = read_events(folder / "events.csv", CONFIG), Labels(("a", "b"))
+    one, other = (EventBatches(sounds, labels, CONFIG, rows=2, seed=1, augment=True) for _ in range(2))
+    assert (one.collate(1, (0, 2)).source == other.collate(1, (0, 2)).source).all()
+    assert (one.collate(1, (0, 2)).source != one.collate(2, (0, 2)).source).any()

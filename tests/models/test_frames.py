@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.layers.convolutions import Refine, Stem
-from regard.models.reads.frames import FrameReader, LogMel, mel_filters
+from regard.models.reads.frames import FrameReader, LogMel, hide_bands, mel_filters
 from tests.helpers import close
 
 
@@ -68,3 +68,18 @@ def test_batch_of_one_is_as_good_as_many():
     stem = Stem(1, 16, halvings=2).double()
     x = torch.randn(3, 1, 12, 12).double()
     close(stem(x)[1:2], stem(x[1:2]))
+
+
+def test_bands_are_hidden_in_training_alone_and_side_by_side():
+    torch.manual_seed(1)
+    hidden = hide_bands(torch.ones(50, 20, 3), 6) == 0
+    assert (hidden == hidden[:, :, :1]).all()
+    rows = hidden[:, :, 0]
+    assert rows.sum(1).max() <= 12
+    assert rows.any(0).all()
+    assert rows.any(1).float().mean() > 0.8
+    assert ((rows[:, 1:] != rows[:, :-1]).sum(1) <= 4).all()  # two stretches at most
+    reads = FrameReader(800, 8, sample_rate=2000, bands=8, channels=8, hidden=4)
+    sound = torch.randn(2, 800)
+    assert (reads(sound).items != reads(sound).items).any()
+    close(reads.eval()(sound).items, reads(sound).items)

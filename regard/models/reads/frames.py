@@ -5,9 +5,10 @@
     mel(f)    = 2595 log10(1 + f / 700)                                  f in Hz
     x_i       = W [what the convolutions see around time i, all bands] + P_i
 
-M is brought to mean 0 and deviation 1 over a sound, so that loudness plays no part.
+M is brought to mean 0 and deviation 1 over a sound, so that loudness plays no part. Training hides up to `hidden` bands
+that stand next to each other, twice, others in each sound.
 
-Source: davis1980 (mel filters); stevens1937 (the scale); convolutions before attention as xiao2021.
+Source: davis1980 (mel filters); stevens1937 (the scale); convolutions before attention xiao2021; hidden bands park2019.
 """
 
 import math
@@ -22,7 +23,7 @@ from regard.layers.convolutions import Stem
 from regard.layers.dropout import Dropout
 from regard.layers.positions import sinusoids
 
-__all__ = ["FrameReader", "LogMel", "mel_filters"]
+__all__ = ["FrameReader", "LogMel", "hide_bands", "mel_filters"]
 
 _WINDOW = 0.025
 _FLOOR = 1e-6
@@ -65,6 +66,16 @@ class LogMel(nn.Module):
             return (bands - mean) / (bands.std((1, 2), keepdim=True) + 1e-3)
 
 
+def hide_bands(bands: Float[Tensor, "batch bands frames"], most: int) -> Float[Tensor, "batch bands frames"]:
+    """The spectrogram with two stretches of 0 to `most` bands set to its mean, 0; from torch's generator. (park2019)"""
+    number = torch.arange(bands.shape[1], device=bands.device)
+    for _ in range(2):
+        wide = torch.randint(0, most + 1, (len(bands), 1), device=bands.device)
+        first = (torch.rand(len(bands), 1, device=bands.device) * (bands.shape[1] - wide + 1)).long()
+        bands = bands.masked_fill(((number >= first) & (number < first + wide))[..., None], 0.0)
+    return bands
+
+
 class FrameReader(nn.Module):
     """Sound (batch, samples) to items (batch, places, dim), 2^halvings frames each.
 
@@ -82,8 +93,10 @@ class FrameReader(nn.Module):
         channels: int = 48,
         halvings: int = 2,
         dropout: float = 0.0,
+        hidden: int = 0,
     ):
         super().__init__()
+        self.hidden = hidden
         self.spectrum = LogMel(sample_rate, bands, hop=hop)
         frames = samples // self.spectrum.hop
         places = -(-frames // 2**halvings)
@@ -97,6 +110,9 @@ class FrameReader(nn.Module):
 
     def forward(self, source: Float[Tensor, "batch samples"]) -> Whole:
         """Items, from the beginning on."""
-        seen = self.stem(self.spectrum(source)[:, None])  # (batch, channels, bands, places)
+        bands = self.spectrum(source)
+        if self.training and self.hidden:
+            bands = hide_bands(bands, self.hidden)
+        seen = self.stem(bands[:, None])  # (batch, channels, bands, places)
         items = self.project(seen.flatten(1, 2).transpose(1, 2))
         return Whole.of(self.dropout(items + self._positions.to(items.dtype)))

@@ -26,13 +26,13 @@ __all__ = ["Alibi", "ByDistance", "RelativeBias", "ShawBias"]
 
 
 class ByDistance(Bias):
-    """A bias that is a function of the head and of j - p alone, so each diagonal has one number."""
+    """A bias that is a function of the head (if it tells heads apart) and of j - p alone: one number a diagonal."""
 
     @abstractmethod
-    def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "head ..."]:
-        """The bias of each head at these distances, place of the key less place of the query."""
+    def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
+        """The bias ([head,] ...) at these distances, place of the key less place of the query."""
 
-    def see(self, query: Float[Tensor, "... query query_dim"], places: Places) -> Float[Tensor, "1 head query key"]:
+    def see(self, query: Float[Tensor, "... query query_dim"], places: Places) -> Float[Tensor, "1 ... query key"]:
         """The same for every row."""
         rows, keys = places.num_rows, places.num_keys
         if places.key_places is not None or rows == 0 or keys == 0:
@@ -41,7 +41,7 @@ class ByDistance(Bias):
         diagonals = self.at(_distances(rows, keys, places), query.dtype)
         return diagonals.unfold(-1, keys, 1).flip(-2).unsqueeze(0)
 
-    def diagonals(self, places: Places, dtype: torch.dtype = torch.float32) -> Float[Tensor, "1 head diagonal"] | None:
+    def diagonals(self, places: Places, dtype: torch.dtype = torch.float32) -> Float[Tensor, "1 ... diagonal"] | None:
         """One number a diagonal, when places are aligned and whole."""
         if not places.aligned or places.rows is not None or places.num_queries == 0 or places.num_keys == 0:
             return None
@@ -93,22 +93,23 @@ class RelativeBias(ByDistance):
     Of b buckets for d = p - j >= 0: bucket d if d < b/2; then b/2 + floor(b/2 log(2d/b) / log(2 max_distance/b)), at
     most b - 1. Two-sided: the first half of the buckets serves keys at or before the query, the second half those
     after it. One-sided: keys after the query are in bucket 0 with the query's own.
-    Parameters: table (num_heads, buckets), zero at first. T5 shares one such bias among all its layers and reads with
-    Dot, unscaled. A read needs a heads axis.
+    Parameters: table (num_heads, buckets), or (buckets) if num_heads is None; zero at first. T5 shares one such bias
+    among all its layers and reads with Dot, unscaled. A read needs a heads axis, or none if num_heads is None.
     Raises: ValueError unless num_heads >= 1, buckets >= 2 (even and >= 4 if two-sided), and max_distance exceeds the
             distances that have a bucket of their own.
     Source: raffel2020, section 2.1.
     """
 
-    def __init__(self, num_heads: int, buckets: int = 32, max_distance: int = 128, two_sided: bool = True):
+    def __init__(self, num_heads: int | None, buckets: int = 32, max_distance: int = 128, two_sided: bool = True):
         super().__init__()
-        check_whole("num_heads", num_heads, 1)
+        check_whole("num_heads", 1 if num_heads is None else num_heads, 1)
         check_whole("buckets", buckets, 4 if two_sided else 2)
         check_whole("max_distance", max_distance, 1)
         if two_sided and buckets % 2:
             raise ValueError(f"buckets must be even when two-sided, half for each side, but are {buckets}")
         self.two_sided, self.max_distance = two_sided, max_distance
-        self.table = nn.Parameter(torch.zeros(num_heads, buckets))
+        heads = () if num_heads is None else (num_heads,)
+        self.table = nn.Parameter(torch.zeros(*heads, buckets))
         self._bounds: Tensor
         bounds = _bounds(buckets // 2 if two_sided else buckets, max_distance)
         self.register_buffer("_bounds", torch.tensor(bounds), persistent=False)
@@ -117,16 +118,16 @@ class RelativeBias(ByDistance):
         """Bucket of each distance, place of the key less place of the query."""
         past = distance.abs() if self.two_sided else (-distance).clamp(min=0)
         bucket = torch.bucketize(past, self._bounds, right=True)
-        return bucket + (distance > 0) * (self.table.shape[1] // 2) if self.two_sided else bucket
+        return bucket + (distance > 0) * (self.table.shape[-1] // 2) if self.two_sided else bucket
 
-    def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "head ..."]:
-        """The table's numbers."""
+    def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
+        """The table's numbers ([head,] ...)."""
         _check_device("table of RelativeBias", self.table, distance)
-        return self.table[:, self.bucket(distance)].to(dtype)
+        return self.table[..., self.bucket(distance)].to(dtype)
 
     def extra_repr(self) -> str:
         """Sizes."""
-        num_heads, buckets = self.table.shape
+        num_heads, buckets = self.table.shape if self.table.dim() == 2 else (None, len(self.table))
         sides = "" if self.two_sided else ", two_sided=False"
         return f"num_heads={num_heads}, buckets={buckets}, max_distance={self.max_distance}{sides}"
 

@@ -13,6 +13,12 @@ A plain cell (regard.layers.recurrent) computes the new state; where it has the 
 read. So these are the plain rnn and lstm, if every read gives all its weight to the last state. align(k, q) is
 v . tanh(k + q), or <k, q> / sqrt(size). s is the context that a decoder read from its source (absent elsewhere).
 
+With recency="learned" a score has a bias by how many states ago the state was made (RelativeBias: a learned number for
+each of the last 16, then one for each of growing spans): a_ti + b[last - i], last = t for an rnn, t - 1 for an lstm. At
+first b[0] is AHEAD = 7 and the rest 0, so that a fresh cell gives nearly all its weight to the last state (of n equal
+scores e^7 / (e^7 + n - 1): 0.97 of 40), and learns from a plain cell on when to go back further, where one without must
+first learn to find the last state. This is ours: the lectures and the paper have no such bias (recency="none").
+
 The past is a Memory that grows by a pair a step: the key is mapped when the state is new, and never again; h and c
 are one value [h; c], read by the same weights. An rnn reads with the state that it has just made, itself included;
 an lstm reads before it makes one, so that its first step reads nothing and has h~_1 = c~_1 = 0.
@@ -22,7 +28,8 @@ out (feeds_back=False).
 
 Cost:    time O(t size) for step t and O(time^2 size) for all; each step is a handful of small products. With gradients
          a step copies the past (see Memory.extend), which shows from some hundred steps on.
-Source:  lectures, B (rnn); cheng2016, section 3.1, equations 5 to 10 (lstm); the code released with it.
+Source:  lectures, B (rnn); cheng2016, section 3.1, equations 5 to 10 (lstm); the code released with it. b:
+         raffel2020, section 2.1, and its initial values are ours.
 """
 
 from typing import NamedTuple, Self
@@ -33,14 +40,19 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from regard.attention.memory import Memory
+from regard.attention.positional import RelativeBias
 from regard.attention.scores import BareAdditive, ScaledDot, Score
 from regard.layers.read import Read
 from regard.layers.recurrent import CELLS, CellState, xavier_gates_
 
-__all__ = ["Past", "SelfAttentiveCell"]
+__all__ = ["AHEAD", "Past", "SelfAttentiveCell"]
 
 _CELLS = "rnn", "lstm"
 _SCORES = "additive", "scaled-dot"
+_RECENCIES = "none", "learned"
+
+AHEAD = 7.0
+"""By how much the last state's score is above the others' at first, where recency is learned."""
 
 
 class Past(NamedTuple):
@@ -64,8 +76,8 @@ class SelfAttentiveCell(nn.Module):
 
     Parameters: those of the plain cell; key_weight W_k or W_h (size, hidden); query_weight W_q (size, hidden) of an
     rnn, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden) of an lstm that feeds back, else None;
-    read.score.v (size), if the score is additive.
-    Raises: ValueError for another cell or score, or a size below 1.
+    read.score.v (size), if the score is additive; read.bias.table b (32), if recency is learned.
+    Raises: ValueError for another cell, score or recency, or a size below 1.
     """
 
     def __init__(
@@ -78,6 +90,7 @@ class SelfAttentiveCell(nn.Module):
         context_dim: int = 0,
         score: str = "additive",
         feeds_back: bool = True,
+        recency: str = "none",
         kernel: str = "auto",
     ):
         super().__init__()
@@ -85,9 +98,12 @@ class SelfAttentiveCell(nn.Module):
             raise ValueError(f"cell must be one of {', '.join(_CELLS)}, but is {cell!r}")
         if score not in _SCORES:
             raise ValueError(f"score must be one of {', '.join(_SCORES)}, but is {score!r}")
+        if recency not in _RECENCIES:
+            raise ValueError(f"recency must be one of {', '.join(_RECENCIES)}, but is {recency!r}")
         self.cell = CELLS[cell](input_dim, hidden, context_dim=context_dim)
         self.hidden, self.size, self.reads_first = hidden, size, cell == "lstm"
-        self.read = Read(BareAdditive(size) if score == "additive" else ScaledDot(), kernel=kernel)
+        align = BareAdditive(size) if score == "additive" else ScaledDot()
+        self.read = Read(align, bias=_recent_first() if recency == "learned" else None, kernel=kernel)
         self.key_weight = _weight(size, hidden)
         self.query_weight = _weight(size, input_dim if self.reads_first else hidden)
         self.feedback_weight = _weight(size, hidden) if self.reads_first and feeds_back else None
@@ -162,3 +178,10 @@ def _weight(rows: int, columns: int) -> nn.Parameter:
     if rows < 1:
         raise ValueError(f"size must be at least 1, but is {rows}")
     return nn.Parameter(xavier_gates_(torch.empty(rows, columns), 1))
+
+
+def _recent_first() -> RelativeBias:
+    """b[0] = AHEAD, and 0 for states before the last."""
+    bias = RelativeBias(None, two_sided=False)
+    nn.init.constant_(bias.table[:1], AHEAD)
+    return bias

@@ -139,6 +139,9 @@ class SelfAttentiveConfig:
     """How a past state is scored: v . tanh(q + k), as in the paper, or q . k over the root of their size."""
     self_attention_hidden: int = 128
     """Size of q and k in each layer's read of its past."""
+    self_attention_recency: Literal["none", "learned"] = "none"
+    """learned: besides, a learned number for how many states ago it was, at first such that the last state is read and
+    little else, as in a plain network (ours, in no paper); none: by the score alone, as in the paper."""
     attention: Literal["none", "additive", "concat", "general", "dot", "scaled-dot", "cosine", "location"] = "additive"
     """How the decoder scores the encoder's states (location: by their places alone); none: only the final state is
     handed over."""

@@ -116,6 +116,18 @@ def test_relative_bias_reads_its_table_by_bucket_and_head():
     assert torch.equal(values(bias, Places(2, 4, CPU)), expected)
 
 
+def test_relative_bias_serves_reads_without_heads():
+    """Of one row, of all at once and through a kernel, as one head of it does."""
+    bias, one = filled(RelativeBias(None, 8, 5, two_sided=False)), RelativeBias(1, 8, 5, two_sided=False)
+    one.load_state_dict({"table": bias.table.unsqueeze(0)})
+    query, keys, read = torch.randn(3, 2, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 2)
+    assert torch.equal(bias.see(query, Places(2, 7, CPU)), one.see(query, Places(2, 7, CPU))[:, 0])
+    assert torch.equal(bias.diagonals(Places(2, 7, CPU)), one.diagonals(Places(2, 7, CPU))[:, 0])
+    expected = attend(query.unsqueeze(1), (keys.unsqueeze(1), read.unsqueeze(1)), bias=one).squeeze(1)
+    close(attend(query, (keys, read), bias=bias), expected)
+    assert bias.picture(2, 3).heading == "RelativeBias(num_heads=None, buckets=8, max_distance=5, two_sided=False)"
+
+
 def test_learnt_biases_are_zero_at_first():
     assert not values(RelativeBias(3), Places(5, 5, CPU)).any()
     assert not ShawBias(3, 2).see(torch.randn(5, 3), Places(5, 5, CPU)).any()

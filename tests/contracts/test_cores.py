@@ -56,12 +56,18 @@ CONFIGS |= {
 }
 OWN = {"self_attention_hidden": 5}
 CONFIGS |= {
-    f"self-attentive-{cell}-{score}-{layers}x{directions}": SelfAttentiveConfig(
-        **RECURRENT, **OWN, cell=cell, self_attention=score, layers=layers, directions=directions
+    f"self-attentive-{cell}-{score}-{recency}-{layers}x{directions}": SelfAttentiveConfig(
+        **RECURRENT,
+        **OWN,
+        cell=cell,
+        self_attention=score,
+        self_attention_recency=recency,
+        layers=layers,
+        directions=directions,
     )
     for cell in ("rnn", "lstm")
     for score in ("additive", "scaled-dot")
-    for layers, directions in ((1, 2), (2, 1))
+    for layers, directions, recency in ((1, 2, "none"), (2, 1, "learned"))
 }
 CONFIGS |= {
     "self-attentive-released": SelfAttentiveConfig(**RECURRENT, **OWN, form="released", kernel="reference"),

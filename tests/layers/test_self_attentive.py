@@ -8,13 +8,14 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.recurrent import CELLS
-from regard.layers.self_attentive import Past, SelfAttentiveCell
+from regard.layers.self_attentive import AHEAD, Past, SelfAttentiveCell
 from regard.layers.self_attentive_encoder import SelfAttentiveEncoder
 from regard.look.record import record
 from tests.helpers import close
 
 INPUT, HIDDEN, SIZE, STEPS, ROWS = 3, 2, 5, 4, 2
 every_cell = pytest.mark.parametrize("cell", ["rnn", "lstm"])
+every_recency = pytest.mark.parametrize("recency", ["none", "learned"])
 every_score = pytest.mark.parametrize("score", ["additive", "scaled-dot"])
 
 
@@ -50,7 +51,11 @@ def align(cell: SelfAttentiveCell, key: list[float], query: list[float]) -> floa
 
 def read(cell: SelfAttentiveCell, query: list[float], states: list[list[float]], parts: list[list[float]]):
     """The weights of states h_i for a query, and what is read of the parts (h_i or c_i) with them."""
-    scores = [math.exp(align(cell, times(cell.key_weight, h), query)) for h in states]
+    ago = cell.read.bias.table.tolist() if cell.read.bias else [0.0] * STEPS  # so few have a number each
+    biases = ago[: len(states)][::-1]  # the last state is 0 states ago
+    scores = [
+        math.exp(align(cell, times(cell.key_weight, h), query) + bias) for h, bias in zip(states, biases, strict=True)
+    ]
     weights = [score / math.fsum(scores) for score in scores]
     return weights, [dot(weights, [part[k] for part in parts]) for k in range(HIDDEN)]
 
@@ -60,8 +65,9 @@ def sigmoid(x: float) -> float:
 
 
 @every_score
-def test_rnn_is_the_lectures_formula(score):
-    cell, items = cell_of("rnn", score=score), items_of(1)
+@every_recency
+def test_rnn_is_the_lectures_formula(score, recency):
+    cell, items = cell_of("rnn", score=score, recency=recency), items_of(1)
     plain, h, c, weights = cell.cell, [], [0.0] * HIDDEN, []
     for x in items[0].tolist():
         inner = added(times(plain.input_weight, x), times(plain.state_weight, c), plain.bias.tolist())
@@ -82,8 +88,9 @@ def test_rnn_is_the_lectures_formula(score):
 
 @every_score
 @pytest.mark.parametrize("feeds_back", [True, False], ids=["paper", "released"])
-def test_lstm_is_the_papers_formula(score, feeds_back):
-    cell, items = cell_of("lstm", score=score, feeds_back=feeds_back), items_of(1)
+@every_recency
+def test_lstm_is_the_papers_formula(score, feeds_back, recency):
+    cell, items = cell_of("lstm", score=score, feeds_back=feeds_back, recency=recency), items_of(1)
     plain, h, c, weights = cell.cell, [], [], []
     adaptive = memory = [0.0] * HIDDEN
     for x in items[0].tolist():
@@ -139,6 +146,32 @@ def _last_alone(past: Past) -> Past:
 
 @every_cell
 @every_score
+def test_fresh_cell_that_learns_recency_is_nearly_a_plain_cell(cell, score):
+    torch.manual_seed(5)
+    ours = SelfAttentiveCell(INPUT, HIDDEN, SIZE, cell=cell, score=score, recency="learned").double()
+    table, items = ours.read.bias.table, items_of()
+    with record(ours) as maps:
+        fresh = ours.run(items)[0]
+    # Each other state has exp(-AHEAD) of the last one's weight, give or take scores that differ by less than 1.
+    for call in maps["read"]:
+        assert call[..., :-1].le(math.exp(1 - AHEAD) * call[..., -1:]).all()
+    nn.init.constant_(table[:1], 60.0)
+    alone = ours.run(items)[0]
+    plain, state = ours.cell, tuple(part.double() for part in ours.cell.begin(ROWS))
+    for step, projected in enumerate(plain.project(items).unbind(1)):
+        state = plain(projected, state)
+        close(alone[:, step], state[0])
+        assert (fresh[:, step] - state[0]).abs().max() < 0.05
+
+
+def test_no_recency_has_no_bias_and_no_weights_of_one():
+    without, learned = cell_of("lstm"), cell_of("lstm", recency="learned")
+    assert without.read.bias is None
+    assert set(learned.state_dict()) - set(without.state_dict()) == {"read.bias.table"}
+
+
+@every_cell
+@every_score
 def test_keys_are_mapped_once_a_state(cell, score):
     ours, items = cell_of(cell, score=score), items_of()
     past = ours.begin(ROWS)
@@ -152,8 +185,9 @@ def test_keys_are_mapped_once_a_state(cell, score):
 
 @every_cell
 @every_score
-def test_gradients_are_those_of_differences(cell, score):
-    ours = cell_of(cell, score=score)
+@every_recency
+def test_gradients_are_those_of_differences(cell, score, recency):
+    ours = cell_of(cell, score=score, recency=recency)
     items = items_of(1).requires_grad_()
     names = [name for name, _ in ours.named_parameters()]
 
@@ -189,6 +223,7 @@ def test_what_is_taken_over_is_all_that_the_first_step_reads(cell):
     [
         ({"cell": "gru"}, r"cell must be one of rnn, lstm, but is 'gru'"),
         ({"score": "cosine"}, r"score must be one of additive, scaled-dot, but is 'cosine'"),
+        ({"recency": "fixed"}, r"recency must be one of none, learned, but is 'fixed'"),
     ],
 )
 def test_unknown_parts_are_refused(change, message):

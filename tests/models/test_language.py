@@ -18,6 +18,9 @@ CORES = {
     "self-attentive-rnn": SelfAttentiveConfig(width=12, hidden=14, cell="rnn", self_attention_hidden=5, layers=2),
     "self-attentive-lstm": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5, layers=2),
     "self-attentive-released": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5, form="released"),
+    "self-attentive-recency": SelfAttentiveConfig(
+        width=12, hidden=14, self_attention_hidden=5, layers=2, self_attention_recency="learned"
+    ),
 }
 
 

@@ -72,14 +72,15 @@ def test_state_is_a_value():
     assert (state.cells[0].memory.size, longer.cells[0].memory.size) == (1, 2)
 
 
-def test_past_may_be_scored_by_any_kernel_that_can():
+@pytest.mark.parametrize("recency", ["none", "learned"])
+def test_past_may_be_scored_by_any_kernel_that_can(recency):
     torch.manual_seed(3)
     targets = torch.randn(2, 6, 3, dtype=torch.float64)
     for score, kernels in {"additive": ("reference", "additive"), "scaled-dot": ("reference", "sdpa")}.items():
         outputs = []
         for kernel in kernels:
             torch.manual_seed(4)
-            core = core_of(encodes=False, self_attention=score, kernel=kernel)
+            core = core_of(encodes=False, self_attention=score, self_attention_recency=recency, kernel=kernel)
             outputs.append(core(targets, core.begin(2)))
         close(*outputs)
 

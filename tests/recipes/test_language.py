@@ -22,7 +22,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     small = {
         "transformer": "--model.core.layers 1 --model.core.width 32 --model.core.feedforward 32",
         "recurrent": "--model.core recurrent --model.core.width 32 --model.core.hidden 64",
-        "self-attentive": "--model.core self-attentive --model.core.width 32 --model.core.hidden 64",
+        "self-attentive": "--model.core self-attentive --model.core.width 32 --model.core.hidden 64 "
+        "--model.core.self-attention-recency learned",
     }[request.param]
     limits = "--train.steps 150 --train.warmup 10 --train.lr 1e-2 --train.validate-every 50 --train.tensorboard false"
     command = f"train language --run {folder / 'run'} {files} {small} {limits} --context 32 --batch 8"

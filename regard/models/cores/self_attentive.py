@@ -65,5 +65,6 @@ def _cell(config: SelfAttentiveConfig, input_dim: int, hidden: int, context_dim:
         context_dim=context_dim,
         score=config.self_attention,
         feeds_back=config.form == "paper",
+        recency=config.self_attention_recency,
         kernel=config.kernel,
     )

@@ -25,6 +25,7 @@ from regard.models.detector import Detector
 from regard.models.forecaster import Forecaster
 from regard.models.language import LanguageModel
 from regard.models.model import Model
+from regard.models.opinionated import Opinionated
 from regard.models.reads.images import ImageReader
 from regard.models.reads.tokens import TokenReader, embedding_table
 from regard.models.reads.tracks import TrackReader
@@ -136,12 +137,15 @@ def build_tagger(config: EncoderConfig, *, vocab: int, num_tags: int, label_smoo
     return Tagger(reads, core, writes)
 
 
-def build_classifier(config: ClassifierConfig, *, vocab: int, writes: Callable[[int], VectorWriter]) -> Classifier:
+def build_classifier(
+    config: ClassifierConfig, *, vocab: int, writes: Callable[[int], VectorWriter], opinions: bool = False
+) -> Classifier:
     """A model that answers each text of a vocabulary, with fresh weights from torch's generator.
 
-    writes(dim): what it answers: the writer of vectors of this size.
+    writes(dim): what it answers: the writer of vectors of this size; of classes, if texts come with opinions.
     """
-    return _classifier(config, TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout), writes)
+    reads = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
+    return _classifier(config, reads, writes, Opinionated if opinions else Classifier)
 
 
 def build_image_classifier(
@@ -173,7 +177,12 @@ def build_detector(config: DetectorConfig, reads: nn.Module, *, num_classes: int
     return Detector(reads, core, writes)
 
 
-def _classifier(config: ClassifierConfig, reads: nn.Module, writes: Callable[[int], VectorWriter]) -> Classifier:
+def _classifier(
+    config: ClassifierConfig,
+    reads: nn.Module,
+    writes: Callable[[int], VectorWriter],
+    kind: type[Classifier] = Classifier,
+) -> Classifier:
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     pool = Pool(core.memory_dim, num_heads=config.pool_heads, kernel=config.core.kernel)
-    return Classifier(reads, core, pool, writes(core.memory_dim))
+    return kind(reads, core, pool, writes(core.memory_dim))

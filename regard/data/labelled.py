@@ -116,7 +116,7 @@ class LabelledBatches:
     """Batches over texts as ids with targets as numbers: one a text, or a row (texts, ...).
 
     change(ids, epoch, index): what training shows of a text (words left out at random), a pure function; or None.
-    opinions: of each text what counting says of its pieces (pieces, classes), which then goes with it; or None.
+    opinions: of each text what counting says of its pieces (pieces, kinds, classes), which then goes with it; or None.
     Raises:  UserError by `plan` if one text alone exceeds batch_tokens.
     """
 
@@ -154,7 +154,7 @@ class Opined(NamedTuple):
     """Texts, and what counting says of each of their pieces."""
 
     text: Padded
-    opinions: Float[Tensor, "batch time classes"]
+    opinions: Float[Tensor, "batch time kinds classes"]
     """Noughts where there is padding."""
 
     def to(self, device: torch.device | str) -> "Opined":

@@ -1,6 +1,7 @@
 """From sizes to a model."""
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
@@ -138,14 +139,15 @@ def build_tagger(config: EncoderConfig, *, vocab: int, num_tags: int, label_smoo
 
 
 def build_classifier(
-    config: ClassifierConfig, *, vocab: int, writes: Callable[[int], VectorWriter], opinions: bool = False
+    config: ClassifierConfig, *, vocab: int, writes: Callable[[int], VectorWriter], opinions: int = 0
 ) -> Classifier:
     """A model that answers each text of a vocabulary, with fresh weights from torch's generator.
 
-    writes(dim): what it answers: the writer of vectors of this size; of classes, if texts come with opinions.
+    writes(dim): what it answers: the writer of vectors of this size; of classes, if
+    texts come with opinions of so many kinds (regard.models.opinionated).
     """
     reads = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
-    return _classifier(config, reads, writes, Opinionated if opinions else Classifier)
+    return _classifier(config, reads, writes, partial(Opinionated, kinds=opinions) if opinions else Classifier)
 
 
 def build_image_classifier(
@@ -181,7 +183,7 @@ def _classifier(
     config: ClassifierConfig,
     reads: nn.Module,
     writes: Callable[[int], VectorWriter],
-    kind: type[Classifier] = Classifier,
+    kind: Callable[..., Classifier] = Classifier,
 ) -> Classifier:
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     pool = Pool(core.memory_dim, num_heads=config.pool_heads, kernel=config.core.kernel)

@@ -1,10 +1,10 @@
 """A classifier that begins with what counting knows, and learns the rest.
 
-    scores = W h + b + scale * n * sum over pieces i of a_i r_i         a = softmax(q . W_k x_i / sqrt(d))
+    scores = W h + b + n * sum over pieces i of a_i sum over kinds k of s_k r_ik      a = softmax(q . W_k x_i / sqrt(d))
 
-r_i: what counting says of piece i for each class (regard.data.opinions); x_i: the n items of the core; h: what the
-pooling query reads of them. At first q = 0, so that a_i = 1 / n: every opinion counts alike, and they are naive Bayes.
-Learning decides which to listen to, and h has only to say what words counted alone do not.
+r_ik: what counting says of piece i for each class, by words, by pairs ... (regard.data.opinions); x_i: the n items of
+the core; h: what the pooling query reads of them. At first q = 0, W = 0 and b = 0, so that a_i = 1 / n: every opinion
+counts alike, and they are naive Bayes. Learning decides which to listen to, and h has only to say what counts do not.
 
 Source: wang2012, section 2 (features that are log-count ratios); lectures, A (one query reads a memory).
 """
@@ -38,29 +38,32 @@ class WithOpinions(Protocol):
         ...
 
     @property
-    def opinions(self) -> Float[Tensor, "batch time classes"]:
+    def opinions(self) -> Float[Tensor, "batch time kinds classes"]:
         """Noughts where there is padding."""
         ...
 
 
 class Sum(nn.Module):
-    """Opinions (batch, time, classes) of items (batch, time, dim) to one a row: (batch, classes).
+    """Opinions (batch, time, kinds, classes) of items (batch, time, dim) to one a row: (batch, classes).
 
-    scale begins at a fifth: neighbouring words say much the same, so that naive Bayes is far too sure.
+    Scales begin at a quarter: words of a text say much the same, so that naive Bayes is far too sure.
     """
 
-    def __init__(self, dim: int, *, kernel: str = "auto"):
+    def __init__(self, dim: int, kinds: int, *, kernel: str = "auto"):
         super().__init__()
         self.query = nn.Parameter(torch.zeros(dim))
         self.key = nn.Linear(dim, dim, bias=False)
-        self.scale = nn.Parameter(torch.tensor(0.2))
+        self.scale = nn.Parameter(torch.full((kinds,), 0.25))
         self.read = Read(kernel=kernel)
 
-    def forward(self, items: Padded, opinions: Float[Tensor, "batch time classes"]) -> Float[Tensor, "batch classes"]:
+    def forward(
+        self, items: Padded, opinions: Float[Tensor, "batch time kinds classes"]
+    ) -> Float[Tensor, "batch classes"]:
         """The sum of a row's opinions, those that matter more counting more."""
-        memory = Memory(self.key(items.items), opinions.to(items.items.dtype), items.mask)
+        weighed = (self.scale[:, None] * opinions.to(items.items.dtype)).sum(2)
+        memory = Memory(self.key(items.items), weighed, items.mask)
         mean = self.read(self.query.expand(len(opinions), 1, -1), memory).squeeze(1)
-        return self.scale * items.lengths[:, None] * mean
+        return items.lengths[:, None] * mean
 
 
 class Opinionated(Classifier):
@@ -68,11 +71,13 @@ class Opinionated(Classifier):
 
     writes: ClassWriter
 
-    def __init__(self, reads: nn.Module, core: Core, pool: Pool, writes: VectorWriter):
+    def __init__(self, reads: nn.Module, core: Core, pool: Pool, writes: VectorWriter, *, kinds: int):
         if not isinstance(writes, ClassWriter):
             raise TypeError(f"opinions are of classes, but what is written is {type(writes).__name__}")
         super().__init__(reads, core, pool, writes)
-        self.sum = Sum(core.memory_dim)
+        self.sum = Sum(core.memory_dim, kinds)
+        nn.init.zeros_(writes.output.weight)  # what nobody has learned yet must not speak against the counts
+        nn.init.zeros_(writes.output.bias)
 
     def forward(self, source: WithOpinions) -> Float[Tensor, "batch classes"]:
         """The probability of every class."""

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
-from regard.data.config import LabelledConfig, OnBad
+from regard.data.config import LabelledConfig, OnBad, OpinionKinds
 from regard.data.labelled import LabelledBatches, Opined, opined, read_labelled
 from regard.data.made_reviews import made_reviews
-from regard.data.opinions import Opinions
+from regard.data.opinions import KINDS, Opinions
 from regard.data.pairs import Pairs
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
@@ -75,26 +75,26 @@ class ReviewsTask(Task):
         Tokeniser.train(self._train.sources, self.config.tokeniser).save(folder / _TOKENISER)
         target = self.kind.learned(self.said(self._train), self.config.data)
         target.save(folder)
-        if self.has_opinions:
+        if self.counted is not None:
             assert isinstance(target, ClassTarget)
             self.tokeniser = Tokeniser.load(folder / _TOKENISER)
             keep, classes = target.rows(self.said(self._train))
-            texts = self.encoded([self._train.sources[i] for i in keep])
-            pairs = self.config.opinions == "pairs"
-            Opinions.of(texts, classes, num_classes=len(target.names), pairs=pairs).save(folder / _OPINIONS)
+            texts = (self._cut(self._train.sources[i]) for i in keep)
+            counts = Opinions.of(texts, classes, num_classes=len(target.names), kinds=self.counted)
+            counts.save(folder / _OPINIONS)
 
     def open(self, folder: Path) -> None:
         """The same."""
         self.tokeniser = Tokeniser.load(folder / _TOKENISER)
         self.target = self.kind.load(folder, self.config.data)
-        if self.has_opinions:
+        if self.counted is not None:
             assert isinstance(self.target, ClassTarget)
-            self.opinions = Opinions.load(folder / _OPINIONS, len(self.target.names))
+            self.opinions = Opinions.load(folder / _OPINIONS, self.counted, len(self.target.names))
 
     @property
-    def has_opinions(self) -> bool:
-        """Whether words are counted beforehand: of classes, if the settings say so."""
-        return self.config.opinions != "none" and self.kind is ClassTarget
+    def counted(self) -> OpinionKinds | None:
+        """What is counted beforehand: for classes, what the settings say."""
+        return None if self.config.opinions == "none" or self.kind is not ClassTarget else self.config.opinions
 
     def batches(self) -> LabelledBatches:
         """Texts of like lengths together; some pieces of each are read as unknown."""
@@ -106,7 +106,7 @@ class ReviewsTask(Task):
             batch_tokens=self.config.train.batch_tokens,
             seed=self.run.seed,
             change=self._with_unknowns if self.config.word_dropout else None,
-            opinions=self._opinions(texts, targets),
+            opinions=self._opinions([self._train.sources[i] for i in keep], targets),
         )
 
     def model(self) -> Classifier:
@@ -116,7 +116,7 @@ class ReviewsTask(Task):
             config,
             vocab=len(self.tokeniser),
             writes=lambda dim: self.target.writer(dim, config, smoothing),
-            opinions=self.opinions is not None,
+            opinions=0 if self.counted is None else len(KINDS[self.counted]),
         )
 
     def describe(self) -> str:
@@ -133,10 +133,9 @@ class ReviewsTask(Task):
         """The same of any texts that have a target that can be used, a few of them, and how many."""
         keep, targets = self.target.rows(self.said(pairs, on_bad))
         texts = self.encoded([pairs.sources[i] for i in keep])
-        longest = int(texts.lengths.max(initial=1))
-        batches = LabelledBatches(
-            texts, targets, batch_tokens=max(_BATCH_TOKENS, longest), seed=0, opinions=self._opinions(texts)
-        )
+        opinions = self._opinions([pairs.sources[i] for i in keep])
+        budget = max(_BATCH_TOKENS, int(texts.lengths.max(initial=1)))
+        batches = LabelledBatches(texts, targets, batch_tokens=budget, seed=0, opinions=opinions)
         found, right = measured(model, (batches.collate(0, rows) for rows in batches.plan(0)))
         shown = self.target.samples([pairs.sources[i] for i in keep], found, right)
         return self.target.scores(found, right), shown, len(keep)
@@ -170,17 +169,20 @@ class ReviewsTask(Task):
         limit = self.config.data.max_length
         return Ragged.of(ids[:limit] or [UNK] for ids in self.tokeniser.encode_batch(texts))
 
-    def source(self, ids: NDArray[np.int32]) -> Padded | Opined:
+    def source(self, text: str) -> Padded | Opined:
         """One text as the model takes it."""
-        text = pad([ids.tolist()])
-        return text if self.opinions is None else opined(text, [self.opinions.of_text(ids)])
+        ids = pad([self.encoded([text])[0].tolist()])
+        return ids if self.opinions is None else opined(ids, [self.opinions.of_text(self._cut(text))])
 
-    def _opinions(self, texts: Ragged, own: NDArray[Any] | None = None) -> list[NDArray[np.float32]] | None:
+    def _cut(self, text: str) -> list[str]:
+        return self.tokeniser.cut(text)[: self.config.data.max_length] or [""]
+
+    def _opinions(self, texts: Sequence[str], own: NDArray[Any] | None = None) -> list[NDArray[np.float32]] | None:
         """On texts; own: their classes, if they were counted."""
         if self.opinions is None:
             return None
         classes = [None] * len(texts) if own is None else own.tolist()
-        return [self.opinions.of_text(texts[i], classes[i]) for i in range(len(texts))]
+        return [self.opinions.of_text(self._cut(text), one) for text, one in zip(texts, classes, strict=True)]
 
     def _with_unknowns(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.run.seed, epoch, index))))
@@ -222,8 +224,7 @@ class TrainedReviews(Trained):
         empty = [number for number, text in enumerate(inputs, start=first) if not text.strip()]
         if empty:
             warnings.warn(f"input {', '.join(map(str, empty[:10]))} is empty: nothing tells its class", stacklevel=3)
-        texts = self.task.encoded([text.strip() for text in inputs])
-        rows = [self._answer(self.task.source(texts[i])) for i in range(len(texts))]
+        rows = [self._answer(self.task.source(text.strip())) for text in inputs]
         return torch.cat(rows) if rows else None
 
     def evaluate(
@@ -266,13 +267,13 @@ class TrainedReviews(Trained):
         """
         if not text.strip():
             raise UserError("the text is empty: there is nothing to look at")
-        ids = self.task.encoded([text.strip()])[0]
-        source = self.task.source(ids)
+        ids = self.task.encoded([text.strip()])[0].tolist()
+        source = self.task.source(text.strip())
         with record(self.model) as recording:
             found = self._answer(source)
         best = self.task.target.ranked(found, 1)[0][0]
         title = f"{text.strip()} -> {self.task.target.title(best)}"
-        labels = self.task.tokeniser.tokens(ids.tolist())
+        labels = self.task.tokeniser.tokens(ids)
         if reads_its_past(self.model):
             return chains(self.model, lambda: self._answer(source), labels, title=title)
         (name,) = [name for name in recording.names if name.startswith("pool.")]

@@ -15,22 +15,20 @@ from tests.helpers import close
 
 CONFIG = ClassifierConfig(core=RecurrentConfig(width=12, hidden=14), pool_heads=2, dropout=0)
 ROWS = [[4, 5, 6, 7, 8], [9], [4, 10]]
-OPINIONS = [np.random.default_rng(i).normal(size=(len(row), 3)).astype(np.float32) for i, row in enumerate(ROWS)]
+OPINIONS = [np.random.default_rng(i).normal(size=(len(row), 2, 3)).astype(np.float32) for i, row in enumerate(ROWS)]
 
 
 def model() -> Opinionated:
     torch.manual_seed(1)
-    made = build_classifier(CONFIG, vocab=11, writes=lambda dim: ClassWriter(dim, 3), opinions=True)
+    made = build_classifier(CONFIG, vocab=11, writes=lambda dim: ClassWriter(dim, 3), opinions=2)
     assert isinstance(made, Opinionated)
     return made.double().eval()
 
 
-def test_silenced_network_gives_the_sum_of_opinions():
+def test_fresh_network_gives_the_sum_of_opinions():
     silent = model()
-    torch.nn.init.zeros_(silent.writes.output.weight)
-    torch.nn.init.zeros_(silent.writes.output.bias)
     torch.nn.init.ones_(silent.sum.scale)
-    wanted = torch.stack([torch.from_numpy(rows).double().sum(0) for rows in OPINIONS]).softmax(-1)
+    wanted = torch.stack([torch.from_numpy(rows).double().sum((0, 1)) for rows in OPINIONS]).softmax(-1)
     close(silent(opined(pad(ROWS), OPINIONS)).detach(), wanted)
 
 
@@ -50,12 +48,13 @@ def test_attention_decides_which_opinions_count():
     items = torch.randn(1, 5, 14, dtype=torch.float64)
     source = opined(pad([ROWS[0]]), OPINIONS[:1])
     weights = (one.key(items)[0] @ one.query / 14**0.5).softmax(0)
-    wanted = 5 * weights @ source.opinions[0].double()
+    wanted = 5 * weights @ source.opinions[0].double().sum(1)
     close(one(source.text._replace(items=items), source.opinions)[0], wanted)
 
 
 def test_every_parameter_learns_but_the_keys_which_wait_for_the_query():
     whole = model()
+    torch.nn.init.normal_(whole.writes.output.weight)  # nothing behind it learns while it is nought
     batch = LabelledBatch(opined(pad(ROWS), OPINIONS), torch.tensor([2, 0, 1]), (0, 1, 2))
     loss = whole.loss(batch)
     found = whole(batch.source)
@@ -67,4 +66,4 @@ def test_every_parameter_learns_but_the_keys_which_wait_for_the_query():
 
 def test_opinions_are_of_classes():
     with pytest.raises(TypeError, match="opinions are of classes, but what is written is LabelWriter"):
-        build_classifier(CONFIG, vocab=11, writes=lambda dim: LabelWriter(dim, 3), opinions=True)
+        build_classifier(CONFIG, vocab=11, writes=lambda dim: LabelWriter(dim, 3), opinions=2)

@@ -33,7 +33,7 @@ def test_counts_alone_answer_from_the_first_step(files, capsys, tmp_path):
     folder = run(files, "run", "--train.steps 1 --train.validate-every 1")
     trained = load(folder)
     assert isinstance(trained.model, Opinionated)
-    assert trained.predict(["it was dreadfully sad", "what a wonderful day"]) == ["bad", "good"]
+    assert trained.predict(["it was dreadful", "what a wonderful day"]) == ["bad", "good"]
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--data.test", str(files / "train.tsv"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == 100

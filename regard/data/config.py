@@ -9,6 +9,7 @@ __all__ = [
     "ImagesConfig",
     "LabelledConfig",
     "OnBad",
+    "OpinionKinds",
     "PairFormat",
     "PairsConfig",
     "ScenesConfig",
@@ -20,6 +21,7 @@ __all__ = [
 
 PairFormat = Literal["auto", "tsv", "text", "jsonl", "huggingface"]
 OnBad = Literal["error", "skip"]
+OpinionKinds = Literal["words", "pairs", "beginnings"]
 TargetKind = Literal["class", "labels", "number"]
 
 _LATER = {"since": "0.2.0"}

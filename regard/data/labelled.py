@@ -10,10 +10,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad, plan_batches
@@ -22,7 +25,7 @@ from regard.data.lines import did_you_mean
 from regard.data.pairs import Pairs, read_pairs
 from regard.errors import UserError
 
-__all__ = ["LabelledBatch", "LabelledBatches", "Labels", "read_labelled", "several"]
+__all__ = ["LabelledBatch", "LabelledBatches", "Labels", "Opined", "opined", "read_labelled", "several"]
 
 _VERSION = 1
 _SHOWN = 20
@@ -100,7 +103,7 @@ class Labels:
 class LabelledBatch:
     """Rows of token ids, padded with 0, and each row's target: the number of its label, or what else is learned."""
 
-    source: Padded
+    source: "Padded | Opined"
     target: Tensor
     indices: tuple[int, ...]
 
@@ -113,6 +116,7 @@ class LabelledBatches:
     """Batches over texts as ids with targets as numbers: one a text, or a row (texts, ...).
 
     change(ids, epoch, index): what training shows of a text (words left out at random), a pure function; or None.
+    opinions: of each text what counting says of its pieces (pieces, kinds, classes), which then goes with it; or None.
     Raises:  UserError by `plan` if one text alone exceeds batch_tokens.
     """
 
@@ -124,9 +128,10 @@ class LabelledBatches:
         batch_tokens: int,
         seed: int,
         change: Callable[[np.ndarray, int, int], np.ndarray] | None = None,
+        opinions: Sequence[np.ndarray] | None = None,
     ):
         self.texts, self.labels = texts, np.asarray(labels)
-        self.batch_tokens, self.seed, self.change = batch_tokens, seed, change
+        self.batch_tokens, self.seed, self.change, self.opinions = batch_tokens, seed, change, opinions
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """The rows of each batch: a pure function of (lengths, seed, epoch)."""
@@ -139,7 +144,27 @@ class LabelledBatches:
         if self.change is not None:
             rows = [self.change(row, epoch, i) for row, i in zip(rows, indices, strict=True)]
         target = torch.from_numpy(self.labels[list(indices)])
-        return LabelledBatch(pad([row.tolist() for row in rows]), target, tuple(indices))
+        source = pad([row.tolist() for row in rows])
+        if self.opinions is not None:
+            return LabelledBatch(opined(source, [self.opinions[i] for i in indices]), target, tuple(indices))
+        return LabelledBatch(source, target, tuple(indices))
+
+
+class Opined(NamedTuple):
+    """Texts, and what counting says of each of their pieces."""
+
+    text: Padded
+    opinions: Float[Tensor, "batch time kinds classes"]
+    """Noughts where there is padding."""
+
+    def to(self, device: torch.device | str) -> "Opined":
+        """The same on a device."""
+        return Opined(self.text.to(device), self.opinions.to(device, non_blocking=True))
+
+
+def opined(source: Padded, opinions: Sequence[np.ndarray]) -> Opined:
+    """Texts with the opinions on their pieces, padded as they are."""
+    return Opined(source, pad_sequence([torch.from_numpy(rows) for rows in opinions], batch_first=True))
 
 
 def read_labelled(config: LabelledConfig, path: str | Path, split: str) -> Pairs:

@@ -129,6 +129,10 @@ class Tokeniser:
             return [self._label(number) for number in content]
         return [f"<unk:{part}>" if number == UNK else self._label(number) for number, part in self._parts(content)]
 
+    def cut(self, text: str) -> list[str]:
+        """The parts of a text, normalised, that its ids stand for, known or not."""
+        return [part for _, part in self._parts(text)]
+
     def unknown(self, text: str) -> tuple[str, ...]:
         """What a text holds that was never seen in training: words (kind word) or characters, each once."""
         return tuple(dict.fromkeys(part for number, part in self._parts(text) if number == UNK))

@@ -1,6 +1,7 @@
 """From sizes to a model."""
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
@@ -28,6 +29,7 @@ from regard.models.forecaster import Forecaster
 from regard.models.grid import GridModel
 from regard.models.language import LanguageModel
 from regard.models.model import Model
+from regard.models.opinionated import Opinionated
 from regard.models.quantised import QuantisedAutoencoder
 from regard.models.reads.images import ImageReader
 from regard.models.reads.tokens import TokenReader, embedding_table
@@ -150,12 +152,16 @@ def build_tagger(config: EncoderConfig, *, vocab: int, num_tags: int, label_smoo
     return Tagger(reads, core, writes)
 
 
-def build_classifier(config: ClassifierConfig, *, vocab: int, writes: Callable[[int], VectorWriter]) -> Classifier:
+def build_classifier(
+    config: ClassifierConfig, *, vocab: int, writes: Callable[[int], VectorWriter], opinions: int = 0
+) -> Classifier:
     """A model that answers each text of a vocabulary, with fresh weights from torch's generator.
 
-    writes(dim): what it answers: the writer of vectors of this size.
+    writes(dim): what it answers: the writer of vectors of this size; of classes, if
+    texts come with opinions of so many kinds (regard.models.opinionated).
     """
-    return _classifier(config, TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout), writes)
+    reads = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
+    return _classifier(config, reads, writes, partial(Opinionated, kinds=opinions) if opinions else Classifier)
 
 
 def build_image_classifier(
@@ -192,7 +198,12 @@ def build_detector(config: DetectorConfig, reads: nn.Module, *, num_classes: int
     return Detector(reads, core, writes)
 
 
-def _classifier(config: ClassifierConfig, reads: nn.Module, writes: Callable[[int], VectorWriter]) -> Classifier:
+def _classifier(
+    config: ClassifierConfig,
+    reads: nn.Module,
+    writes: Callable[[int], VectorWriter],
+    kind: Callable[..., Classifier] = Classifier,
+) -> Classifier:
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     pool = Pool(core.memory_dim, num_heads=config.pool_heads, kernel=config.core.kernel)
-    return Classifier(reads, core, pool, writes(core.memory_dim))
+    return kind(reads, core, pool, writes(core.memory_dim))

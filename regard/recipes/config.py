@@ -170,6 +170,11 @@ class Reviews:
     """What the model is made of."""
     word_dropout: float = 0.3
     """Share of the pieces of a text that training reads as unknown."""
+    opinions: Literal["none", "words", "pairs", "beginnings"] = "beginnings"
+    """What is counted beforehand, so that the model begins with the classes it speaks for: none: nothing; words (the
+    tokeniser's pieces); pairs: also those of neighbours; beginnings: words, their first five letters, and pairs of
+    these. For classes alone: nothing is counted for other targets. (wang2012)
+    """
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=1500,

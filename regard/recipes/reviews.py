@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
-from regard.data.config import LabelledConfig, OnBad
-from regard.data.labelled import LabelledBatches, read_labelled
+from regard.data.config import LabelledConfig, OnBad, OpinionKinds
+from regard.data.labelled import LabelledBatches, Opined, opined, read_labelled
 from regard.data.made_reviews import made_reviews
+from regard.data.opinions import KINDS, Opinions
 from regard.data.pairs import Pairs
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
@@ -33,13 +34,14 @@ from regard.models.build import build_classifier
 from regard.models.classifier import Classifier
 from regard.recipes.config import Reviews
 from regard.recipes.folder import Run
-from regard.recipes.targets import Answer, Said, Target, kind_of_target
+from regard.recipes.targets import Answer, ClassTarget, Said, Target, kind_of_target
 from regard.recipes.task import Task, Trained
 from regard.recipes.vector_scores import measured
 
 __all__ = ["ReviewsTask", "TrainedReviews", "task"]
 
 _TOKENISER = "tokeniser.json"
+_OPINIONS = "opinions.npz"
 _BATCH_TOKENS = 4096
 
 
@@ -48,6 +50,7 @@ class ReviewsTask(Task):
 
     tokeniser: Tokeniser
     target: Target
+    opinions: Opinions | None = None
 
     def __init__(self, run: Run, tell: Callable[[str], None]):
         super().__init__(run, tell)
@@ -70,12 +73,28 @@ class ReviewsTask(Task):
     def learn(self, folder: Path) -> None:
         """The vocabulary and the targets of the training texts."""
         Tokeniser.train(self._train.sources, self.config.tokeniser).save(folder / _TOKENISER)
-        self.kind.learned(self.said(self._train), self.config.data).save(folder)
+        target = self.kind.learned(self.said(self._train), self.config.data)
+        target.save(folder)
+        if self.counted is not None:
+            assert isinstance(target, ClassTarget)
+            self.tokeniser = Tokeniser.load(folder / _TOKENISER)
+            keep, classes = target.rows(self.said(self._train))
+            texts = (self._cut(self._train.sources[i]) for i in keep)
+            counts = Opinions.of(texts, classes, num_classes=len(target.names), kinds=self.counted)
+            counts.save(folder / _OPINIONS)
 
     def open(self, folder: Path) -> None:
         """The same."""
         self.tokeniser = Tokeniser.load(folder / _TOKENISER)
         self.target = self.kind.load(folder, self.config.data)
+        if self.counted is not None:
+            assert isinstance(self.target, ClassTarget)
+            self.opinions = Opinions.load(folder / _OPINIONS, self.counted, len(self.target.names))
+
+    @property
+    def counted(self) -> OpinionKinds | None:
+        """What is counted beforehand: for classes, what the settings say."""
+        return None if self.config.opinions == "none" or self.kind is not ClassTarget else self.config.opinions
 
     def batches(self) -> LabelledBatches:
         """Texts of like lengths together; some pieces of each are read as unknown."""
@@ -87,13 +106,17 @@ class ReviewsTask(Task):
             batch_tokens=self.config.train.batch_tokens,
             seed=self.run.seed,
             change=self._with_unknowns if self.config.word_dropout else None,
+            opinions=self._opinions([self._train.sources[i] for i in keep], targets),
         )
 
     def model(self) -> Classifier:
         """For this vocabulary and these targets."""
         config, smoothing = self.config.model, self.config.train.label_smoothing
         return build_classifier(
-            config, vocab=len(self.tokeniser), writes=lambda dim: self.target.writer(dim, config, smoothing)
+            config,
+            vocab=len(self.tokeniser),
+            writes=lambda dim: self.target.writer(dim, config, smoothing),
+            opinions=0 if self.counted is None else len(KINDS[self.counted]),
         )
 
     def describe(self) -> str:
@@ -110,8 +133,9 @@ class ReviewsTask(Task):
         """The same of any texts that have a target that can be used, a few of them, and how many."""
         keep, targets = self.target.rows(self.said(pairs, on_bad))
         texts = self.encoded([pairs.sources[i] for i in keep])
-        longest = int(texts.lengths.max(initial=1))
-        batches = LabelledBatches(texts, targets, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
+        opinions = self._opinions([pairs.sources[i] for i in keep])
+        budget = max(_BATCH_TOKENS, int(texts.lengths.max(initial=1)))
+        batches = LabelledBatches(texts, targets, batch_tokens=budget, seed=0, opinions=opinions)
         found, right = measured(model, (batches.collate(0, rows) for rows in batches.plan(0)))
         shown = self.target.samples([pairs.sources[i] for i in keep], found, right)
         return self.target.scores(found, right), shown, len(keep)
@@ -144,6 +168,21 @@ class ReviewsTask(Task):
         """Ids of texts, the first max_length of each."""
         limit = self.config.data.max_length
         return Ragged.of(ids[:limit] or [UNK] for ids in self.tokeniser.encode_batch(texts))
+
+    def source(self, text: str) -> Padded | Opined:
+        """One text as the model takes it."""
+        ids = pad([self.encoded([text])[0].tolist()])
+        return ids if self.opinions is None else opined(ids, [self.opinions.of_text(self._cut(text))])
+
+    def _cut(self, text: str) -> list[str]:
+        return self.tokeniser.cut(text)[: self.config.data.max_length] or [""]
+
+    def _opinions(self, texts: Sequence[str], own: NDArray[Any] | None = None) -> list[NDArray[np.float32]] | None:
+        """On texts; own: their classes, if they were counted."""
+        if self.opinions is None:
+            return None
+        classes = [None] * len(texts) if own is None else own.tolist()
+        return [self.opinions.of_text(self._cut(text), one) for text, one in zip(texts, classes, strict=True)]
 
     def _with_unknowns(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.run.seed, epoch, index))))
@@ -185,8 +224,7 @@ class TrainedReviews(Trained):
         empty = [number for number, text in enumerate(inputs, start=first) if not text.strip()]
         if empty:
             warnings.warn(f"input {', '.join(map(str, empty[:10]))} is empty: nothing tells its class", stacklevel=3)
-        texts = self.task.encoded([text.strip() for text in inputs])
-        rows = [self._answer(pad([texts[i].tolist()])) for i in range(len(texts))]
+        rows = [self._answer(self.task.source(text.strip())) for text in inputs]
         return torch.cat(rows) if rows else None
 
     def evaluate(
@@ -230,19 +268,20 @@ class TrainedReviews(Trained):
         if not text.strip():
             raise UserError("the text is empty: there is nothing to look at")
         ids = self.task.encoded([text.strip()])[0].tolist()
+        source = self.task.source(text.strip())
         with record(self.model) as recording:
-            found = self._answer(pad([ids]))
+            found = self._answer(source)
         best = self.task.target.ranked(found, 1)[0][0]
         title = f"{text.strip()} -> {self.task.target.title(best)}"
         labels = self.task.tokeniser.tokens(ids)
         if reads_its_past(self.model):
-            return chains(self.model, lambda: self._answer(pad([ids])), labels, title=title)
+            return chains(self.model, lambda: self._answer(source), labels, title=title)
         (name,) = [name for name in recording.names if name.startswith("pool.")]
         weights = recording[name][0][0, :, :, : len(ids)]  # (head, query, piece)
         return [Alignment(source=labels, target=[best.text], weights=weights, title=title)]
 
     @torch.no_grad()
-    def _answer(self, source: Padded) -> Tensor:
+    def _answer(self, source: Padded | Opined) -> Tensor:
         return self.model(source.to(next(self.model.parameters()).device)).cpu()
 
 

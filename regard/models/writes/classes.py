@@ -22,15 +22,26 @@ class ClassWriter(VectorWriter):
         super().__init__(dim, num_classes, dropout=dropout)
         self.label_smoothing = label_smoothing
 
-    def forward(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch classes"]:
-        """The probability of every class."""
-        return widen(self.scores(vector)).softmax(-1)
+    def forward(
+        self, vector: Float[Tensor, "batch dim"], opinion: Float[Tensor, "batch classes"] | None = None
+    ) -> Float[Tensor, "batch classes"]:
+        """The probability of every class; an opinion from elsewhere is added to the scores."""
+        return self._with(opinion, vector).softmax(-1)
 
-    def loss(self, vector: Float[Tensor, "batch dim"], target: Int[Tensor, " batch"]) -> TokenLoss:
+    def loss(
+        self,
+        vector: Float[Tensor, "batch dim"],
+        target: Int[Tensor, " batch"],
+        opinion: Float[Tensor, "batch classes"] | None = None,
+    ) -> TokenLoss:
         """Sums over the rows, in nats; smoothed in training only."""
-        log_p = widen(self.scores(vector)).log_softmax(-1)
+        log_p = self._with(opinion, vector).log_softmax(-1)
         nll = -log_p.gather(1, target[:, None]).sum()
         if not self.training or self.label_smoothing == 0:
             return TokenLoss(nll, nll.detach())
         total = (1 - self.label_smoothing) * nll - self.label_smoothing * log_p.mean(-1).sum()
         return TokenLoss(total, nll.detach())
+
+    def _with(self, opinion: Tensor | None, vector: Tensor) -> Tensor:
+        scores = widen(self.scores(vector))
+        return scores if opinion is None else scores + opinion

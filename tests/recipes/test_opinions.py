@@ -1,0 +1,56 @@
+"""Whole runs of reviews with and without opinions: what they keep, that they answer, that other targets have none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+from regard.errors import UserError
+from regard.models.opinionated import Opinionated
+from regard.recipes.task import load
+
+SMALL = "--model.core.width 8 --model.core.hidden 8 --tokeniser.min-count 1 --train.warmup 2 --train.tensorboard false"
+WORDS = {"good": ["great", "lovely", "wonderful"], "bad": ["awful", "terrible", "dreadful"]}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("texts")
+    for name, number in (("train", 9), ("val", 3)):
+        rows = [f"it was {WORDS[kind][i % 3]} {i % 4}\t{kind}\n" for i in range(number) for kind in WORDS]
+        (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
+    return folder
+
+
+def run(files: Path, name: str, more: str) -> Path:
+    data = f"--data.train {files / 'train.tsv'} --data.val {files / 'val.tsv'}"
+    assert main(f"train reviews --run {files / name} {data} {SMALL} {more}".split()) == 0
+    return files / name
+
+
+def test_counts_alone_answer_from_the_first_step(files, capsys, tmp_path):
+    folder = run(files, "run", "--train.steps 1 --train.validate-every 1")
+    trained = load(folder)
+    assert isinstance(trained.model, Opinionated)
+    assert trained.predict(["it was dreadful", "what a wonderful day"]) == ["bad", "good"]
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--data.test", str(files / "train.tsv"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == 100
+    assert main(["look", str(folder), "it was awful", "--out", str(tmp_path / "a.svg")]) == 0
+    (alignment,) = trained.look("it was awful")
+    assert list(alignment.source) == ["it", "was", "awful"]
+
+
+def test_run_whose_counts_are_gone_is_named(files):
+    folder = run(files, "gone", "--train.steps 1 --train.validate-every 1 --opinions words")
+    (folder / "opinions.npz").unlink()
+    with pytest.raises(UserError, match=r"opinions.npz is missing"):
+        load(folder)
+
+
+@pytest.mark.parametrize("more", ["--opinions none", "--data.target labels"])
+def test_nothing_is_counted_if_not_asked_or_not_of_classes(files, more):
+    folder = run(files, more.split()[-1], f"--train.steps 1 --train.validate-every 1 {more}")
+    assert not (folder / "opinions.npz").exists()
+    assert len(load(folder).predict(["it was awful"])) == 1

@@ -9,6 +9,7 @@ from regard.look.chain import Chain, chains, reads_its_past
 from regard.look.record import record
 from regard.models.build import build_classifier, build_language_model
 from regard.models.config import ClassifierConfig, LanguageModelConfig, RecurrentConfig, SelfAttentiveConfig
+from regard.models.writes.classes import ClassWriter
 from tests.helpers import close
 
 CORE = {"width": 6, "hidden": 8, "self_attention_hidden": 5, "layers": 2}
@@ -36,7 +37,9 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
 
 def test_encoder_has_a_chain_for_each_direction():
     core = SelfAttentiveConfig(**CORE)
-    model = build_classifier(ClassifierConfig(core=core, pool_heads=2), vocab=11, num_classes=2).eval()
+    model = build_classifier(
+        ClassifierConfig(core=core, pool_heads=2), vocab=11, writes=lambda dim: ClassWriter(dim, 2)
+    ).eval()
     found = chains(model, lambda: model(pad([IDS])), LABELS)
     assert {(chain.layer, chain.direction) for chain in found} == {
         (layer, end) for layer in (1, 2) for end in ("from the start", "from the end")

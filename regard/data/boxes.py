@@ -7,7 +7,6 @@ categories. Boxes that reach over the edge are cut at it.
 Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014 (the format).
 """
 
-import csv
 import io
 import json
 import math
@@ -23,6 +22,7 @@ from PIL import Image, UnidentifiedImageError
 
 from regard.data.lines import read_lines
 from regard.data.sets_config import BoxesConfig
+from regard.data.tables import read_table
 from regard.errors import UserError
 
 __all__ = ["Annotated", "Boxed", "Images", "read_boxes"]
@@ -198,18 +198,8 @@ def _coco(path: Path) -> Iterator[Boxed]:
 
 
 def _csv(path: Path) -> Iterator[Boxed]:
-    rows = list(csv.reader(line.decode("utf-8", "replace") for line in read_lines(path)))
-    header = [name.strip().lower() for name in rows[0]]
-    if any(name not in header for name in _COLUMNS):
-        raise UserError(f"{path}, line 1: expected a header with {','.join(_COLUMNS)}, got {','.join(header)[:80]!r}.")
     found: dict[str, list[tuple[list[float], str]]] = {}
-    for number, row in enumerate(rows[1:], start=2):
-        if not row:
-            continue
-        where = f"{path}, line {number}"
-        if len(row) != len(header):
-            raise UserError(f"{where}: expected {len(header)} columns, got {len(row)}.")
-        cells = {name: cell.strip() for name, cell in zip(header, row, strict=True)}
+    for where, cells in read_table(path, _COLUMNS):
         boxes = found.setdefault(cells["file"], [])
         if any(cells[name] for name in _COLUMNS[1:]):
             if not cells["label"]:

@@ -6,7 +6,6 @@ and moves it, another way in each epoch, so that a few recordings are not learne
 is named before training: files that are missing or no wav, events without duration or outside their file.
 """
 
-import csv
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,9 +21,9 @@ from torch import Tensor
 
 from regard.data.elements import Elements
 from regard.data.labelled import Labels
-from regard.data.lines import read_lines
 from regard.data.recordings import Recordings, scene
 from regard.data.sets_config import EventsConfig
+from regard.data.tables import read_table
 from regard.errors import UserError
 
 __all__ = ["Event", "EventBatch", "EventBatches", "Sounds", "pieces", "played", "read_events", "read_wav", "scenes_of"]
@@ -92,11 +91,10 @@ def read_events(path: Path, config: EventsConfig) -> Sounds:
     where: list[tuple[str, int]] = []
     for file, rows in by_file.items():
         samples = read_wav(path.parent / file, rate)
-        for line, event in rows[:]:
+        for place, event in rows[:]:
             if event.onset >= len(samples) / rate:
-                problem = f"{path}, line {line}: the event begins at {event.onset:g} s, but {file} ends before."
-                _bad(problem, config, skipped)
-                rows.remove((line, event))
+                _bad(f"{place}: the event begins at {event.onset:g} s, but {file} ends before.", config, skipped)
+                rows.remove((place, event))
         where += [(file, start) for start in pieces(len(samples), length)]
 
     def hear(i: int) -> tuple[NDArray[np.int16], list[Event]]:
@@ -229,32 +227,20 @@ def played(
     return found.clip(-32768, 32767).astype(np.int16), [event for event in inside if event is not None]
 
 
-def _csv(path: Path, config: EventsConfig) -> tuple[dict[str, list[tuple[int, Event]]], list[str]]:
-    rows = list(csv.reader(line.decode("utf-8", "replace") for line in read_lines(path)))
-    header = [name.strip().lower() for name in rows[0]]
-    if any(name not in header for name in _COLUMNS):
-        raise UserError(f"{path}, line 1: expected a header with {','.join(_COLUMNS)}, got {','.join(header)[:80]!r}.")
-    found: dict[str, list[tuple[int, Event]]] = {}
+def _csv(path: Path, config: EventsConfig) -> tuple[dict[str, list[tuple[str, Event]]], list[str]]:
+    """The events of each file, with where they stand, and what was left out."""
+    found: dict[str, list[tuple[str, Event]]] = {}
     skipped: list[str] = []
-    for number, row in enumerate(rows[1:], start=2):
-        if not row:
-            continue
-        where = f"{path}, line {number}"
-        if len(row) != len(header):
-            raise UserError(f"{where}: expected {len(header)} columns, got {len(row)}.")
-        cells = {name: cell.strip() for name, cell in zip(header, row, strict=True)}
+    for where, cells in read_table(path, _COLUMNS):
         events = found.setdefault(cells["file"], [])
         if any(cells[name] for name in _COLUMNS[1:]):
             event = _event(cells, where, config)
             if event.duration <= 0 or event.onset < 0 or not event.label:
                 got = f"onset {cells['onset']}, duration {cells['duration']}, label {event.label!r}"
-                _bad(
-                    f"{where}: expected an onset of 0 or more, a duration above 0 and a label, got {got}.",
-                    config,
-                    skipped,
-                )
+                wanted = "an onset of 0 or more, a duration above 0 and a label"
+                _bad(f"{where}: expected {wanted}, got {got}.", config, skipped)
             else:
-                events.append((number, event))
+                events.append((where, event))
     if not found:
         raise UserError(f"{path}: there is no file in it.")
     return found, skipped

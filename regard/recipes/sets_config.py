@@ -69,7 +69,7 @@ class Events:
     """Whether training plays sounds faster or slower, moves them, and hides some bands."""
     batch: int = 16
     """Sounds in a batch."""
-    threshold: float = 0.5
+    threshold: float = 0.6
     """Least probability of what counts as found."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(

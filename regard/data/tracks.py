@@ -190,11 +190,9 @@ class TrackBatches:
         index = torch.tensor(indices)
         seen, counts, future = self.seen[index].float(), self.counts[index], self.future[index].float()
         if self.augment:
-            draws = [np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i))).random_raw(3) for i in indices]
+            draws = [np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i))).random_raw(2) for i in indices]
             sign = torch.tensor([[1.0, 1.0 if draw[0] % 2 else -1.0] for draw in draws])
             scale = torch.tensor([0.8 + 0.5 * float(draw[1] % 1024) / 1024 for draw in draws])
             change = sign * scale[:, None]
             seen, future = seen * change[:, None, None], future * change[:, None]
-            # Some of the nearest: where it is crowded, more are seen than where was learned, and elsewhere fewer.
-            counts = 1 + torch.tensor([int(draw[2] % int(count)) for draw, count in zip(draws, counts, strict=True)])
         return TrackBatch(Padded(seen[:, : int(counts.max())], counts), future, tuple(indices))

@@ -47,7 +47,7 @@ def plot_boxes(
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=colour, linewidth=1.4))
             told = {"fontsize": 6, "color": "white", "va": "bottom", "parse_math": False}
             ground = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
-            axes.text(x, y - 1, f"{readable(label)} {score:.2f}", bbox=ground, **told)
+            axes.text(x, y - 1, f"{readable(label, spaces=' ')} {score:.2f}", bbox=ground, **told)
         return _write(figure, path, overwrite)
 
 
@@ -75,7 +75,7 @@ def plot_events(
             axes.axvspan(onset, onset + duration, facecolor=colour, alpha=0.25, edgecolor=colour)
             high = len(bands) * (0.93 - 0.09 * (row % 3))  # one below the other, where they overlap
             told = {"fontsize": 8, "color": colour, "fontweight": "bold", "parse_math": False}
-            axes.text(onset + 0.01 * seconds, high, f"{readable(label)} {score:.2f}", **told)
+            axes.text(onset + 0.01 * seconds, high, f"{readable(label, spaces=' ')} {score:.2f}", **told)
         return _write(figure, path, overwrite)
 
 
@@ -87,7 +87,7 @@ def plot_images(images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overw
         for axes, (name, image) in zip(figure.subplots(1, len(images), squeeze=False)[0], images, strict=True):
             shown = np.clip(image, 0, 1).transpose(1, 2, 0)
             axes.imshow(shown[..., 0] if shown.shape[2] == 1 else shown, cmap="gray", vmin=0, vmax=1)
-            axes.set_title(readable(name), fontsize=10)
+            axes.set_title(readable(name, spaces=" "), fontsize=10)
             axes.set_axis_off()
         return _write(figure, path, overwrite)
 
@@ -122,7 +122,9 @@ def plot_tracks(
             axes.plot(*tracks[i].T, color=colour, linewidth=1.6)
             axes.plot(*way.T, color=colour, linewidth=1.6, linestyle="--")
             axes.plot(*tracks[i, -1], marker="o", color=colour, markersize=4)
-            axes.annotate(readable(name), tracks[i, -1], (4, 4), textcoords="offset points", fontsize=7, color=colour)
+            axes.annotate(
+                readable(name, spaces=" "), tracks[i, -1], (4, 4), textcoords="offset points", fontsize=7, color=colour
+            )
         axes.set(xlabel="metres", ylabel="metres", aspect="equal")
         axes.margins(0.08)
         return _write(figure, path, overwrite)
@@ -131,7 +133,7 @@ def plot_tracks(
 def _figure(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
-    axes.set_title(readable(title, max_length=200), fontsize=9, loc="left", parse_math=False)
+    axes.set_title(readable(title, max_length=200, spaces=" "), fontsize=9, loc="left", parse_math=False)
     return figure, axes
 
 

@@ -99,7 +99,11 @@ DAMAGE = [
     (("config", "model", "core", "layers"), None, "config.model.core.layers is missing"),
     (("config", "model", "core", "layers"), "x", "config.model.core.layers must be a whole number"),
     (("config", "model", "core", "layers"), 0, "config.model.core: layers must be at least 1"),
-    (("config", "model", "core", "name"), "os.system", "config.model.core must be transformer or recurrent"),
+    (
+        ("config", "model", "core", "name"),
+        "os.system",
+        "config.model.core must be transformer, recurrent or self-attentive",
+    ),
     (("config", "extra"), 1, "config.extra is not a setting"),
     (("format_version",), FORMAT_VERSION + 1, f"format_version {FORMAT_VERSION + 1} .*from a newer regard"),
     (("format_version",), 0, "format_version must be 1, but is 0"),

@@ -4,11 +4,17 @@
     decoder block   u = add&norm(x, masked self-attention);  u = add&norm(u, attention to the encoder's output);
                     u = add&norm(u, FFN)
 
+    induced block   h = points + attention of the points to x;  u = add&norm(x, attention to h);  u = add&norm(u, FFN)
+
+The induced block is an encoder block for large sets: n items read one another by way of m learned points, at a cost of
+n m and not n^2.
+
 Blocks take their parts ready made, so that any part can be swapped without a flag here.
 
-Source: lectures, D; vaswani2017, section 3.1.
+Source: lectures, D; vaswani2017, section 3.1; induced lee2019, section 3.1 (whose h goes through a feed-forward, too).
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -20,7 +26,7 @@ from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import MultiHead
 from regard.layers.residual import Residual
 
-__all__ = ["DecoderBlock", "EncoderBlock"]
+__all__ = ["DecoderBlock", "EncoderBlock", "InducedBlock"]
 
 
 class EncoderBlock(nn.Module):
@@ -38,6 +44,37 @@ class EncoderBlock(nn.Module):
         """Every item reads all the items that the mask lets it see."""
         items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(x, mask)))
         return self.add_feedforward(items, self.feedforward)
+
+
+class InducedBlock(nn.Module):
+    """Points read the items, and the items read them, then feed-forward; in and out (batch, source, model)."""
+
+    def __init__(
+        self,
+        num_points: int,
+        gather: MultiHead,
+        attention: MultiHead,
+        feedforward: FeedForward,
+        residuals: tuple[Residual, Residual],
+    ):
+        super().__init__()
+        dim = gather.query.in_features
+        self.points = nn.Parameter(torch.randn(num_points, dim) * dim**-0.5)
+        self.gather = gather
+        self.attention = attention
+        self.feedforward = feedforward
+        self.add_attention, self.add_feedforward = residuals
+
+    def forward(
+        self, items: Float[Tensor, "batch source model"], mask: Mask | None
+    ) -> Float[Tensor, "batch source model"]:
+        """Every item reads what the points made of all the items that the mask lets them see."""
+        items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(self._summary(x, mask))))
+        return self.add_feedforward(items, self.feedforward)
+
+    def _summary(self, items: Tensor, mask: Mask | None) -> Tensor:
+        points = self.points.expand(len(items), -1, -1)
+        return points + self.gather(points, self.gather.memory(items, mask))
 
 
 class DecoderBlock(nn.Module):

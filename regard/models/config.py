@@ -63,12 +63,19 @@ class TransformerConfig:
     number that each head learns), or v . tanh(q + k) with a v of each head's own."""
     soft_cap: float | None = field(default=None, metadata=_LATER)
     """Scores s become c tanh(s / c), which never exceeds c; not capped if not given."""
+    inducing_points: int | None = field(default=None, metadata=_LATER)
+    """Learned points by way of which the encoder's items read one another, for sets that are too large for all pairs;
+    each item reads all others itself if not given. (lee2019)"""
     window: int | None = field(default=None, metadata=_LATER)
     """Targets that the decoder's self-attention sees, the last ones, its own included; all if not given."""
 
     def __post_init__(self) -> None:
         _at_least_one(self, "layers", "decoder_layers", "width", "heads", "head_dim", "head_value_dim")
-        _at_least_one(self, "feedforward", "max_positions", "key_heads", "window")
+        _at_least_one(self, "feedforward", "max_positions", "key_heads", "window", "inducing_points")
+        if self.inducing_points is not None and self.positions in ("alibi", "relative"):
+            raise ValueError(
+                f"positions must not be by distance (alibi, relative) with inducing_points, but are {self.positions}"
+            )
         if self.key_heads is not None and self.heads % self.key_heads:
             raise ValueError(f"key_heads must divide heads={self.heads}, but is {self.key_heads}")
         if self.soft_cap is not None and not 0 < self.soft_cap < float("inf"):

@@ -27,6 +27,7 @@ FEATURES = {
     "additive-grouped": {"score": "additive", "key_heads": 3, "positions": "relative", "window": 2},
     "capped": {"soft_cap": 0.5, "key_heads": 2},
     "capped-additive": {"soft_cap": 0.5, "score": "additive", "key_heads": 2},
+    "points": {"inducing_points": 3},
     "window-2": {"window": 2},
     "window-3": {"window": 3, "positions": "relative", "key_heads": 3},
     "window-4": {"window": 4, "positions": "alibi", "score": "cosine", "norm": "post"},

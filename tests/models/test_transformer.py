@@ -217,3 +217,37 @@ def test_config_of_an_earlier_run_is_complete():
         "layers", "decoder_layers", "width", "heads", "head_dim", "head_value_dim", "feedforward", "activation",
         "norm", "positions", "max_positions", "kernel",
     }  # fmt: skip
+
+
+def induced(points: int) -> TransformerCore:
+    torch.manual_seed(2)
+    sizes = {"layers": 2, "width": 12, "heads": 3, "feedforward": 17}
+    config = TransformerConfig(**sizes, positions="none", inducing_points=points)
+    return TransformerCore(config, decodes=False).double().eval()
+
+
+def test_inducing_points_know_no_order_and_no_padding():
+    core, items = induced(3), torch.randn(2, 6, 12).double()
+    out = core.encode(Padded(items, torch.tensor([6, 4]))).items
+    order = torch.tensor([4, 0, 5, 2, 1, 3])
+    close(core.encode(Padded(items[:1, order], torch.tensor([6]))).items, out[:1, order])
+    close(core.encode(Padded(items[1:, :4], torch.tensor([4]))).items, out[1:, :4])
+    changed = items.clone()
+    changed[0, 5] = torch.randn(12)
+    assert (core.encode(Padded(changed, torch.tensor([6, 4]))).items[0, 0] - out[0, 0]).abs().max() > 1e-6
+
+
+def test_a_block_by_way_of_points_by_hand():
+    (block,) = induced(3).encoder[:1]
+    x = torch.randn(1, 5, 12).double()
+    normed = block.add_attention.norm(x)
+    points = block.points[None] + block.gather(block.points[None], block.gather.memory(normed))
+    read = x + block.attention(normed, block.attention.memory(points))
+    close(block(x, None), read + block.feedforward(block.add_feedforward.norm(read)))
+
+
+def test_points_have_no_distances():
+    with pytest.raises(ValueError, match="positions must not be by distance"):
+        TransformerConfig(positions="alibi", inducing_points=4)
+    with pytest.raises(ValueError, match="inducing_points must be at least 1, but is 0"):
+        TransformerConfig(inducing_points=0)

@@ -23,7 +23,7 @@ from regard.attention.memory import Memory, Store
 from regard.attention.positional import Alibi, RelativeBias
 from regard.attention.scores import BareAdditive, Dot, ScaledDot, Score
 from regard.attention.scores_more import Cosine, SoftCap
-from regard.layers.blocks import DecoderBlock, EncoderBlock
+from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
 from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import MultiHead
 from regard.layers.positions import Learned, Sinusoidal
@@ -216,8 +216,11 @@ def _residual(config: TransformerConfig, dropout: float) -> Residual:
     return Residual(config.width, order=config.norm, dropout=dropout)
 
 
-def _encoder_block(config: TransformerConfig, dropout: float, bias: Bias | None) -> EncoderBlock:
+def _encoder_block(config: TransformerConfig, dropout: float, bias: Bias | None) -> EncoderBlock | InducedBlock:
     residuals = (_residual(config, dropout), _residual(config, dropout))
+    if config.inducing_points is not None:
+        parts = _attention(config), _attention(config), _feedforward(config)
+        return InducedBlock(config.inducing_points, *parts, residuals)
     return EncoderBlock(_attention(config, bias), _feedforward(config), residuals)
 
 

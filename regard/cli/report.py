@@ -19,6 +19,14 @@ _NAMES = {
     "error_pca": "the same by as many principal components",
     "codes_used": "codes in use",
     "code_perplexity": "perplexity of their use",
+    "ap": "AP, %",
+    "ap50": "AP50, %",
+    "ap75": "AP75, %",
+    "f1": "F1 of events, onset within 50 ms, %",
+    "f1_200ms": "F1 of events, onset and offset within 200 ms, %",
+    "f1_segments": "F1 of segments of a second, %",
+    "onset_ms": "mean error of their onset, ms",
+    "duration_ms": "mean error of their duration, ms",
     "ade": "ADE, m",
     "fde": "FDE, m",
     "ade_walking_on": "ADE of walking on at the last step, m",
@@ -46,7 +54,12 @@ def score_table(scores: Mapping[str, Any]) -> str:
     if "beam" in scores:
         title += ", greedy search" if scores["beam"] == 1 else f", beam {scores['beam']}"
     names = _NAMES if "perplexity" in scores else _NAMES | {"nll": "nll, nats"}
-    rows = [[label, f"{scores[name]:.4g}"] for name, label in names.items() if name in scores]
+    numbers = {name: value for name, value in scores.items() if isinstance(value, float)} | {
+        name: scores[name] for name in names if name in scores
+    }
+    # What has no name here, such as the scores of a user's own recipe, goes under the one it was given.
+    order = [*(name for name in names if name in numbers), *(name for name in numbers if name not in names)]
+    rows = [[names.get(name, name.replace("_", " ")), f"{numbers[name]:.4g}"] for name in order]
     rows.append(["signature", scores["signature"]])
     classes = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
     told = f"\n\nby class, %\n{table(classes)}" if classes else ""

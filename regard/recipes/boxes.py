@@ -117,7 +117,7 @@ class BoxesTask(Task):
         found = self.scores(model, self._learned[1])
         return {name: found[name] for name in ("ap", "ap50")}
 
-    def scores(self, model: nn.Module, data: Annotated) -> dict[str, float]:
+    def scores(self, model: nn.Module, data: Annotated) -> dict[str, Any]:
         """AP, AP50, AP75 and AP50 of each class, of any images."""
         batches = self.prepared(data, self.labels)
         found: list[FoundBoxes] = []

@@ -9,7 +9,7 @@ Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014
 import contextlib
 import io
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from faster_coco_eval import COCO, COCOeval_faster
@@ -34,8 +34,8 @@ def average_precision(
     boxes: Sequence[NDArray[np.float64]],
     classes: Sequence[NDArray[np.int64]],
     names: Sequence[str],
-) -> dict[str, float]:
-    """AP, AP50, AP75, and AP50 of each class, in percent; of classes that occur."""
+) -> dict[str, Any]:
+    """AP, AP50, AP75, and by class AP50, in percent; of classes that occur."""
     truth = {
         "images": [{"id": i + 1} for i in range(len(boxes))],
         "categories": [{"id": c + 1, "name": name} for c, name in enumerate(names)],
@@ -53,7 +53,7 @@ def average_precision(
         for score, c, box in list(zip(*one, strict=True))[:_MOST]
     ]
     if not answers or not truth["annotations"]:
-        return dict.fromkeys(("ap", "ap50", "ap75", *(f"ap50_{name}" for name in names)), 0.0)
+        return {"ap": 0.0, "ap50": 0.0, "ap75": 0.0, "by_class": dict.fromkeys(names, 0.0)}
     with contextlib.redirect_stdout(io.StringIO()):  # it reports on its own
         counted = COCO(truth)
         evaluation = COCOeval_faster(counted, counted.loadRes(answers), "bbox")
@@ -64,7 +64,7 @@ def average_precision(
         "ap": _mean(precision),
         "ap50": _mean(precision[0]),
         "ap75": _mean(precision[5]),
-        **{f"ap50_{name}": _mean(precision[0, :, c]) for c, name in enumerate(names)},
+        "by_class": {name: _mean(precision[0, :, c]) for c, name in enumerate(names)},
     }
 
 

@@ -27,7 +27,8 @@ def scored(answers, truths):
 def test_perfect_boxes_score_all():
     truths = [truth((0, (10, 10, 50, 40)), (1, (100, 20, 30, 30))), truth()]
     scores = scored([found((0.9, 0, (10, 10, 50, 40)), (0.8, 1, (100, 20, 30, 30))), found()], truths)
-    assert scores == dict.fromkeys(scores, pytest.approx(100))
+    hundred = pytest.approx(100)
+    assert scores == {"ap": hundred, "ap50": hundred, "ap75": hundred, "by_class": {"cat": hundred, "dog": hundred}}
 
 
 def test_average_precision_by_hand():
@@ -38,7 +39,7 @@ def test_average_precision_by_hand():
     assert scores["ap75"] == scores["ap50"]
     # IoU 0.8 is enough at 0.50, 0.55 .. 0.80: seven of ten.
     assert scores["ap"] == pytest.approx(0.7 * scores["ap50"], abs=1e-6)
-    assert scores["ap50_dog"] == 0
+    assert scores["by_class"]["dog"] == 0
 
 
 def test_second_answer_to_one_box_is_false():

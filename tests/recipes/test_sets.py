@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -68,6 +69,10 @@ def test_boxes_are_found(boxes, capsys):
 def test_boxes_are_scored_on_other_files_and_drawn(boxes, capsys):
     assert main(["evaluate", str(boxes / "run"), "--json"]) == 0
     own = json.loads(capsys.readouterr().out)
+    assert main(["evaluate", str(boxes / "run")]) == 0
+    told = capsys.readouterr().out
+    assert re.search(rf"AP50, % +{own['ap50']:.4g}\n", told)
+    assert re.search(r"by class, %\n +green +\d", told)
     arguments = ["--data.test", str(boxes / "test.csv"), "--data.images", str(boxes / "test")]
     assert main(["evaluate", str(boxes / "run"), "--json", *arguments]) == 0
     assert json.loads(capsys.readouterr().out) == own
@@ -161,6 +166,8 @@ def test_events_are_scored_on_other_files_and_drawn(events, capsys):
     assert main(["evaluate", str(events / "run"), "--json", "--data.test", str(events / "test.csv")]) == 0
     test = json.loads((events / "run" / "report.json").read_text())["test"]
     assert json.loads(capsys.readouterr().out)["f1"] == test["f1"]
+    assert main(["evaluate", str(events / "run")]) == 0
+    assert re.search(rf"F1 of events, onset within 50 ms, % +{test['f1']:.4g}\n", capsys.readouterr().out)
     out = events / "heard.png"
     assert main(["look", str(events / "run"), str(events / "test1.wav"), "--out", str(out)]) == 0
     with Image.open(out) as drawn:

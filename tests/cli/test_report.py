@@ -1,0 +1,21 @@
+"""Every score is shown: under its name, or under the one it was given."""
+
+from regard.cli.report import score_table
+
+SCORES = {"data": "x.tsv", "examples": 1234, "signature": "s", "samples": []}
+
+
+def test_scores_are_shown_by_name_known_ones_first():
+    lines = score_table(SCORES | {"my_score": 1.5, "ap50": 84.31, "codes_used": 7}).splitlines()
+    assert lines == [
+        "x.tsv: 1,234 examples",
+        "  codes in use  7",
+        "  AP50, %       84.31",
+        "  my score      1.5",
+        "  signature     s",
+    ]
+
+
+def test_classes_have_a_table_of_their_own():
+    told = score_table(SCORES | {"ap": 50.0, "by_class": {"cat": 60.0, "dog": 40.04}})
+    assert told.endswith("by class, %\n  cat  60.0\n  dog  40.0")

@@ -26,6 +26,7 @@ from regard.models.detector import Detector
 from regard.models.model import Model
 from regard.models.reads.frames import FrameReader
 from regard.models.reads.images import ImageReader
+from regard.models.reads.series import SeriesReader
 from regard.models.reads.tokens import TokenReader, embedding_table
 from regard.models.reads.tracks import TrackReader
 from regard.models.writes.classes import ClassWriter
@@ -82,6 +83,11 @@ READERS = {
         lambda width: FrameReader(400, width, sample_rate=2000, bands=8, channels=8),
         lambda: torch.rand(ROWS, 400) - 0.5,
         (5,) * ROWS,
+    ),
+    "series": Reads(
+        lambda width: SeriesReader(2, width, window=3),
+        lambda: Padded(torch.randn(ROWS, 13, 2), torch.tensor([13, 2, 6])),
+        (5, 1, 2),
     ),
     "tracks": Reads(
         lambda width: TrackReader(4, width),
@@ -219,7 +225,7 @@ def test_a_row_is_answered_as_if_it_were_alone(reads, core, writes):
     source, row, length = example.source, 1, READERS[reads].lengths[1]
     if isinstance(source, Padded):
         source = source._replace(items=source.items.double() if source.items.is_floating_point() else source.items)
-        alone: Any = Padded(source.items[row : row + 1, :length], source.lengths[row : row + 1])
+        alone: Any = Padded(source.items[row : row + 1, : int(source.lengths[row])], source.lengths[row : row + 1])
     else:
         source, alone = source.double(), source.double()[row : row + 1]
     target = example.target

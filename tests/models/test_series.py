@@ -1,0 +1,34 @@
+"""Windows of a series: their items by hand; what lies behind the end plays no part."""
+
+import pytest
+import torch
+
+from regard.attention.masks import Padded
+from regard.layers.positions import sinusoids
+from regard.models.reads.series import SeriesReader
+from tests.helpers import close
+
+
+def test_windows_by_hand():
+    reads = SeriesReader(2, 6, window=3)
+    series = torch.randn(2, 7, 2)
+    out = reads(Padded(series, torch.tensor([7, 4])))
+    assert out.lengths.tolist() == [3, 2]
+    whole = series[0, 3:6].flatten() @ reads.embed.weight.T + reads.embed.bias
+    close(out.items[0, 1], whole + sinusoids(1, 1, 6)[0])
+    cut = torch.cat((series[1, 3], torch.zeros(4))) @ reads.embed.weight.T + reads.embed.bias
+    close(out.items[1, 1], cut + sinusoids(1, 1, 6)[0])
+
+
+def test_what_lies_behind_the_end_plays_no_part():
+    reads, series = SeriesReader(2, 6, window=3), torch.randn(1, 9, 2)
+    other = series.clone()
+    other[:, 5:] = 7.0
+    one, two = (reads(Padded(items, torch.tensor([5]))) for items in (series, other))
+    close(one.items[:, :2], two.items[:, :2])
+    close(reads(Padded(series[:, :5], torch.tensor([5]))).items, one.items[:, :2])
+
+
+def test_window_below_one_is_refused():
+    with pytest.raises(ValueError, match="window must be at least 1, but is 0"):
+        SeriesReader(1, 4, window=0)

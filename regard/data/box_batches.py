@@ -48,7 +48,7 @@ def fitted(image: Image.Image, width: int, height: int) -> tuple[NDArray[np.uint
 
 
 class BoxBatches:
-    """Batches in an order of their own for each epoch, or (augment=False) in the images' own order.
+    """Batches in an order of their own for each epoch, or (is_fixed) in the images' own order.
 
     Raises: UserError naming the image whose label is none of `labels`.
     """
@@ -62,9 +62,10 @@ class BoxBatches:
         height: int,
         rows: int,
         seed: int,
+        is_fixed: bool = False,
         augment: bool = False,
     ):
-        self.data, self.rows, self.seed, self.augment = data, rows, seed, augment
+        self.data, self.rows, self.seed, self.is_fixed, self.augment = data, rows, seed, is_fixed, augment
         self.width, self.height = width, height
         known = {name: number for number, name in enumerate(labels.names)}
         for item in data.items:
@@ -80,7 +81,7 @@ class BoxBatches:
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """The rows of each batch: a pure function of (seed, epoch)."""
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch))))
-        order = draw.permutation(len(self.data)) if self.augment else np.arange(len(self.data))
+        order = np.arange(len(self.data)) if self.is_fixed else draw.permutation(len(self.data))
         return [tuple(order[i : i + self.rows].tolist()) for i in range(0, len(order), self.rows)]
 
     def collate(self, epoch: int, indices: Sequence[int]) -> BoxBatch:
@@ -98,6 +99,10 @@ class BoxBatches:
             regions.append(np.concatenate(((boxes[:, :2] + boxes[:, 2:] / 2) / sides, boxes[:, 2:] / sides), -1))
         source = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
         return BoxBatch(source, Elements.of(classes, regions, 2), tuple(indices))
+
+    def scale(self, i: int) -> float:
+        """By how much image i is scaled to what the model sees."""
+        return self._image(i)[1]
 
     def _image(self, i: int) -> tuple[NDArray[np.uint8], float]:
         """The image at the model's size; kept while there is room for it."""

@@ -25,7 +25,7 @@ from regard.data.sets_config import BoxesConfig
 from regard.data.tables import read_table
 from regard.errors import UserError
 
-__all__ = ["Annotated", "Boxed", "Images", "read_boxes"]
+__all__ = ["Annotated", "Boxed", "ImageFiles", "read_boxes"]
 
 _MOST_PIXELS = 64_000_000
 _COLUMNS = ("file", "x", "y", "width", "height", "label")
@@ -45,7 +45,7 @@ class Boxed:
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageFiles:
     """The image files of a folder or a tar, by name."""
 
     path: Path
@@ -54,7 +54,7 @@ class Images:
     """Of a tar: where the bytes of each file begin, and how many there are."""
 
     @classmethod
-    def of(cls, path: Path) -> "Images":
+    def of(cls, path: Path) -> "ImageFiles":
         """The images in a folder or a tar. Raises UserError if it is neither."""
         if path.is_dir():
             return cls(path, None)
@@ -130,7 +130,7 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
     found = list(readers[suffix](path))
     if not found:
         raise UserError(f"{path}: there is no image in it.")
-    source = Images.of(Path(images) if images is not None else _beside(path))
+    source = ImageFiles.of(Path(images) if images is not None else _beside(path))
     checked, skipped = [], []
     for item in found:
         image = source.open(item.file, item.where)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = ["Event", "EventBatch", "EventBatches", "Sounds", "pieces", "played", 
 _COLUMNS = ("file", "onset", "duration", "label")
 _IN_SIGHT = 1 / 3
 _TEMPO, _SHIFT = 1.15, 0.1
+_FILES = 16
 _KEPT_BYTES = 1 << 30
 _FULL_SCALE = {"int16": 1 << 15, "int32": 1 << 31}
 
@@ -87,10 +89,11 @@ def read_events(path: Path, config: EventsConfig) -> Sounds:
     Raises: UserError naming the file and the line, what was expected and what was got.
     """
     by_file, skipped = _csv(path, config)
+    read = lru_cache(maxsize=_FILES)(read_wav)  # a long file serves many pieces
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
     where: list[tuple[str, int]] = []
     for file, rows in by_file.items():
-        samples = read_wav(path.parent / file, rate)
+        samples = read(path.parent / file, rate)
         for place, event in rows[:]:
             if event.onset >= len(samples) / rate:
                 _bad(f"{place}: the event begins at {event.onset:g} s, but {file} ends before.", config, skipped)
@@ -99,7 +102,7 @@ def read_events(path: Path, config: EventsConfig) -> Sounds:
 
     def hear(i: int) -> tuple[NDArray[np.int16], list[Event]]:
         file, start = where[i]
-        samples = read_wav(path.parent / file, rate)[start : start + length]
+        samples = read(path.parent / file, rate)[start : start + length]
         inside = [_cut(event, start / rate, config.seconds) for _, event in by_file[file]]
         return np.pad(samples, (0, length - len(samples))), [event for event in inside if event is not None]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from regard.look.labels import families_for, readable
 from regard.look.plot import check_path, drawing, saved
 
-__all__ = ["plot_boxes", "plot_events", "plot_images", "plot_tracks"]
+__all__ = ["plot_boxes", "plot_events", "plot_images", "plot_tracks", "write_picture"]
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
 """Told apart by the colour-blind. (wong2011)"""
@@ -48,7 +48,7 @@ def plot_boxes(
             told = {"fontsize": 6, "color": "white", "va": "bottom", "parse_math": False}
             ground = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
             axes.text(x, y - 1, f"{readable(label, spaces=' ')} {score:.2f}", bbox=ground, **told)
-        return _write(figure, path, overwrite)
+        return write_picture(figure, path, overwrite=overwrite)
 
 
 def plot_events(
@@ -76,7 +76,7 @@ def plot_events(
             high = len(bands) * (0.93 - 0.09 * (row % 3))  # one below the other, where they overlap
             told = {"fontsize": 8, "color": colour, "fontweight": "bold", "parse_math": False}
             axes.text(onset + 0.01 * seconds, high, f"{readable(label, spaces=' ')} {score:.2f}", **told)
-        return _write(figure, path, overwrite)
+        return write_picture(figure, path, overwrite=overwrite)
 
 
 def plot_images(images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overwrite: bool = False) -> Path:
@@ -89,7 +89,7 @@ def plot_images(images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overw
             axes.imshow(shown[..., 0] if shown.shape[2] == 1 else shown, cmap="gray", vmin=0, vmax=1)
             axes.set_title(readable(name, spaces=" "), fontsize=10)
             axes.set_axis_off()
-        return _write(figure, path, overwrite)
+        return write_picture(figure, path, overwrite=overwrite)
 
 
 def plot_tracks(
@@ -127,7 +127,7 @@ def plot_tracks(
             )
         axes.set(xlabel="metres", ylabel="metres", aspect="equal")
         axes.margins(0.08)
-        return _write(figure, path, overwrite)
+        return write_picture(figure, path, overwrite=overwrite)
 
 
 def _figure(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
@@ -137,7 +137,8 @@ def _figure(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _write(figure: Figure, path: Path, overwrite: bool) -> Path:
+def write_picture(figure: Figure, path: Path, *, overwrite: bool = False) -> Path:
+    """Write a finished figure, whole or not at all; `check_path` has seen to the name."""
     picture = saved(figure, path.suffix.lower())
     with path.open("wb" if overwrite else "xb") as file:
         file.write(picture)

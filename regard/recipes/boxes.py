@@ -17,7 +17,7 @@ from PIL import Image
 from torch import nn
 
 from regard.data.box_batches import BoxBatches, fitted
-from regard.data.boxes import Annotated, Images, read_boxes
+from regard.data.boxes import Annotated, ImageFiles, read_boxes
 from regard.data.config import OnBad
 from regard.data.labelled import Labels
 from regard.data.made_shapes import made_shapes
@@ -34,7 +34,7 @@ from regard.recipes.task import Task, Trained
 __all__ = ["Box", "BoxesTask", "Listed", "TrainedBoxes", "task"]
 
 _LABELS = "labels.json"
-_SAMPLES = 5
+_ROWS, _SAMPLES = 16, 5
 
 
 class Box(NamedTuple):
@@ -93,12 +93,15 @@ class BoxesTask(Task):
 
     def batches(self) -> BoxBatches:
         """All training images, changed anew in each epoch."""
-        return self.prepared(self._learned[0], self.labels, rows=self.config.batch, augment=self.config.augment)
+        settings = {"rows": self.config.batch, "is_fixed": False, "augment": self.config.augment}
+        return self.prepared(self._learned[0], self.labels, **settings)
 
-    def prepared(self, data: Annotated, labels: Labels, *, rows: int = 16, augment: bool = False) -> BoxBatches:
+    def prepared(
+        self, data: Annotated, labels: Labels, *, rows: int = _ROWS, is_fixed: bool = True, augment: bool = False
+    ) -> BoxBatches:
         """Batches of any images."""
-        size = {"width": self.config.data.width, "height": self.config.data.height}
-        return BoxBatches(data, labels, rows=rows, seed=self.run.seed, augment=augment, **size)
+        settings = {"width": self.config.data.width, "height": self.config.data.height, "seed": self.run.seed}
+        return BoxBatches(data, labels, rows=rows, is_fixed=is_fixed, augment=augment, **settings)
 
     def model(self) -> Detector:
         """For images of this size and these labels."""
@@ -114,17 +117,16 @@ class BoxesTask(Task):
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """AP and AP50 of the validation images."""
-        found = self.scores(model, self._learned[1])
+        found = self.scores(model, self._val)
         return {name: found[name] for name in ("ap", "ap50")}
 
-    def scores(self, model: nn.Module, data: Annotated) -> dict[str, Any]:
+    def scores(self, model: nn.Module, batches: BoxBatches) -> dict[str, Any]:
         """AP, AP50, AP75 and AP50 of each class, of any images."""
-        batches = self.prepared(data, self.labels)
         found: list[FoundBoxes] = []
         for rows in batches.plan(0):
-            scales = [self.scale(data.draw(i)) for i in rows]
-            found += self.found(model, batches.collate(0, rows).source, scales)
-        return average_precision(found, [item.boxes for item in data.items], batches.classes, self.labels.names)
+            found += self.found(model, batches.collate(0, rows).source, [batches.scale(i) for i in rows])
+        boxes = [item.boxes for item in batches.data.items]
+        return average_precision(found, boxes, batches.classes, self.labels.names)
 
     @torch.no_grad()
     def found(self, model: nn.Module, source: torch.Tensor, scales: Sequence[float]) -> list[FoundBoxes]:
@@ -137,10 +139,6 @@ class BoxesTask(Task):
             FoundBoxes(score[i].double().cpu().numpy(), label[i].cpu().numpy(), boxes[i] / scale)
             for i, scale in enumerate(scales)
         ]
-
-    def scale(self, image: Image.Image) -> float:
-        """By how much an image is scaled to what the model sees."""
-        return min(self.config.data.width / image.width, self.config.data.height / image.height)
 
     def has_test(self) -> bool:
         """Always for drawn shapes."""
@@ -162,6 +160,10 @@ class BoxesTask(Task):
     def trained(self, model: nn.Module, folder: Path) -> "TrainedBoxes":
         """The model with its labels."""
         return TrainedBoxes(self, model, folder)
+
+    @cached_property
+    def _val(self) -> BoxBatches:
+        return self.prepared(self._learned[1], self.labels)
 
     @cached_property
     def _learned(self) -> tuple[Annotated, Annotated]:
@@ -210,7 +212,7 @@ class TrainedBoxes(Trained):
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
         config = replace(self.config.data, on_bad=on_bad)
         data = self.task.test_data() if path is None else self.task.told(read_boxes(path, images, config))
-        scores = self.task.scores(self.model, data)
+        scores = self.task.scores(self.model, self.task.prepared(data, self.task.labels))
         size = f"{config.width} x {config.height}"
         signature = f"COCO AP, at most 100 boxes an image, seen at {size}, classes {', '.join(self.task.labels.names)}"
         samples = [self._sample(data, i) for i in range(min(_SAMPLES, len(data)))]
@@ -224,7 +226,7 @@ class TrainedBoxes(Trained):
 
     def _image(self, path: str | Path) -> Image.Image:
         path = Path(path)
-        return Images.of(path.parent).open(path.name, "input")
+        return ImageFiles.of(path.parent).open(path.name, "input")
 
     def _found(self, image: Image.Image, threshold: float | None) -> list[Box]:
         data = self.config.data

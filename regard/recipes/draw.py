@@ -30,6 +30,8 @@ from regard.data.tokenise import BOS, EOS, SPECIALS, UNK, Tokeniser
 from regard.decode.config import DrawingConfig
 from regard.decode.guided import guided
 from regard.errors import UserError
+from regard.look.plot import check_path
+from regard.look.plot_result import write_picture
 from regard.models.build import build
 from regard.models.config import TransformerConfig
 from regard.models.model import Model
@@ -271,15 +273,17 @@ class TrainedDraw(Trained):
         return {"data": drawings.origin, "examples": len(drawings.epoch(0)), **scores, "signature": signature}
 
     def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """Several drawings of a text, and where in the first one each word was read. FileExistsError if it exists."""
-        if out.exists() and not overwrite:
-            raise FileExistsError(f"{out} exists")
+        """Several drawings of a text, and where in the first one each word was read.
+
+        Raises: UserError as `regard.look.plot_result`.
+        """
+        check_path(out, overwrite)
         (ids,) = self._encoded([text], 1)
         decode = self.config.decode
         seeds = [seed_of(decode.draws, 0, *([rank] if rank else [])) for rank in range(_SAMPLES)]
         codes, _ = self.task.codes(self.model, [ids] * _SAMPLES, decode, seeds=seeds)
         words = [*self.task.tokeniser.tokens(text.strip()), SPECIALS[EOS]]
-        picture(
+        figure = picture(
             self.model,
             _padded([ids], device_of(self.model)),
             codes=codes,
@@ -287,7 +291,8 @@ class TrainedDraw(Trained):
             grid=self.task.autoencoder.grid,
             words=words,
             title=text.strip(),
-        ).savefig(out)
+        )
+        write_picture(figure, out, overwrite=overwrite)
 
     def _encoded(self, texts: Sequence[str], first: int) -> list[list[int]]:
         """The ids of each text. Refuses an empty one, warns of words that were never seen."""

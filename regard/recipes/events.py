@@ -50,6 +50,10 @@ class EventsTask(Task):
     metric = "f1"
     labels: Labels
 
+    def __init__(self, run: Run, tell: Callable[[str], None]):
+        super().__init__(run, tell)
+        self._sounds: dict[str, Sounds] = {}
+
     @property
     def config(self) -> Events:
         """All settings of the run."""
@@ -86,7 +90,12 @@ class EventsTask(Task):
         )
 
     def sounds(self, split: str) -> Sounds:
-        """The sounds of a split."""
+        """The sounds of a split, read once."""
+        if split not in self._sounds:
+            self._sounds[split] = self._of_split(split)
+        return self._sounds[split]
+
+    def _of_split(self, split: str) -> Sounds:
         data = self.config.data
         path = getattr(data, split)
         count = {"train": data.scenes, "val": data.val_scenes, "test": data.test_scenes}[split]

@@ -178,6 +178,25 @@ def test_batches_are_functions_of_seed_and_epoch():
     assert (a.source != c.source).any()
 
 
+def test_training_mixes_images_also_when_it_changes_none():
+    data, labels = made_shapes("val", 3, CONFIG), Labels(("circle", "square", "triangle"))
+    settings = {"width": 40, "height": 30, "rows": 60, "seed": 5}
+    (order,) = BoxBatches(data, labels, **settings).plan(0)
+    assert sorted(order) == list(range(60)) != list(order)
+    assert BoxBatches(data, labels, is_fixed=True, **settings).plan(3) == [tuple(range(60))]
+
+
+def test_each_image_is_opened_once():
+    opened = []
+    data = spots(1)
+    watched = Annotated(data.items, lambda i: opened.append(i) or data.draw(i), "spots")
+    batches = BoxBatches(watched, Labels(("spot",)), width=20, height=15, rows=1, seed=1)
+    assert batches.scale(0) == 0.5
+    batches.collate(0, (0,))
+    batches.collate(1, (0,))
+    assert opened == [0]
+
+
 def test_unknown_label_is_named():
     with pytest.raises(UserError, match="label 'spot' of spot is none of those of the training images: cat"):
         BoxBatches(spots(1), Labels(("cat",)), width=40, height=30, rows=1, seed=1)
@@ -200,3 +219,13 @@ def test_made_shapes_are_where_their_boxes_say():
             assert shown[-1].any()
             assert shown[:, 0].any()
             assert shown[:, -1].any()
+
+
+def test_training_moves_images_and_not_only_scales_them():
+    pixels = np.zeros((30, 40, 3), np.uint8)
+    middle = Annotated(
+        (Boxed("spot", np.array([[14.0, 9.0, 12.0, 12.0]]), ("spot",), "here"),), lambda i: Image.fromarray(pixels), "x"
+    )
+    batches = BoxBatches(middle, Labels(("spot",)), width=40, height=30, rows=1, seed=1, augment=True)
+    centres = np.stack([batches.collate(epoch, (0,)).target.regions[0, 0, :2].numpy() for epoch in range(20)])
+    assert (centres.std(0) > 0.02).all()  # a spot in the middle stays there, however it is scaled or mirrored

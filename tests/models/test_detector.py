@@ -197,3 +197,16 @@ def test_fresh_decoder_says_what_places_say_once():
     surest = proposed.logits.amax(-1)[0].topk(4).indices
     close(found.logits[0], proposed.logits[0, surest])
     close(found.regions[0], proposed.regions[0, surest])
+
+
+def test_places_that_repeat_others_ask_as_if_they_had_seen_nothing():
+    torch.manual_seed(9)
+    writes = SetWriter(12, 3, axes=1, num_queries=4, blocks=1, proposing_dim=12, overlap=0.5)
+    logits = torch.full((1, 5, 3), -9.0)
+    logits[0, :, 1] = torch.tensor([3.0, 2.0, 1.0, 0.5, 0.2])
+    middles = torch.tensor([0.3, 0.31, 0.8, 0.32, 0.81])
+    said = Found(logits, torch.stack((middles, torch.full_like(middles, 0.2)), -1)[None])
+    _, start = writes.asked(torch.randn(1, 5, 12), said)
+    assert start.regions[0, :, 0].tolist() == pytest.approx([0.3, 0.8, 0.31, 0.32])
+    assert start.logits[0, :2, 1].tolist() == [3.0, 1.0]
+    assert (start.logits[0, 2:].sigmoid() <= 0.011).all()

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.errors import UserError
 from regard.layers.read import Read
-from regard.look.record import Recording, record
+from regard.look.listen import listen as record
+from regard.look.recording import Recording
 from regard.models.model import Model
 
 __all__ = ["Alignment", "align"]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.errors import UserError
 from regard.layers.read import Read
-from regard.look.record import record
+from regard.look.listen import listen as record
 
 __all__ = ["Chain", "chains", "reads_its_past"]
 

@@ -132,6 +132,10 @@ class Recording:
         calls = ", ".join(f"{name}: {len(heard.calls)}" for name, heard in self._reads.items())
         return f"Recording(calls of each read: {calls})"
 
+    def counts(self) -> dict[str, int]:
+        """How often each read has run by now, kept or not."""
+        return {name: heard.ran for name, heard in self._reads.items()}
+
     def _heard(self, name: str) -> Heard:
         if name not in self._reads:
             raise KeyError(f"no read {name!r} is recorded; {nearest(name, self._reads)}")

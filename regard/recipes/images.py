@@ -22,7 +22,7 @@ from regard.data.config import OnBad
 from regard.data.images import Images, embedded_digits, read_images, read_one, read_training, shape_of
 from regard.errors import UserError
 from regard.look.alignment import Alignment
-from regard.look.record import record
+from regard.look.listen import listen as record
 from regard.models.build import build_image_classifier
 from regard.models.classifier import Classifier
 from regard.recipes.config import Images as Config

@@ -29,7 +29,7 @@ from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
 from regard.look.alignment import Alignment
 from regard.look.chain import Chain, chains, reads_its_past
-from regard.look.record import record
+from regard.look.listen import listen as record
 from regard.models.build import build_classifier
 from regard.models.classifier import Classifier
 from regard.recipes.config import Reviews

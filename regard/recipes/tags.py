@@ -26,7 +26,7 @@ from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
 from regard.look.alignment import Alignment
-from regard.look.record import record
+from regard.look.listen import listen as record
 from regard.models.build import build_tagger
 from regard.models.tagger import Tagger
 from regard.recipes.config import Tags

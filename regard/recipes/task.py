@@ -13,20 +13,23 @@ Everything else of a run (its folder, resuming, reports) is the same for all rec
 import importlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from regard.errors import UserError
+from regard.look.capture import Capture
+from regard.look.listen import NoReads
+from regard.look.record import record
 from regard.recipes.folder import Run, read_run
 from regard.recipes.registry import entry
 from regard.train.contracts import Batches
 from regard.train.distribution import pick_device
 from regard.train.weights import load_weights
 
-__all__ = ["Task", "Trained", "load", "task_of"]
+__all__ = ["Task", "Trained", "load", "numbered", "task_of"]
 
 
 class Trained(ABC):
@@ -50,6 +53,25 @@ class Trained(ABC):
     @abstractmethod
     def predict(self, inputs: Any, **options: Any) -> Any:
         """What the model says to each input."""
+
+    @abstractmethod
+    def test_input(self, index: int) -> Any:
+        """An input of the run's test data, by its number from 0, as `predict` and `look` take it.
+
+        Raises UserError if the run has no test data, or not so many.
+        """
+
+    def look(self, inputs: Sequence[Any]) -> Capture:
+        """What the model read while it answered each input: see regard.look.capture.
+
+        Raises: UserError if an input is empty or cannot be read, or the model does not attend.
+        """
+        try:
+            with record(self) as capture:
+                self.predict(inputs)
+        except NoReads as error:
+            raise UserError(f"this model does not attend: {error}") from error
+        return capture
 
 
 class Task(ABC):
@@ -103,6 +125,13 @@ class Task(ABC):
     def ceiling(self) -> float | None:
         """The best score that any model can have, where the data tells."""
         return None
+
+
+def numbered(inputs: Sequence[Any], index: int, origin: str) -> Any:
+    """The input of this number, from 0. Raises UserError if there are not so many."""
+    if not 0 <= index < len(inputs):
+        raise UserError(f"{origin} has {len(inputs)} inputs, from 0 to {len(inputs) - 1}; there is no number {index}")
+    return inputs[index]
 
 
 def task_of(run: Run, tell: Callable[[str], None]) -> Task:

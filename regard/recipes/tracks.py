@@ -22,7 +22,7 @@ from regard.data.tracks import TrackBatches, Windows, made_tracks, read_frames, 
 from regard.errors import UserError
 from regard.look.alignment import Alignment
 from regard.look.plot_result import plot_tracks
-from regard.look.record import record
+from regard.look.listen import listen as record
 from regard.models.build import build_forecaster
 from regard.models.forecaster import Forecaster
 from regard.recipes.config import Tracks

@@ -18,10 +18,9 @@ from typing import Any, Self
 
 import torch
 
-from regard.errors import UserError
 from regard.look.capture_file import open_capture, save_capture
 from regard.look.map import Seen
-from regard.look.plot import SUFFIXES
+from regard.look.plot import check_path
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
 from regard.look.story import Story
@@ -105,7 +104,7 @@ class Capture(Sequence[Seen]):
                 ValueError if nothing was recorded.
         """
         path = Path(path)
-        _check(path, overwrite)
+        check_path(path, overwrite, (".html", ".safetensors"))
         match path.suffix.lower():
             case ".html":
                 importlib.import_module("regard.look.page").write(path, [self, *([beside] if beside else [])])
@@ -125,13 +124,3 @@ class Capture(Sequence[Seen]):
         source = html.escape(page, quote=True)
         style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 0"
         return f'<iframe srcdoc="{source}" sandbox="allow-scripts" style="{style}" title="regard"></iframe>'
-
-
-def _check(path: Path, overwrite: bool) -> None:
-    endings = (".html", ".safetensors", *SUFFIXES)
-    if path.suffix.lower() not in endings:
-        raise UserError(f"a capture is saved as one of {', '.join(endings)}, but the name is {path.name!r}")
-    if not path.parent.is_dir():
-        raise UserError(f"{path} cannot be written: there is no folder {path.parent}")
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} exists already: choose another name, or ask to overwrite it")

@@ -28,13 +28,13 @@ from regard.look.part import Part, tiles
 from regard.look.recording import Recording, nearest, some
 from regard.look.recording_file import DTYPES, Call, Folder
 
-__all__ = ["TILE_BYTES", "NoReads", "Recording", "listen"]
+__all__ = ["TILE_BYTES", "NoReadsError", "Recording", "listen"]
 
 TILE_BYTES = 8 << 20
 """The largest tensor of a recording's own, unless told: about what stays in a processor's cache."""
 
 
-class NoReads(ValueError):
+class NoReadsError(ValueError):
     """A model that does not attend was to be recorded."""
 
 
@@ -210,7 +210,7 @@ def _reads(model: nn.Module) -> dict[str, Read]:
             raise ValueError(f"a compiled module cannot be recorded, but {name or 'the model'} is one")
     reads = {name: module for name, module in model.named_modules() if isinstance(module, Read)}
     if not reads:
-        raise NoReads(f"{type(model).__name__} has no Read: it does not attend, nothing can be recorded")
+        raise NoReadsError(f"{type(model).__name__} has no Read: it does not attend, nothing can be recorded")
     return reads
 
 

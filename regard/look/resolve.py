@@ -3,10 +3,10 @@
     map[h, i, j]    weight of key j in head h, as query i read it
 
 Of a search, query i is the read of step i in the row that was on the way to the answer, so beams are resolved: what
-another hypothesis read is not in it. Padding is cut off. Weights stay where they were recorded until they are asked for.
+another hypothesis read is not in it. Padding is cut off. Weights stay where they were recorded until somebody looks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -110,10 +110,11 @@ class _Chapter:
             return
         for count, (index, call) in enumerate(calls):
             other = role if count == 0 else replace(role, queries=f"{role.queries} of call {count + 1}")
-            yield self._at_once(name if count == 0 else f"{name}, call {count + 1}", other, index, call, place, axes)
+            yield self._at_once(name if count == 0 else f"{name}, call {count + 1}", other, (index, place, call), axes)
 
-    def _at_once(self, name: str, role: Role, index: int, call: Call, row: int, axes: dict[str, Axis]) -> Map:
-        """One call of several queries."""
+    def _at_once(self, name: str, role: Role, kept: tuple[int, int, Call], axes: dict[str, Axis]) -> Map:
+        """One call of several queries; kept: which one, and the row of it."""
+        index, row, call = kept
         read = name.partition(", call ")[0]
         num_queries, num_keys = self._recording[read][index].shape[-2:]
         chosen = self._recording.part.queries if call.sizes[-2] > 1 else None
@@ -124,7 +125,8 @@ class _Chapter:
         def load(head: int) -> Tensor:
             return _of_head(self._recording[read][index], row, head)[: size[0], : size[1]]
 
-        return self._map(name, role, call, f"{self._number}/{name}/{row}", queries, keys, load)
+        role = replace(role, queries=queries, keys=keys)
+        return self._map(name, role, call, f"{self._number}/{name}/{row}", load)
 
     def _search(self, name: str, role: Role, rank: int, answer: Answer, axes: dict[str, Axis]) -> Iterator[Map]:
         """The reads of the steps of a search, in the rows on the way to an answer."""
@@ -166,7 +168,8 @@ class _Chapter:
             return torch.cat([nn.functional.pad(row, (0, size - row.shape[-1])) for row in rows])
 
         call = recording.calls(name)[there[-1][0]]
-        return self._map(name, role, call, f"{self._number}/{name}/{owner}", queries, keys, load)
+        role = replace(role, queries=queries, keys=keys)
+        return self._map(name, role, call, f"{self._number}/{name}/{owner}", load)
 
     def _longest(self, axis: str, count: int) -> int:
         """Entries of the longest row of a batch."""
@@ -182,7 +185,7 @@ class _Chapter:
             )
         return row if kept is None else list(kept).index(row)
 
-    def _map(self, name: str, role: Role, call: Call, key: str, queries: str, keys: str, load) -> Map:
+    def _map(self, name: str, role: Role, call: Call, key: str, load: Callable[[int], Tensor]) -> Map:
         heads: tuple[str, ...] = ("",)
         if len(call.sizes) > 3:
             numbers = self._recording.part.heads or range(call.sizes[-3])
@@ -194,8 +197,8 @@ class _Chapter:
             kind=role.kind,
             layer=role.layer,
             direction=role.direction,
-            queries=queries,
-            keys=keys,
+            queries=role.queries,
+            keys=role.keys,
             heads=heads,
             facts={fact: value for fact, value in facts.items() if value is not None},
             load=load,

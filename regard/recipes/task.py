@@ -21,7 +21,7 @@ from torch import nn
 
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.listen import NoReads
+from regard.look.listen import NoReadsError
 from regard.look.record import record
 from regard.recipes.folder import Run, read_run
 from regard.recipes.registry import entry
@@ -66,10 +66,12 @@ class Trained(ABC):
 
         Raises: UserError if an input is empty or cannot be read, or the model does not attend.
         """
+        if isinstance(inputs, str):
+            raise TypeError(f"inputs must be a list, but is one text: {inputs[:40]!r}")
         try:
             with record(self) as capture:
                 self.predict(inputs)
-        except NoReads as error:
+        except NoReadsError as error:
             raise UserError(f"this model does not attend: {error}") from error
         return capture
 

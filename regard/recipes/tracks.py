@@ -21,8 +21,8 @@ from regard.attention.masks import Padded
 from regard.data.tracks import TrackBatches, Windows, made_tracks, read_frames, read_windows, views
 from regard.errors import UserError
 from regard.look.alignment import Alignment
-from regard.look.plot_result import plot_tracks
 from regard.look.listen import listen as record
+from regard.look.plot_result import plot_tracks
 from regard.models.build import build_forecaster
 from regard.models.forecaster import Forecaster
 from regard.recipes.config import Tracks

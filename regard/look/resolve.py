@@ -6,7 +6,7 @@ Of a search, query i is the read of step i in the row that was on the way to the
 another hypothesis read is not in it. Padding is cut off. Weights stay where they were recorded until somebody looks.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -44,6 +44,14 @@ def resolve(recording: Recording, story: Story) -> list[Seen]:
     return [seen for _, seen in sorted(found, key=lambda one: one[0])]
 
 
+class _Axes(dict[str, Axis]):
+    """The axes of a scene: those that were told, which padding may follow, and those made for reads that fit none."""
+
+    def __init__(self, told: Mapping[str, Axis]):
+        super().__init__(told)
+        self.told = frozenset(told)
+
+
 class _Chapter:
     """The reads of one chapter."""
 
@@ -68,9 +76,9 @@ class _Chapter:
 
     def seen(self, row: int, rank: int, scene: Scene, answer: Answer | None) -> Seen:
         """What was read of a row's scene, on the way to one answer."""
-        chapter, axes, steps, title = self._chapter, dict(scene.axes), scene.steps, scene.title
+        chapter, steps, title = self._chapter, scene.steps, scene.title
+        axes = _Axes(scene.axes if answer is None else scene.axes | _spoken(scene, answer))
         if answer is not None:
-            axes |= _spoken(scene, answer)
             steps = steps_of(chapter, row, answer, scene)
             if scene.text is not None and answer.tokens:
                 title = f"{title} -> {scene.text(answer.tokens)}".strip()
@@ -82,8 +90,9 @@ class _Chapter:
                 maps += self._search(name, role, rank, answer, axes)
         maps.sort(key=lambda one: (KINDS.index(one.kind), one.layer, one.direction))
         used = {name for one in maps for name in (one.queries, one.keys)}
-        axes = {name: axis for name, axis in axes.items() if name in used or name in scene.axes}
-        return Seen(scene=replace(scene, title=title, axes=axes, steps=steps), maps=tuple(maps))
+        kept = {name: axis for name, axis in axes.items() if name in used or name in axes.told}
+        ids = () if answer is None else answer.tokens
+        return Seen(scene=replace(scene, title=title, axes=kept, steps=steps, ids=ids), maps=tuple(maps))
 
     def _calls(self, name: str, start: Counts, stop: Counts) -> list[tuple[int, Call]]:
         """The kept calls of a read from one count to another, and where they are kept."""
@@ -91,7 +100,7 @@ class _Chapter:
         calls = enumerate(self._recording.calls(name))
         return [(index, call) for index, call in calls if first <= call.number < last]
 
-    def _opening(self, name: str, role: Role, row: int, axes: dict[str, Axis]) -> Iterator[Map]:
+    def _opening(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[Map]:
         """What was read at once, or one query after another but in no search."""
         calls = self._calls(name, self._chapter.start, self._chapter.opened)
         if not calls:
@@ -112,7 +121,7 @@ class _Chapter:
             other = role if count == 0 else replace(role, queries=f"{role.queries} of call {count + 1}")
             yield self._at_once(name if count == 0 else f"{name}, call {count + 1}", other, (index, place, call), axes)
 
-    def _at_once(self, name: str, role: Role, kept: tuple[int, int, Call], axes: dict[str, Axis]) -> Map:
+    def _at_once(self, name: str, role: Role, kept: tuple[int, int, Call], axes: _Axes) -> Map:
         """One call of several queries; kept: which one, and the row of it."""
         index, row, call = kept
         read = name.partition(", call ")[0]
@@ -128,7 +137,7 @@ class _Chapter:
         role = replace(role, queries=queries, keys=keys)
         return self._map(name, role, call, f"{self._number}/{name}/{row}", load)
 
-    def _search(self, name: str, role: Role, rank: int, answer: Answer, axes: dict[str, Axis]) -> Iterator[Map]:
+    def _search(self, name: str, role: Role, rank: int, answer: Answer, axes: _Axes) -> Iterator[Map]:
         """The reads of the steps of a search, in the rows on the way to an answer."""
         places: list[tuple[int, int] | None] = []
         for step, row in enumerate(answer.rows):
@@ -143,7 +152,7 @@ class _Chapter:
         name: str,
         role: Role,
         places: Sequence[tuple[int, int] | None],
-        axes: dict[str, Axis],
+        axes: _Axes,
         owner: int | str,
     ) -> Map:
         """Calls of one query each, one below the other; places: which call and row of it, None where there is none."""
@@ -230,12 +239,10 @@ def _spoken(scene: Scene, answer: Answer) -> dict[str, Axis]:
     return {"said": said, "fed": replace(said, labels=fed, places=places)}
 
 
-def _fitting(
-    axes: dict[str, Axis], name: str, size: int, chosen: Sequence[int] | None = None, *, least: bool = True
-) -> str:
+def _fitting(axes: _Axes, name: str, size: int, chosen: Sequence[int] | None = None, *, least: bool = True) -> str:
     """The name of an axis of this size or a shorter one (the rest is padding), made if there is none that fits.
 
-    chosen: which entries were kept. least: whether a longer one does not fit.
+    chosen: which entries were kept. least: whether one that was told may be no longer.
     """
     if chosen is not None:
         whole = axes.get(name, Axis.numbered(max(chosen) + 1))
@@ -245,7 +252,8 @@ def _fitting(
         return _fitting(axes, f"{name}, some", size)
     if name not in axes:
         axes[name] = Axis.numbered(size)
-    if least and len(axes[name]) > size:
+    fits = len(axes[name]) <= size or not least if name in axes.told else len(axes[name]) == size
+    if not fits:
         other = f"{name} ({size})"
         axes.setdefault(other, Axis.numbered(size))
         return other

@@ -184,5 +184,7 @@ class Scene:
     """The same as one text, for titles and beams."""
     begin: str = ""
     """Label of what the decoder is fed first."""
+    ids: Sequence[int] = ()
+    """What was said, its end included, as numbers."""
     said: Axis | None = None
     """What the tokens said are, where they are more than their labels: places of a picture that is drawn."""

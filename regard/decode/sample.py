@@ -77,6 +77,7 @@ def sample(
         if number == config.length:
             break
         if window is not None and len(fed) >= window:
+            tell(lambda fed=fed, token=token, heard=heard: Answered([[_answer(fed, token, heard)]]))
             fed = seen[-max(1, window // 2) :]
             tell(lambda: Rows([0]))  # from here on, what was read before is read once more
             logits, state, heard = _fed(model, fed)
@@ -109,4 +110,4 @@ def _answer(fed: list[int], last: int, heard: list[Tensor]) -> Answer:
     """What followed each token that was fed."""
     said = [*fed[1:], last]
     likely = [float(log_probs[0, token]) for log_probs, token in zip(heard, said, strict=True)]
-    return Answer(said, [0] * len(said), likely)
+    return Answer(said, [0] * len(said), likely, begin=fed[0])

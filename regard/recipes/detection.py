@@ -27,6 +27,8 @@ class FoundBoxes(NamedTuple):
     classes: NDArray[np.int64]
     boxes: NDArray[np.float64]
     """(found, 4): x, y, width, height in pixels"""
+    queries: NDArray[np.int64] | None = None
+    """Which query of the model found each."""
 
 
 def average_precision(

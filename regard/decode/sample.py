@@ -18,7 +18,7 @@ from regard.decode.config import SampleConfig
 from regard.decode.stepper import scored
 from regard.telling import Answer, Answered, Rows, Step, is_heard, tell
 
-__all__ = ["Continues", "narrowed", "sample"]
+__all__ = ["Continues", "follow", "narrowed", "sample"]
 
 
 @runtime_checkable
@@ -85,6 +85,20 @@ def sample(
             logits, state = _step(model, token, state, heard)
             fed.append(token)
     tell(lambda: Answered([[_answer(fed, seen[-1], heard)]]))
+
+
+@torch.no_grad()
+def follow(model: Continues, tokens: list[int], *, banned: list[int]) -> None:
+    """Lead the model through tokens as they are, for those who look on: what it read and expected after each.
+
+    Behind the last comes the likeliest that is not banned.
+    Raises: ValueError if there is no token.
+    """
+    if not tokens:
+        raise ValueError("the text must have a token at least, but is empty")
+    logits, _, heard = _fed(model, tokens)
+    logits[:, banned] = -math.inf
+    tell(lambda: Answered([[_answer(tokens, int(logits[0].argmax()), heard)]]))
 
 
 def _fed(model: Continues, tokens: list[int]) -> tuple[Tensor, Any, list[Tensor]]:

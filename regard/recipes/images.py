@@ -270,7 +270,8 @@ class TrainedImages(Trained):
         """The pixels (channels, height, width) of an image of the test data."""
         self._check_test()
         images = self.task.test_images()
-        return self._named(numbered(images.pixels, index, images.origin), f"test image {index}")
+        number = numbered(range(len(images)), index, images.origin)
+        return self._named(images.pixels[number], f"test image {index}")
 
     @torch.no_grad()
     def _answer(self, pixels: NDArray[np.uint8], names: Sequence[str]) -> Tensor:

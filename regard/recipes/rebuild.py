@@ -184,7 +184,8 @@ class TrainedRebuild(Trained):
         """The pixels (channels, height, width) of an image of the test data."""
         self._check_test()
         images = self.task.test_images()
-        return self._named(numbered(images.pixels, index, images.origin), f"test image {index}")
+        number = numbered(range(len(images)), index, images.origin)
+        return self._named(images.pixels[number], f"test image {index}")
 
     def _pixels(self, one: str | Path | NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
         data = self.config.data if self.config.data.size else replace(self.config.data, size=self.task.shape[1])

@@ -69,9 +69,13 @@ class Trained(ABC):
         Raises: UserError if an input is empty or cannot be read, or the model does not attend.
         """
         check_inputs(inputs)
+        return self._recorded(lambda: self.predict(inputs))
+
+    def _recorded(self, run: Callable[[], Any]) -> Capture:
+        """What is read while this runs."""
         try:
             with record(self) as capture:
-                self.predict(inputs)
+                run()
         except NoReads as error:
             raise UserError(f"this model does not attend: {error}") from error
         if not any(capture.recording.counts().values()):

@@ -75,6 +75,8 @@ class Answer:
     rows: Sequence[int]
     log_probs: Sequence[float] = ()
     """Of each token, given those before it; may be left out where each was among the likeliest of its step."""
+    begin: int | None = None
+    """The token that was fed first, where that is no begin symbol."""
 
 
 @dataclass(frozen=True)

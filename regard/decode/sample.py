@@ -18,7 +18,7 @@ from regard.decode.config import SampleConfig
 from regard.decode.stepper import scored
 from regard.telling import Answer, Answered, Rows, Step, is_heard, tell
 
-__all__ = ["Continues", "narrowed", "sample"]
+__all__ = ["Continues", "follow", "narrowed", "sample"]
 
 
 @runtime_checkable
@@ -77,6 +77,7 @@ def sample(
         if number == config.length:
             break
         if window is not None and len(fed) >= window:
+            tell(lambda fed=fed, token=token, heard=heard: Answered([[_answer(fed, token, heard)]]))
             fed = seen[-max(1, window // 2) :]
             tell(lambda: Rows([0]))  # from here on, what was read before is read once more
             logits, state, heard = _fed(model, fed)
@@ -84,6 +85,20 @@ def sample(
             logits, state = _step(model, token, state, heard)
             fed.append(token)
     tell(lambda: Answered([[_answer(fed, seen[-1], heard)]]))
+
+
+@torch.no_grad()
+def follow(model: Continues, tokens: list[int], *, banned: list[int]) -> None:
+    """Lead the model through tokens as they are, for those who look on: what it read and expected after each.
+
+    Behind the last comes the likeliest that is not banned.
+    Raises: ValueError if there is no token.
+    """
+    if not tokens:
+        raise ValueError("the text must have a token at least, but is empty")
+    logits, _, heard = _fed(model, tokens)
+    logits[:, banned] = -math.inf
+    tell(lambda: Answered([[_answer(tokens, int(logits[0].argmax()), heard)]]))
 
 
 def _fed(model: Continues, tokens: list[int]) -> tuple[Tensor, Any, list[Tensor]]:
@@ -109,4 +124,4 @@ def _answer(fed: list[int], last: int, heard: list[Tensor]) -> Answer:
     """What followed each token that was fed."""
     said = [*fed[1:], last]
     likely = [float(log_probs[0, token]) for log_probs, token in zip(heard, said, strict=True)]
-    return Answer(said, [0] * len(said), likely)
+    return Answer(said, [0] * len(said), likely, begin=fed[0])

@@ -22,6 +22,8 @@ from regard.telling import Answer
 
 __all__ = ["resolve"]
 
+_FROM_THE_END = "source from the end"
+
 
 def resolve(recording: Recording, story: Story) -> list[Seen]:
     """The scenes of a recording, in the order in which they were shown.
@@ -111,7 +113,7 @@ class _Chapter:
             # A recurrent decoder's first context, which no step of its own has read.
             role = replace(role, queries="start")
             axes["start"] = Axis(labels=("start",), what="state")
-        elif len(calls) > 1 and single:
+        elif single and (len(calls) > 1 or role.kind == "chain"):
             queries = axes.get(role.queries)
             if role.kind == "recurrent" and queries is not None and len(calls) == len(queries) + 1:
                 calls = calls[1:]
@@ -160,6 +162,8 @@ class _Chapter:
         there = [place for place in places if place is not None]
         num_keys = max(weights[index].shape[-1] for index, _ in there)
         if role.kind == "chain":
+            if role.keys == _FROM_THE_END and "source" in axes:
+                axes.setdefault(role.keys, axes["source"].reversed())
             queries = keys = _fitting(axes, role.keys, max(num_keys, len(places)), least=False)
             count = len(axes[keys])
             missing = 0 if self._chapter.steps else max(0, self._longest(role.keys, count) - len(places))
@@ -182,6 +186,7 @@ class _Chapter:
 
     def _longest(self, axis: str, count: int) -> int:
         """Entries of the longest row of a batch."""
+        axis = "source" if axis == _FROM_THE_END else axis
         scenes = [self._chapter.scene(row) for row in self.rows()] if self._chapter.scenes is not None else []
         return max((len(scene.axes[axis]) for scene in scenes if scene and axis in scene.axes), default=count)
 
@@ -231,7 +236,8 @@ def _spoken(scene: Scene, answer: Answer) -> dict[str, Axis]:
     if scene.tokens is None or not answer.tokens:
         return {"said": scene.said or Axis.numbered(count, "step"), "fed": Axis.numbered(count, "step")}
     labels = tuple(scene.tokens(answer.tokens))
-    fed = (scene.begin, *labels[:-1])
+    begin = scene.begin if answer.begin is None else scene.tokens([answer.begin])[0]
+    fed = (begin, *labels[:-1])
     if scene.said is None:
         return {"said": Axis(labels=labels, what="token"), "fed": Axis(labels=fed, what="token")}
     said = replace(scene.said, labels=labels)

@@ -63,6 +63,10 @@ class Axis:
         places = tuple(self.places[i] for i in numbers) if self.places else ()
         return Axis(labels=tuple(self.labels[i] for i in numbers), what=self.what, on=self.on, places=places)
 
+    def reversed(self) -> "Axis":
+        """The same from the end."""
+        return self.take(range(len(self) - 1, -1, -1))
+
     @classmethod
     def numbered(cls, count: int, what: str = "item") -> "Axis":
         """Entries of which nothing is known but their number."""

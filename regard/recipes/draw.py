@@ -30,8 +30,12 @@ from regard.data.tokenise import BOS, EOS, SPECIALS, UNK, Tokeniser
 from regard.decode.config import DrawingConfig
 from regard.decode.guided import guided
 from regard.errors import UserError
+from regard.look.listen import NoReads
 from regard.look.plot import check_path
 from regard.look.plot_result import write_picture
+from regard.look.record import record
+from regard.look.scene import Axis
+from regard.look.scene import Scene as Shown
 from regard.models.build import build
 from regard.models.config import TransformerConfig
 from regard.models.model import Model
@@ -41,8 +45,10 @@ from regard.recipes.draw_picture import picture
 from regard.recipes.draw_scores import drawing_scores, loss_scores
 from regard.recipes.draw_stages import Judge, codes_of, learn_autoencoder, learn_judge, open_autoencoder, rebuilt
 from regard.recipes.folder import Run
+from regard.recipes.pictures import shown
 from regard.recipes.scoring import device_of
-from regard.recipes.task import Task, Trained
+from regard.recipes.task import Task, Trained, numbered
+from regard.telling import Rows, showing, tell
 from regard.train.step import seed_of
 
 __all__ = ["DrawTask", "Drawing", "TrainedDraw", "task"]
@@ -174,6 +180,7 @@ class DrawTask(Task):
         """The same as codes (texts, places)."""
         parts, scores = [], []
         for i in range(0, len(texts), _ROWS):
+            tell(lambda i=i: Rows(range(i, min(i + _ROWS, len(texts)))))
             source = _padded(texts[i : i + _ROWS], device_of(model))
             settings = {"config": decode, "length": self.autoencoder.numbers, "seeds": seeds[i : i + _ROWS]}
             found = guided(model, source, nothing=(EOS,), bos=BOS, banned=range(len(SPECIALS)), **settings)
@@ -214,13 +221,16 @@ class TrainedDraw(Trained):
     task: DrawTask
 
     def predict(self, inputs: Sequence[str], **options: Any) -> NDArray[np.uint8]:
-        """An image for each text (texts, channels, height, width), bytes; options as in DrawingConfig."""
+        """An image for each text (texts, channels, height, width), bytes; options as in DrawingConfig.
+
+        Those who look on are shown what was read of the words for each code.
+        """
         if isinstance(inputs, str):
             raise TypeError(f"inputs must be a list of texts, but is one text: {inputs[:40]!r}")
         decode = replace(self.config.decode, **options)
         texts = self._encoded(inputs, 1)
         seeds = [seed_of(decode.draws, number) for number in range(len(texts))]
-        return self.task.drawn(self.model, texts, decode, seeds=seeds)[0]
+        return self._drawn(texts, inputs, decode, seeds)[0]
 
     def answers(
         self,
@@ -247,7 +257,7 @@ class TrainedDraw(Trained):
         results = []
         for number, (ids, row) in enumerate(zip(texts, paths, strict=True), start=first):
             seeds = [seed_of(decode.draws, number - 1, *([rank] if rank else [])) for rank in range(n_best)]
-            images, scores = self.task.drawn(self.model, [ids] * n_best, decode, seeds=seeds)
+            images, scores = self._drawn([ids] * n_best, [inputs[number - first]] * n_best, decode, seeds)
             for image, path in zip(images, row, strict=True):
                 _save(image, path)
             results.append([Drawing(str(path), score) for path, score in zip(row, scores, strict=True)])
@@ -281,18 +291,42 @@ class TrainedDraw(Trained):
         (ids,) = self._encoded([text], 1)
         decode = self.config.decode
         seeds = [seed_of(decode.draws, 0, *([rank] if rank else [])) for rank in range(_SAMPLES)]
-        codes, _ = self.task.codes(self.model, [ids] * _SAMPLES, decode, seeds=seeds)
-        words = [*self.task.tokeniser.tokens(text.strip()), SPECIALS[EOS]]
-        figure = picture(
-            self.model,
-            _padded([ids], device_of(self.model)),
-            codes=codes,
-            images=rebuilt(self.task.autoencoder, codes),
-            grid=self.task.autoencoder.grid,
-            words=words,
-            title=text.strip(),
-        )
+        try:
+            with record(self) as capture:
+                images, _ = self._drawn([ids] * _SAMPLES, [text] * _SAMPLES, decode, seeds)
+            read = capture[0]
+        except NoReads:
+            images, _ = self._drawn([ids] * _SAMPLES, [text] * _SAMPLES, decode, seeds)
+            read = None
+        figure = picture(read, images=images, grid=self.task.autoencoder.grid, title=text.strip())
         write_picture(figure, out, overwrite=overwrite)
+
+    def test_input(self, index: int) -> str:
+        """A text of the test data."""
+        self._check_test()
+        drawings = self.task.test(None)
+        return drawings.text(numbered(drawings.epoch(0), index, drawings.origin))
+
+    def _drawn(
+        self, texts: Sequence[Sequence[int]], titles: Sequence[str], decode: DrawingConfig, seeds: Sequence[int]
+    ) -> tuple[NDArray[np.uint8], list[float]]:
+        """As the task draws, telling those who look on."""
+        with showing(lambda: [self._scene(title.strip()) for title in titles]) as scenes:
+            images, scores = self.task.drawn(self.model, texts, decode, seeds=seeds)
+        for scene, image in zip(scenes, images, strict=bool(scenes)):
+            scene.pictures["drawn"] = shown(image)
+        return images, scores
+
+    def _scene(self, text: str) -> Shown:
+        """What is read of a text, for those who look on."""
+        words = (*self.task.tokeniser.tokens(text), SPECIALS[EOS])
+        return Shown(
+            title=text,
+            axes={"source": Axis(labels=words, what="token")},
+            tokens=lambda ids: [str(number - len(SPECIALS)) for number in ids],
+            begin=SPECIALS[BOS],
+            said=Axis.grid(*self.task.autoencoder.grid, on="drawn", what="code"),
+        )
 
     def _encoded(self, texts: Sequence[str], first: int) -> list[list[int]]:
         """The ids of each text. Refuses an empty one, warns of words that were never seen."""

@@ -5,52 +5,35 @@
 Each map is as bright as its own largest weight; the number beside a word is its share of all that was read.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from torch import Tensor
 
-from regard.attention.masks import Padded
-from regard.data.tokenise import BOS, SPECIALS
-from regard.errors import UserError
-from regard.look.alignment import align
 from regard.look.labels import readable
-from regard.models.model import Model
+from regard.look.map import Seen
 
 __all__ = ["picture", "word_maps"]
 
 _COLUMNS = 6
 
 
-def word_maps(
-    model: Model, source: Padded, codes: Sequence[int], words: Sequence[str], grid: tuple[int, int]
-) -> NDArray[np.float64] | None:
+def word_maps(read: Seen, grid: tuple[int, int]) -> NDArray[np.float64] | None:
     """For each word the weights (words, rows, columns) with which the places read it; None without attention."""
-    targets = [len(SPECIALS) + code for code in codes]
-    labels = [str(place) for place in range(len(targets))]
-    try:
-        layers = align(model, source, target=targets, bos=BOS, source_labels=words, target_labels=labels)
-    except UserError:
+    found = [one for one in read.maps if one.queries == "said" and one.keys == "source"]
+    if not found:
         return None
-    mean = torch.stack([layer.mean() for layer in layers]).mean(0)  # (place, word)
-    return mean.T.reshape(len(words), *grid).double().cpu().numpy()
+    mean = torch.stack([one.weights.mean(0) for one in found]).mean(0)  # (place, word)
+    return mean.T.reshape(-1, *grid).double().numpy()
 
 
-def picture(
-    model: Model,
-    source: Padded,
-    *,
-    codes: Tensor,
-    images: NDArray[np.uint8],
-    grid: tuple[int, int],
-    words: Sequence[str],
-    title: str,
-) -> Figure:
-    """The drawings (count, channels, height, width) in a row, and below them the maps of the first."""
-    maps = word_maps(model, source, codes[0].tolist(), words, grid)
+def picture(read: Seen | None, *, images: NDArray[np.uint8], grid: tuple[int, int], title: str) -> Figure:
+    """The drawings (count, channels, height, width) in a row, and below them the maps of the first.
+
+    read: what was read for the first; None if the model does not attend.
+    """
+    maps = None if read is None else word_maps(read, grid)
+    words = () if read is None else read.scene.axes["source"].labels
     count = 0 if maps is None else len(maps)
     rows = 1 + -(-count // _COLUMNS)
     height, width = images.shape[2:]

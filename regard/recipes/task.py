@@ -12,6 +12,7 @@ Everything else of a run (its folder, resuming, reports) is the same for all rec
 
 import importlib
 import warnings
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ from regard.train.contracts import Batches
 from regard.train.distribution import pick_device
 from regard.train.weights import load_weights
 
-__all__ = ["Task", "Trained", "load", "numbered", "task_of"]
+__all__ = ["Task", "Trained", "check_inputs", "load", "numbered", "task_of"]
 
 
 class Trained(ABC):
@@ -42,6 +43,7 @@ class Trained(ABC):
         self.model: Any = model.eval()
         self.run = task.run
         self.folder = folder
+        self._names: dict[int, tuple[weakref.ref, str]] = {}
 
     @property
     def config(self) -> Any:
@@ -77,16 +79,40 @@ class Trained(ABC):
         Raises: UserError if an input is empty or cannot be read, the model does not attend, or gradients are asked for
                 of answers that have no probability.
         """
-        if isinstance(inputs, str):
-            raise TypeError(f"inputs must be a list, but is one text: {inputs[:40]!r}")
-        try:
-            with record(self) as capture:
-                self.predict(inputs)
-        except NoReadsError as error:
-            raise UserError(f"this model does not attend: {error}") from error
+        check_inputs(inputs)
+        capture = self._recorded(lambda: self.predict(inputs))
         if gradients:
             self._differentiate(capture, inputs)
         return capture
+
+    def _recorded(self, run: Callable[[], Any]) -> Capture:
+        """What is read while this runs."""
+        try:
+            with record(self) as capture:
+                run()
+        except NoReadsError as error:
+            raise UserError(f"this model does not attend: {error}") from error
+        if not any(capture.recording.counts().values()):
+            raise UserError("the model read nothing: what is a single item long has no other to read")
+        return capture
+
+    def _check_test(self) -> None:
+        """Raises UserError if the run names no test data."""
+        if not self.task.has_test():
+            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+
+    def _named(self, one: Any, name: str) -> Any:
+        """The input; from now on it is called so."""
+        # By identity, for arrays and images are what their numbers are; the reference tells whether it is still it.
+        self._names[id(one)] = weakref.ref(one), name
+        return one
+
+    def _called(self, one: Any, otherwise: str) -> str:
+        """What an input is called that may be a file."""
+        if isinstance(one, str | Path):
+            return Path(one).name
+        known, name = self._names.get(id(one), (None, ""))
+        return name if known is not None and known() is one else otherwise
 
     def _differentiate(self, capture: Capture, inputs: Sequence[Any]) -> None:
         """Answer once more, all at once and with gradients, and add what they tell to each scene."""
@@ -160,6 +186,17 @@ def numbered(inputs: Sequence[Any], index: int, origin: str) -> Any:
     if not 0 <= index < len(inputs):
         raise UserError(f"{origin} has {len(inputs)} inputs, from 0 to {len(inputs) - 1}; there is no number {index}")
     return inputs[index]
+
+
+def check_inputs(inputs: Sequence[Any]) -> None:
+    """Raises: TypeError for one text in place of a list, UserError if there is no input or one is empty."""
+    if isinstance(inputs, str | Path):
+        raise TypeError(f"inputs must be a list, but is one: {str(inputs)[:40]!r}")
+    if not len(inputs):
+        raise UserError("there is nothing to look at: no input is given")
+    for number, one in enumerate(inputs, start=1):
+        if isinstance(one, str | list | tuple) and not (one.strip() if isinstance(one, str) else one):
+            raise UserError(f"input {number} is empty: there is nothing to look at")
 
 
 def task_of(run: Run, tell: Callable[[str], None]) -> Task:

@@ -60,6 +60,10 @@ class Found(NamedTuple):
     logits: Float[Tensor, "rows queries classes"]
     regions: Float[Tensor, "rows queries sides"]
 
+    def order(self) -> Int[Tensor, "rows queries"]:
+        """The queries, the surest first, as `best` has them."""
+        return self.logits.sigmoid().amax(-1).sort(dim=1, descending=True, stable=True).indices
+
     def best(self) -> tuple[Tensor, Tensor, Tensor]:
         """Probability and class of the likeliest class of each query, and its region, the surest first."""
         score, label = self.logits.sigmoid().max(-1)

@@ -9,6 +9,14 @@ export interface Table {
   readonly keys: number;
   /** Whether every number is here. */
   readonly isWhole: boolean;
+  /** Significant digits that one number has: 9 of a float32, 5 of a float16. */
+  readonly digits: number;
+  /** Unpack what one head needs (-1: all heads). `Pane.table` did so for the head that is shown; before, only `overview`
+   *  answers about a head. */
+  bring(head: number): Promise<void>;
+  /** What was kept of a query's numbers, in no order, where others were cut away; null where every number is here.
+   *  Of the mean over heads: each head's numbers kept, summed and divided by the heads. */
+  kept(head: number, query: number): { keys: Uint32Array; numbers: Float32Array } | null;
   /** One number as it was computed; null where it was cut away. The mean over heads is null where one of them is. */
   at(head: number, query: number, key: number): number | null;
   /** A query's numbers over all keys; those cut away are 0. */

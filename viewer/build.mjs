@@ -33,7 +33,8 @@ const script = await build({
   legalComments: "none",
   write: false,
 });
-const style = await transform(readFileSync(join(here, "style.css"), "utf8"), { loader: "css", minify: true });
+const styles = ["style.css", "src/views.css"].map((path) => readFileSync(join(here, path), "utf8")).join("\n");
+const style = await transform(styles, { loader: "css", minify: true });
 const html = readFileSync(join(here, "index.html"), "utf8")
   .replace("<!-- built from -->", () => `<!-- built from sha256:${sources()} -->`)
   .replace("/* style */", () => style.code.trim())

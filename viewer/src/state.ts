@@ -19,7 +19,7 @@ export function written(page: Page, { shown, view }: State, prefix = ""): string
     ["measure", shown.read.measure === "weight" ? null : shown.read.measure],
     ["head", shown.head],
     ["view", view],
-    ["scale", shown.scale === defaultScale(shown.read) ? null : shown.scale],
+    ["scale", shown.scale === defaultScale(shown.scene, shown.read) ? null : shown.scale],
     ["query", shown.query],
     ["key", shown.key],
   ];
@@ -53,15 +53,16 @@ export function read(page: Page, fragment: string, prefix = ""): State | null {
     head: whole(field("head"), -1, chosen.heads.length) ?? firstHead(chosen),
     query: whole(field("query"), 0, scene.axes[chosen.queries]!.labels.length),
     key: whole(field("key"), 0, scene.axes[chosen.keys]!.labels.length),
-    scale: scaleNamed(field("scale")) ?? defaultScale(chosen),
+    scale: scaleNamed(field("scale")) ?? defaultScale(scene, chosen),
   };
   if (chosen.heads.length === 1) shown.head = 0;
   return { shown, view: field("view") ?? "" };
 }
 
-/** Numbers that are no weights have no natural largest value. */
-export function defaultScale(read: Read): Shown["scale"] {
-  return read.measure === "weight" && read.weights.form === "whole" ? "one" : "largest";
+/** Numbers that are no weights have no natural largest value, and over the many places of a picture all are small. */
+export function defaultScale(scene: Scene, read: Read): Shown["scale"] {
+  const isPlaced = [read.queries, read.keys].some((axis) => scene.pictures[scene.axes[axis]?.on ?? ""]);
+  return read.measure === "weight" && read.weights.form === "whole" && !isPlaced ? "one" : "largest";
 }
 
 function plain(text: string): string {

@@ -60,7 +60,7 @@ export function scaleTo(most: number, signed: boolean, dark = isDark()): Scale {
     signed,
     bytes,
     css: (number) => css(bytes(number)),
-    ink: (number) => (luminance(bytes(number)) > 0.18 ? "#14181d" : "#ffffff"),
+    ink: (number) => (luminance(bytes(number)) > 0.179 ? "#000000" : "#ffffff"),
   };
 }
 

@@ -3,22 +3,35 @@
 import { css, darkest, isSigned, scaleTo, unknown } from "./colour.js";
 import { context, make } from "./dom.js";
 import { headName, short } from "./format.js";
-import type { Page } from "./page.js";
+import type { Panel } from "./pane.js";
+import { scalePicker } from "./pickers.js";
 import { MEASURES } from "./texts.js";
 import type { Shown, Table } from "./view.js";
 
 const WIDTH = 180;
 const HEIGHT = 10;
 
+/** What a view does with numbers that were cut away. */
+const CUT: Record<string, string> = {
+  alignment: "Farther away, each block has the colour of its largest number; closer, what was cut away is grey: it is not zero.",
+  heads: "Each block has the colour of its largest number.",
+  summary: "Summaries were computed before anything was cut away.",
+  others: "What was cut away to keep this page small is not drawn: it is not zero.",
+};
+
 /** The elements below a view. */
-export function foot(page: Page, shown: Shown, table: Table, view: string): HTMLElement[] {
+export function foot(pane: Panel, table: Table): HTMLElement[] {
+  const { page, shown, view } = pane;
   const { read } = shown;
-  const measure = MEASURES[read.measure];
-  const parts = [make("div", { class: "line" }, legend(shown, table, view), facts(shown))];
-  parts.push(make("p", { class: "pale" }, measure.about));
+  const parts: HTMLElement[] = [];
+  if (view === "summary") parts.push(facts(shown));
+  else {
+    const legends = make("div", { class: "legends" }, legend(shown, table, view), scalePicker(pane));
+    parts.push(make("div", { class: "line" }, legends, facts(shown)));
+  }
+  parts.push(make("p", { class: "pale" }, MEASURES[read.measure].about));
   if (!table.isWhole) {
-    const words = "Numbers on a grey ground were cut away to keep this page small: they are not zero.";
-    parts.push(make("p", { class: "cut" }, page.rule ? `${page.rule} ` : "", words));
+    parts.push(make("p", { class: "cut" }, [page.rule, CUT[view] ?? CUT["others"]!].filter((words) => words).join(" ")));
   } else if (page.rule) {
     parts.push(make("p", { class: "pale" }, `${page.rule} Of this read every number is here.`));
   }
@@ -40,7 +53,7 @@ function legend(shown: Shown, table: Table, view: string): HTMLElement {
   const from = make("span", { class: "number" }, signed ? short(-most) : "0");
   const to = make("span", { class: "number" }, short(most));
   const parts: HTMLElement[] = [from, canvas, to];
-  if (!table.isWhole) {
+  if (!table.isWhole && view === "alignment") {
     const swatch = make("i", { class: "swatch" });
     swatch.style.background = css(unknown());
     parts.push(make("span", { class: "kept" }, swatch, "not kept"));

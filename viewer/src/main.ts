@@ -93,7 +93,7 @@ class App {
 
   private add(state: State): void {
     const index = this.panes.length;
-    const pane = new Panel(this.page, state, { changed: (pane, byHand) => this.changed(pane, byHand), failed: say });
+    const pane = new Panel(this.page, state, { changed: (pane, byHand) => this.changed(pane, byHand) });
     const touch = () => (this.last = this.panes.indexOf(pane));
     pane.root.addEventListener("pointerdown", touch, { capture: true });
     pane.root.addEventListener("focusin", touch);

@@ -11,12 +11,12 @@ import { tableOf } from "./table.js";
 import { hideTip, showTip } from "./tip.js";
 import type { Drawn, Pane, Shown, Table, View } from "./view.js";
 import { VIEWS } from "./views/index.js";
+import { say } from "./wrong.js";
 
 /** What the page wants to know of a pane. */
 export interface Listener {
   /** Something else is shown. `byHand`: it was picked here, not followed from the other pane. */
   changed(pane: Panel, byHand: boolean): void;
-  failed(error: unknown): void;
 }
 
 /** Views for what lies somewhere, best first; elsewhere the first that fits. */
@@ -35,6 +35,7 @@ export class Panel implements Pane {
   readonly root = make("section", { class: "pane" });
   /** Resolves when what was asked for is drawn. */
   settled: Promise<void> = Promise.resolve();
+  private readonly trouble = make("div");
   private readonly top = make("div", { class: "top" });
   private readonly host = make("div", { class: "host" });
   private readonly below = make("div", { class: "below" });
@@ -49,7 +50,7 @@ export class Panel implements Pane {
     private readonly listener: Listener,
   ) {
     this.state = state;
-    this.root.append(this.top, this.host, this.below);
+    this.root.append(this.top, this.trouble, this.host, this.below);
     this.watch = new ResizeObserver(() => this.redraw());
   }
 
@@ -82,12 +83,7 @@ export class Panel implements Pane {
     return VIEWS.filter((view) => view.fits(this.shown.scene, this.shown.read));
   }
 
-  choose(change: Partial<Shown>): void {
-    this.turn({ shown: this.changed(change), view: this.state.view }, true);
-  }
-
-  /** Open another view, and change what is shown in it. */
-  go(view: string, change: Partial<Shown> = {}): void {
+  choose(change: Partial<Shown>, view = this.state.view): void {
     this.turn({ shown: this.changed(change), view }, true);
   }
 
@@ -126,7 +122,8 @@ export class Panel implements Pane {
     const next = { ...this.shown, ...change };
     if (change.scene && !change.read) next.read = alike(next.scene, this.shown.read) ?? next.read;
     if (next.read !== this.shown.read) {
-      if (next.read.measure !== this.shown.read.measure && !change.scale) next.scale = defaultScale(next.read);
+      const before = defaultScale(this.shown.scene, this.shown.read);
+      if (before === this.shown.scale && !change.scale) next.scale = defaultScale(next.scene, next.read);
       if (next.scene !== this.shown.scene || next.read.queries !== this.shown.read.queries) next.query ??= null;
     }
     const { labels: queries } = next.scene.axes[next.read.queries]!;
@@ -165,6 +162,12 @@ export class Panel implements Pane {
     this.host.dataset["view"] = view.name;
   }
 
+  private foot(table: Table): void {
+    const focused = this.below.contains(document.activeElement);
+    this.below.replaceChildren(...foot(this, table));
+    if (focused) this.below.querySelector("select")?.focus();
+  }
+
   private async draw(view: View | null = null): Promise<void> {
     try {
       const { shown } = this;
@@ -173,9 +176,11 @@ export class Panel implements Pane {
       const table = await this.table(shown.read);
       if (shown !== this.shown) return;
       this.current = table;
-      this.below.replaceChildren(...foot(this.page, shown, table, this.view));
+      this.trouble.replaceChildren();
+      this.foot(table);
     } catch (error) {
-      this.listener.failed(error);
+      this.trouble.replaceChildren();
+      say(error, this.trouble);
     }
   }
 
@@ -193,7 +198,7 @@ export class Panel implements Pane {
     if (what === "view") {
       const views = this.views;
       const at = views.findIndex((view) => view.name === this.view);
-      this.go(views[(at + by + views.length) % views.length]!.name);
+      this.choose({}, views[(at + by + views.length) % views.length]!.name);
     } else if (what === "layer") {
       const reads = siblings(shown.scene, shown.read);
       this.choose({ read: reads[(reads.indexOf(shown.read) + by + reads.length) % reads.length]! });

@@ -7,6 +7,10 @@ import { groupId, groupsOf, measuresOf, siblings } from "./reads.js";
 import { MEASURES } from "./texts.js";
 import type { View } from "./view.js";
 
+/** Characters of a title that are set smaller, and scroll. */
+const LONG_TITLE = 160;
+const LONGEST_TITLE = 20_000;
+
 interface Option {
   value: string;
   name: string;
@@ -16,14 +20,15 @@ interface Option {
 /** The elements above a view, anew for what is shown. */
 export function pickers(pane: Panel, view: View): HTMLElement[] {
   const { scene, capture } = pane.shown;
-  const title = make("h1", {}, readable(scene.title, 2000, " "));
+  const words = readable(scene.title, LONGEST_TITLE, " ");
+  const title = make("h1", words.length > LONG_TITLE ? { class: "long", tabindex: 0 } : {}, words);
   const model = make("p", { class: "model" }, capture.title);
   if (capture.model) model.append(make("span", { class: "pale" }, ` ${capture.model}`));
   const choices = [scenePicker(pane), measurePicker(pane), groupPicker(pane), layerPicker(pane), headPicker(pane)];
   const shown = choices.filter((choice) => choice !== null);
   return [
     make("header", {}, title, model),
-    make("div", { class: "pickers" }, ...shown, scaleButton(pane)),
+    make("div", { class: "pickers" }, ...shown),
     tabs(pane, view),
   ];
 }
@@ -109,7 +114,8 @@ function headPicker(pane: Panel): HTMLElement | null {
   return picker("Head", options, String(pane.shown.head), (value) => pane.choose({ head: Number(value) }));
 }
 
-function scaleButton(pane: Panel): HTMLElement {
+/** Which number gets the darkest colour. */
+export function scalePicker(pane: Panel): HTMLElement {
   const { scale } = pane.shown;
   const options: Option[] = [
     { value: "one", name: "0 to 1" },
@@ -128,7 +134,7 @@ function tabs(pane: Panel, open: View): HTMLElement {
         title: view.about,
         "data-control": `view-${view.name}`,
         "aria-selected": String(view === open),
-        click: () => pane.go(view.name),
+        click: () => pane.choose({}, view.name),
       },
       view.name,
     ),

@@ -20,15 +20,16 @@ export function showTip(
   at: { x: number; y: number },
   shown: Shown,
   table: Table | null,
-  { query, key, more }: { query: number | null; key: number | null; more: string[] },
+  { query, key, more, picture }: { query: number | null; key: number | null; more: string[]; picture?: HTMLElement },
 ): void {
   const number = table && query !== null && key !== null ? table.at(shown.head, query, key) : null;
   const text = table && number !== null ? exact(number, shown.head < 0 ? 9 : table.digits) : "";
   const data = { query: query ?? "", key: key ?? "", head: shown.head, number: text };
   for (const [name, value] of Object.entries(data)) tip.dataset[name] = String(value);
-  const lines: (HTMLElement | null)[] = [places(shown, query, key)];
+  const lines: (HTMLElement | null)[] = [query === null && key === null ? null : places(shown, query, key)];
   if (query !== null && key !== null) lines.push(numberLine(shown, table, { query, key, text }));
   lines.push(...more.map((line) => make("div", { class: "more" }, line)));
+  if (picture) lines.push(picture);
   tip.replaceChildren(...lines.filter((line) => line !== null));
   tip.hidden = false;
   moveTo(at);

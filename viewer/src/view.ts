@@ -45,8 +45,8 @@ export interface Shown {
 
 export interface Pane {
   readonly page: Page;
-  /** Change what is shown; the page then calls `show` of the open view. */
-  choose(change: Partial<Shown>): void;
+  /** Change what is shown; the page then calls `show` of the open view, or opens the view of that name. */
+  choose(change: Partial<Shown>, view?: string): void;
   table(read: Read): Promise<Table>;
   /** Show labels and the exact number at the pointer (client coordinates); null hides it. `more` adds lines. */
   tip(at: { x: number; y: number } | null, shown: Shown, query: number | null, key: number | null, more?: string[]): void;

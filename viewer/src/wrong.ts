@@ -3,17 +3,17 @@
 import { make } from "./dom.js";
 import { DataError } from "./load.js";
 
-/** Say it above whatever is shown; the same thing once. */
-export function say(error: unknown): void {
+/** Say it in an element, above what it holds, or above whatever is shown; the same thing once. */
+export function say(error: unknown, place: HTMLElement = document.body): void {
   const known = error instanceof DataError;
   const words = error instanceof Error ? error.message : String(error);
-  const told = [...document.querySelectorAll(".wrong p:first-of-type")].some((place) => place.textContent === words);
+  const told = [...place.querySelectorAll(".wrong p:first-of-type")].some((one) => one.textContent === words);
   if (told) return;
   const box = make("div", { class: "wrong", role: "alert" });
   box.append(make("h2", {}, known ? "This page cannot be shown as it should" : "Something in this page went wrong"));
   box.append(make("p", {}, words));
   box.append(make("p", { class: "pale" }, known ? "Write the page anew with regard, or open an intact copy." : where(error)));
-  document.body.prepend(box);
+  place.prepend(box);
 }
 
 function where(error: unknown): string {

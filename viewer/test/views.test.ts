@@ -20,8 +20,9 @@ test("the largest come first, by magnitude, and zeros not at all", () => {
 });
 
 test("a threshold lets through as many numbers as asked for, and no small ones", () => {
-  const through = (numbers: number[], count: number, share: number) => {
-    const least = threshold(Float32Array.from(numbers), count, share);
+  const through = (some: number[], count: number, share: number) => {
+    const numbers = Float32Array.from(some);
+    const least = threshold(numbers, count, share);
     return numbers.filter((number) => Math.abs(number) >= least).length;
   };
   assert.equal(through([0.5, -0.4, 0.3, 0.2, 0.1], 3, 0), 3);
@@ -142,7 +143,7 @@ test("names stay within bounds at their edge", () => {
 
 test("ticks are round numbers within their range", () => {
   assert.deepEqual(ticks(0, 10, 5), [0, 2, 4, 6, 8, 10]);
-  assert.deepEqual(ticks(-0.3, 0.35, 3), [-0.2, 0, 0.2]);
+  assert.deepEqual(ticks(-0.3, 0.35, 4), [-0.2, 0, 0.2]);
   assert.deepEqual(ticks(1, 1, 3), []);
 });
 

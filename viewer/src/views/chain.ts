@@ -31,6 +31,7 @@ class Chain implements Drawn {
   private columns: Columns = columnsOf([], 0);
   /** Whether words are read that come later: whole lines are drawn then. */
   private isAhead = false;
+  private size = "";
   private pointed: { step: number; word: number } | null = null;
 
   constructor(
@@ -66,7 +67,9 @@ class Chain implements Drawn {
     canvas.setAttribute("aria-label", [told, shown.read.direction, headName(shown.read.heads, shown.head)].filter(Boolean).join(", "));
     scroller.setAttribute("aria-label", "chain; arrow keys move from word to word");
     if (isOther) this.pointed = null;
-    if (isPinned && shown.query !== null) this.reveal(shown.query, shown.key ?? shown.query);
+    const isResized = this.size !== `${this.host.clientWidth} ${this.host.clientHeight}`;
+    this.size = `${this.host.clientWidth} ${this.host.clientHeight}`;
+    if ((isPinned || isResized) && shown.query !== null) this.reveal(shown.query, shown.key ?? shown.query);
     this.sheet.draw();
   }
 
@@ -120,11 +123,11 @@ class Chain implements Drawn {
       drawing.fillStyle = scale!.css(weight);
       drawing.fillRect(left, top, width, height);
     }
-    const [red, paleRed] = [styled("--red"), styled("--red-pale")];
+    const red = styled("--red");
     if (isRead) {
       drawing.strokeStyle = red;
-      drawing.lineWidth = 1.5;
-      drawing.strokeRect(left + 0.75, top + 0.75, width - 1.5, height - 1.5);
+      drawing.lineWidth = 2;
+      drawing.strokeRect(left + 1, top + 1, width - 2, height - 2);
     }
     const isPointed = pointed?.step === step && pointed.word === word;
     if (isPointed || (!pointed && shown!.query === step && shown!.key === word)) {
@@ -132,9 +135,10 @@ class Chain implements Drawn {
       drawing.lineWidth = 2;
       drawing.strokeRect(left - 2, top - 2, width + 4, height + 4);
     }
-    const isLight = weight !== 0 && Math.abs(weight) > 0.4 * scale!.most;
+    // Red is hard to read on all but the palest boxes: there the frame alone is red.
+    const isPale = Math.abs(weight) < 0.12 * scale!.most;
     const plain = weight === 0 ? styled("--ink") : scale!.ink(weight);
-    drawing.fillStyle = isRead ? (isLight ? paleRed : red) : plain;
+    drawing.fillStyle = isRead && isPale ? red : plain;
     drawing.font = font(columns.font, isRead ? 700 : 400);
     drawing.fillText(this.words[word]!, left + width / 2, top + height / 2 + 0.5);
   }

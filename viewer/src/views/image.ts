@@ -1,14 +1,13 @@
 /** Heat over an image: what is read there by a word, a box, a class token, or another place of the image. */
 
-import { make } from "../dom.js";
-import { context } from "../dom.js";
-import { readable, short } from "../format.js";
+import { context, make } from "../dom.js";
+import { plural, readable, short } from "../format.js";
 import type { Box, Picture } from "../page.js";
 import type { Drawn, Pane, Shown, View } from "../view.js";
 import { boxAt, focusOf, gridOf, withoutPlace } from "./focus.js";
 import { Light, named, range, type Side } from "./light.js";
 import { chips, heatLegend, press, strongest } from "./lists.js";
-import { inFrame, listen, rove, slider, toggle } from "./parts.js";
+import { inFrame, listen, roomOf, rove, slider, toggle } from "./parts.js";
 import { colourOf, drawBoxes, drawHeat, drawPicture, fitted, outline, picture, within, type Area } from "./picture.js";
 
 type Image = Extract<Picture, { kind: "image" }>;
@@ -117,7 +116,7 @@ class ImageView implements Drawn {
     const entries = light.focus.isOwn ? withoutPlace(axis) : axis.labels.map((_, i) => i);
     const { boxes } = this;
     const list = entries.length ? chips(axis, entries, `${axis.what}: choose one`) : null;
-    if (!boxes.length) return list && entries.length > 1 - Number(light.focus.isOwn) ? [heading(axis.what), list] : [];
+    if (!boxes.length) return list && entries.length > 1 - Number(light.focus.isOwn) ? [heading(plural(axis.what)), list] : [];
     const colour = colourOf(boxes);
     const order = [...boxes].sort((one, other) => other.score - one.score);
     const found = make("div", { class: "found", role: "group", "aria-label": "what was found" });
@@ -135,9 +134,7 @@ class ImageView implements Drawn {
   private draw(): void {
     const { light } = this;
     if (!light) return;
-    // In one column the image has a height of its own; beside the lists it takes what there is.
-    const { clientWidth: width, clientHeight: tall } = this.stage;
-    const height = tall > 40 ? tall : width * (this.picture.height / this.picture.width);
+    const { width, height } = roomOf(this.stage, this.picture.height / this.picture.width);
     const drawing = context(this.canvas, width, height);
     this.area = fitted(this.picture, { left: 2, top: 2, width: width - 4, height: height - 4 });
     const numbers = light.numbers();
@@ -166,18 +163,16 @@ class ImageView implements Drawn {
     this.canvas.setAttribute("aria-label", `${this.picture.kind}, heat over it: ${told}; strongest ${short(most)}`);
     this.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...range(light, most)));
     press(this.side, light.entry);
-    this.tellPlace(light);
+    this.tellPlace(light, most);
   }
 
   /** Who reads the place pointed at, or which places are read most: as bars. */
-  private tellPlace(light: Light): void {
+  private tellPlace(light: Light, most: number): void {
     const parts: HTMLElement[] = [];
     const { at } = this;
     if (!light.focus.isOwn && at !== null && light.axis(light.side).labels.length > 1) {
-      const about = light.side === "query" ? "read by" : "reads";
-      const place = named(light.axis(this.placed), at);
-      parts.push(heading(`${place}: ${about}`));
-      parts.push(strongest(light.axis(light.side), light.of(this.placed, at), 6, `${place}: ${about}`));
+      const about = `${named(light.axis(this.placed), at)} ${light.side === "query" ? "is read by" : "reads"}`;
+      parts.push(heading(about), strongest(light.axis(light.side), light.of(this.placed, at), { count: 6, about }));
     }
     const nowhere = withoutPlace(light.axis(light.heatSide));
     if (nowhere.length) {
@@ -186,7 +181,7 @@ class ImageView implements Drawn {
       const rows = Float32Array.from(nowhere, (entry) => numbers[entry]!);
       const labels = nowhere.map((entry) => axis.labels[entry]!);
       parts.push(heading("beside the image"));
-      parts.push(strongest({ ...axis, labels }, rows, 4, "what lies nowhere on the image"));
+      parts.push(strongest({ ...axis, labels }, rows, { count: 4, about: "what lies nowhere on the image", most }));
     }
     this.read.replaceChildren(...parts);
   }

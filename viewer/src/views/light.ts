@@ -89,9 +89,17 @@ export class Light {
     const isQuery = this.side === "query";
     const all = counted(axis.labels.length, axis.what);
     const everyone = isQuery ? `what ${all} read, on average` : `who reads ${all}, on average`;
-    const who = entry === null ? "" : named(axis, entry);
+    const who = entry === null ? "" : this.called(entry);
     const one = isQuery ? `what ${who} reads` : `who reads ${who}`;
     return [entry === null ? everyone : one, head].filter(Boolean).join(" \u00b7 ");
+  }
+
+  /** An entry by its name, and by what it found. */
+  private called(entry: number): string {
+    const { picture } = this.focus;
+    const found = picture.kind === "image" ? picture.boxes : picture.kind === "sound" ? picture.events : [];
+    const own = this.isFound ? found.find(({ query }) => query === entry) : undefined;
+    return named(this.axis(this.side), entry) + (own ? ` (${readable(own.label, 24, " ")})` : "");
   }
 
   /** Show the number between what is chosen and a place; or what is pointed at alone. */
@@ -117,8 +125,12 @@ export class Light {
 
 /** An entry by its label, or by its number where labels say nothing. */
 export function named(axis: Axis, entry: number): string {
-  const label = readable(axis.labels[entry] ?? "", 24, " ");
-  return axis.labels[entry] === "" ? `${axis.what} ${entry + 1}` : label;
+  const label = axis.labels[entry] ?? "";
+  if (label === "") return `${axis.what} ${entry + 1}`;
+  // "5, 4" says little, "patch 5, 4" says more.
+  const text = readable(label, 24, " ");
+  if (axis.what === "token" || axis.what === "word") return `\u201c${text}\u201d`;
+  return /\p{L}/u.test(label) ? text : `${axis.what} ${text}`;
 }
 
 /** Over pictures of any brightness, drawn in grey: strong blue for what was read, orange below zero. */

@@ -1,6 +1,6 @@
 /** Words of both sides, and a line between each two, the stronger the more was read. */
 
-import { scaleOf, type Scale } from "../colour.js";
+import { isDark, scaleOf, type Scale } from "../colour.js";
 import { font, make, styled } from "../dom.js";
 import { headName, plural, readable, short } from "../format.js";
 import type { Drawn, Pane, Shown, Table, View } from "../view.js";
@@ -42,6 +42,8 @@ class Links implements Drawn {
   /** The entry pointed at that stands opposite of what is pinned: the two together have a number. */
   private opposite: number | null = null;
   private drawnFor = "";
+  /** What the faint lines were made for. */
+  private weighed = "";
   private faint: { path: Path2D; share: number }[] = [];
 
   constructor(
@@ -94,7 +96,7 @@ class Links implements Drawn {
       this.sides[side].replaceChildren(...this.buttons[side]);
       rove(this.sides[side]);
     }
-    this.drawnFor = "";
+    this.drawnFor = this.weighed = "";
   }
 
   private lay(shown: Shown): void {
@@ -106,7 +108,7 @@ class Links implements Drawn {
     const measure = document.createElement("canvas").getContext("2d")!;
     measure.font = `600 ${style.fontSize} ${style.fontFamily}`;
     const widths = (side: Side) =>
-      this.buttons[side].map((button) => Math.ceil(measure.measureText(button.textContent ?? "").width) + 14);
+      this.buttons[side].map((button) => Math.ceil(measure.measureText(button.textContent ?? "").width) + 18);
     // The scroll bar takes its room only where there is one.
     this.spots = spots(widths("query"), widths("key"), { width: width - 16, height });
     this.sheet.size(this.spots.width, this.spots.height);
@@ -127,7 +129,9 @@ class Links implements Drawn {
 
   /** The faint lines, put together by strength: some thousand lines are drawn as a few paths. */
   private weigh(shown: Shown, table: Table): void {
-    this.faint = [];
+    const weighed = `${shown.head} ${this.scale!.most} ${this.drawnFor}`;
+    if (weighed === this.weighed) return;
+    this.weighed = weighed;
     const rows = Array.from({ length: table.queries }, (_, query) => table.row(shown.head, query));
     const all = new Float32Array(table.queries * table.keys);
     rows.forEach((row, query) => all.set(row, query * table.keys));
@@ -184,15 +188,19 @@ class Links implements Drawn {
     if (!shown || !scale || !places) return;
     drawing.lineCap = "round";
     const lit = this.lit();
-    for (const { path, share } of this.faint) {
-      drawing.globalAlpha = (lit ? 0.12 : 0.55) * Math.abs(share) ** 0.7 + 0.03;
-      drawing.strokeStyle = lineColour(scale, share);
-      drawing.lineWidth = lit ? 1 : 0.75 + 2 * Math.abs(share);
-      drawing.stroke(path);
-    }
     if (lit) this.paintLit(drawing, lit, scale);
+    else this.paintFaint(drawing, scale);
     drawing.globalAlpha = 1;
     this.paintNames(drawing);
+  }
+
+  private paintFaint(drawing: CanvasRenderingContext2D, scale: Scale): void {
+    for (const { path, share } of this.faint) {
+      drawing.globalAlpha = 0.05 + 0.55 * Math.abs(share) ** 0.7;
+      drawing.strokeStyle = lineColour(scale, share);
+      drawing.lineWidth = 0.75 + 2 * Math.abs(share);
+      drawing.stroke(path);
+    }
   }
 
   private paintLit(drawing: CanvasRenderingContext2D, lit: Lit, scale: Scale): void {
@@ -202,7 +210,7 @@ class Links implements Drawn {
       if (Math.abs(share) < 0.004) return;
       const path = new Path2D();
       trace(path, this.spots!, lit.side === "query" ? lit.entry : i, lit.side === "query" ? i : lit.entry);
-      drawing.globalAlpha = 0.18 + 0.77 * Math.abs(share);
+      drawing.globalAlpha = 0.25 + 0.7 * Math.sqrt(Math.abs(share));
       drawing.strokeStyle = lineColour(scale, share);
       drawing.lineWidth = 0.75 + 6.5 * Math.abs(share);
       drawing.stroke(path);
@@ -232,8 +240,8 @@ class Links implements Drawn {
     const { shown, spots: places } = this;
     if (!places || !shown) return;
     const { scene, read } = shown;
-    const keys = `are read: ${plural(scene.axes[read.keys]!.what)}`;
-    const queries = `ask: ${plural(scene.axes[read.queries]!.what)}`;
+    const keys = `${plural(scene.axes[read.keys]!.what)} that are read`;
+    const queries = `${plural(scene.axes[read.queries]!.what)} that ask`;
     drawing.font = font(12);
     drawing.fillStyle = styled("--pale");
     drawing.textBaseline = "middle";
@@ -311,7 +319,7 @@ function other(side: Side): Side {
 
 /** Lines of small weights in the lightest blue could not be seen: they start darker and are let through instead. */
 function lineColour(scale: Scale, share: number): string {
-  return scale.css(scale.most * Math.sign(share) * (0.55 + 0.3 * Math.abs(share)));
+  return scale.css(scale.most * Math.sign(share) * ((isDark() ? 0.7 : 0.55) + 0.25 * Math.abs(share)));
 }
 
 function trace(path: Path2D, places: Spots, query: number, key: number): void {

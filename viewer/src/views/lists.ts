@@ -58,8 +58,11 @@ export function bars(rows: readonly Bar[], about: string): HTMLElement {
 }
 
 /** The entries of largest number, as bars. */
-export function strongest(axis: Axis, numbers: Float32Array, count: number, about: string): HTMLElement {
-  const most = magnitude(numbers) || 1;
+export function strongest(
+  axis: Axis,
+  numbers: Float32Array,
+  { count, about, most = magnitude(numbers) || 1 }: { count: number; about: string; most?: number },
+): HTMLElement {
   const rows = largest(numbers, count).map((entry) => ({
     label: named(axis, entry),
     number: numbers[entry]!,

@@ -44,6 +44,13 @@ export function rove(group: HTMLElement): void {
   });
 }
 
+/** The room of a picture: what there is beside lists; above them, in a narrow page, as high as its shape asks for. */
+export function roomOf(stage: HTMLElement, shape: number): { width: number; height: number } {
+  const { clientWidth: width, clientHeight: height } = stage;
+  const isAbove = getComputedStyle(stage.firstElementChild!).position === "static";
+  return { width, height: isAbove ? Math.min(width * shape, 0.8 * window.innerHeight) : height };
+}
+
 /** Calls of a function in one frame become one. */
 export function inFrame(run: () => void): () => void {
   let isAsked = false;

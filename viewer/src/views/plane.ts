@@ -2,16 +2,16 @@
 
 import { category } from "../colour.js";
 import { context, font, make, styled } from "../dom.js";
-import { readable, short } from "../format.js";
+import { plural, readable, short } from "../format.js";
 import type { Picture, Track } from "../page.js";
 import type { Drawn, Pane, Shown, View } from "../view.js";
 import { focusOf } from "./focus.js";
 import { largest } from "./largest.js";
 import { flow, Light } from "./light.js";
 import { chips, press, strongest } from "./lists.js";
-import { inFrame, listen, rove, toggle } from "./parts.js";
+import { inFrame, listen, roomOf, rove, toggle } from "./parts.js";
 import { plan, type Plan, type Point } from "./plan.js";
-import { spread, ticks, type Rectangle } from "./spread.js";
+import { overlap, spread, ticks, type Rectangle } from "./spread.js";
 
 type Plane = Extract<Picture, { kind: "plane" }>;
 
@@ -81,7 +81,7 @@ class PlaneView implements Drawn {
     const axis = light.axis(light.side);
     const group = chips(axis, axis.labels.map((_, i) => i), `${axis.what}: choose one`);
     rove(group);
-    this.side.replaceChildren(make("h3", {}, axis.what), group, this.read);
+    this.side.replaceChildren(make("h3", {}, plural(axis.what)), group, this.read);
   }
 
   /** Where the person of an entry stands now: at the end of what was seen. */
@@ -95,8 +95,7 @@ class PlaneView implements Drawn {
   private draw(): void {
     const { light } = this;
     if (!light) return;
-    const { clientWidth: width, clientHeight: tall } = this.stage;
-    const height = tall > 40 ? tall : Math.min(width, 480);
+    const { width, height } = roomOf(this.stage, 1);
     const drawing = context(this.canvas, width, height);
     const points = this.tracks.flatMap(({ seen, ahead }) => [...seen, ...ahead]);
     this.plan = plan(points, { width, height });
@@ -237,7 +236,15 @@ class PlaneView implements Drawn {
     });
     const { area } = this.plan;
     const boxes = spread(names, { left: area.left - 20, top: area.top - 8, width: area.width + 28, height: area.height + 12 }, 9);
-    there.forEach((line, i) => this.drawName(drawing, line, boxes[i]!));
+    const drawn: Rectangle[] = [];
+    there.forEach((line, i) => {
+      const box = boxes[i]!;
+      // In a crowd some names are left out; they are told on pointing.
+      const isCovered = drawn.some((other) => overlap(box, other) > 0.1 * box.width * box.height);
+      if (isCovered && !line.number && !line.isChosen) return;
+      drawn.push(box);
+      this.drawName(drawing, line, box);
+    });
   }
 
   private drawName(drawing: CanvasRenderingContext2D, line: { name: string; number: string; isChosen: boolean }, box: Rectangle): void {
@@ -263,7 +270,7 @@ class PlaneView implements Drawn {
     if (light.entry === null) this.read.replaceChildren();
     else {
       const about = light.side === "query" ? "reads" : "is read by";
-      this.read.replaceChildren(make("h3", {}, about), strongest(light.axis(light.heatSide), numbers, NUMBERS, about));
+      this.read.replaceChildren(make("h3", {}, about), strongest(light.axis(light.heatSide), numbers, { count: NUMBERS, about }));
     }
   }
 
@@ -370,8 +377,8 @@ function arrow(drawing: CanvasRenderingContext2D, from: Point, to: Point, { widt
 /** Around a person who reads itself. */
 function ring(drawing: CanvasRenderingContext2D, at: Point, { width, colour }: Stroke): void {
   drawing.strokeStyle = colour;
-  drawing.lineWidth = width;
+  drawing.lineWidth = Math.min(6, width);
   drawing.beginPath();
-  drawing.arc(at.x, at.y, 9 + width / 2, 0, 7);
+  drawing.arc(at.x, at.y, 9 + drawing.lineWidth / 2, 0, 7);
   drawing.stroke();
 }

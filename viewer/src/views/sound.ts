@@ -1,7 +1,7 @@
 /** What is read over time: a curve above the spectrogram, and the events that were heard. */
 
 import { context, font, make, styled } from "../dom.js";
-import { readable, short } from "../format.js";
+import { plural, readable, short } from "../format.js";
 import type { Picture, Sounding } from "../page.js";
 import type { Drawn, Pane, Shown, View } from "../view.js";
 import { focusOf, spanAt, withoutPlace } from "./focus.js";
@@ -89,7 +89,7 @@ class SoundView implements Drawn {
       const labels = axis.labels.map((label, i) => (found.has(i) ? `${label}: ${found.get(i)}` : label));
       const group = chips({ ...axis, labels }, entries, `${axis.what}: choose one`);
       rove(group);
-      this.side.append(make("h3", {}, axis.what), group);
+      this.side.append(make("h3", {}, plural(axis.what)), group);
     }
     this.side.append(this.read);
   }
@@ -168,12 +168,13 @@ class SoundView implements Drawn {
     const { places } = this.light!.axis(this.light!.heatSide);
     places.forEach((place, i) => {
       if (!place || !numbers[i]) return;
-      const left = this.x(place[0]!);
-      const width = Math.max(1, this.x(place[1]!) - left);
+      // Whole pixels, so that no light line stands between neighbours; a gap only where it is seen as one.
+      const left = Math.round(this.x(place[0]!));
+      const right = Math.round(this.x(place[1]!));
+      const width = Math.max(1, right - left - Number(right - left > 7));
       const tall = Math.max(-1, Math.min(1, numbers[i]! / most)) * high;
       drawing.fillStyle = flow(tall < 0);
-      // Half a pixel more than its width: no light line stands between neighbours.
-      drawing.fillRect(left, Math.min(base, base - tall), width + (width > 6 ? -1 : 0.5), Math.abs(tall));
+      drawing.fillRect(left, Math.min(base, base - tall), width, Math.abs(tall));
     });
     drawing.strokeStyle = styled("--strong");
     drawing.beginPath();
@@ -243,8 +244,8 @@ class SoundView implements Drawn {
     press(this.side, light.entry);
     const parts: HTMLElement[] = [];
     if (!light.focus.isOwn && this.at !== null && light.axis(light.side).labels.length > 1) {
-      const name = `${named(light.axis(this.placed), this.at)}: ${light.side === "query" ? "read by" : "reads"}`;
-      parts.push(make("h3", {}, name), strongest(light.axis(light.side), light.of(this.placed, this.at), 6, name));
+      const name = `${named(light.axis(this.placed), this.at)} ${light.side === "query" ? "is read by" : "reads"}`;
+      parts.push(make("h3", {}, name), strongest(light.axis(light.side), light.of(this.placed, this.at), { count: 6, about: name }));
     }
     this.read.replaceChildren(...parts);
   }

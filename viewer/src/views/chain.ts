@@ -64,7 +64,8 @@ class Chain implements Drawn {
     this.sheet.size(this.columns.width + 2 * LEFT, height + 2 * TOP);
     const { canvas, scroller } = this.sheet;
     const told = `${this.words.length} lines, one a word: what was read of the words before it`;
-    canvas.setAttribute("aria-label", [told, shown.read.direction, headName(shown.read.heads, shown.head)].filter(Boolean).join(", "));
+    const { direction, heads } = shown.read;
+    canvas.setAttribute("aria-label", [told, direction, headName(heads, shown.head)].filter(Boolean).join(", "));
     scroller.setAttribute("aria-label", "chain; arrow keys move from word to word");
     if (isOther) this.pointed = null;
     const isResized = this.size !== `${this.host.clientWidth} ${this.host.clientHeight}`;

@@ -6,6 +6,7 @@ export interface Lane {
   width: number;
   /** Where the name begins: in its span if it fits, else behind it, or before it where the right is at an end. */
   nameLeft: number;
+  nameWidth: number;
   isInside: boolean;
 }
 
@@ -32,7 +33,7 @@ export function lanes(
     let lane = ends.findIndex((end) => end <= start);
     if (lane < 0) lane = ends.length;
     ends[lane] = Math.max(left + width, nameLeft + name) + gap;
-    found[i] = { lane, left, width, nameLeft, isInside };
+    found[i] = { lane, left, width, nameLeft, nameWidth: name, isInside };
   }
   return found;
 }

@@ -55,6 +55,16 @@ export class Light {
     return name === "queries" || (!scene.axes["queries"] && !this.focus.isOwn);
   }
 
+  /** The side that lies on the picture; keys if both do. */
+  get placed(): Side {
+    return this.focus.heat === "keys" ? "key" : "query";
+  }
+
+  /** The side that the pointer chooses from on the picture. */
+  get pointedSide(): Side {
+    return this.focus.isOwn ? this.side : this.placed;
+  }
+
   get isPinned(): boolean {
     return this.shown[this.side] !== null;
   }
@@ -79,6 +89,15 @@ export class Light {
   pick(entry: number | null): void {
     const isAgain = entry === this.shown[this.side];
     this.pane.choose({ query: null, key: null, [this.side]: isAgain ? null : entry });
+  }
+
+  /** Pin the entry so many after the one that is pinned, or the first. */
+  step(by: number): void {
+    const last = this.axis(this.side).labels.length - 1;
+    const from = this.shown[this.side];
+    const entry = from === null ? 0 : Math.min(last, Math.max(0, from + by));
+    this.pointed = null;
+    this.pane.choose({ query: null, key: null, [this.side]: entry });
   }
 
   /** What the heat shows, in words. */

@@ -36,7 +36,12 @@ export function fitted(shape: { width: number; height: number }, room: Area): Ar
 }
 
 /** Draw it, its pixels as squares if it is tiny; `grey` of 1 takes all colour out, so that heat is the only one. */
-export function drawPicture(drawing: CanvasRenderingContext2D, image: HTMLImageElement | null, area: Area, grey: number): void {
+export function drawPicture(
+  drawing: CanvasRenderingContext2D,
+  image: HTMLImageElement | null,
+  area: Area,
+  grey: number,
+): void {
   const { left, top, width, height } = area;
   if (!image) {
     drawing.fillStyle = isDark() ? "#2c2c2f" : "#eeede9";

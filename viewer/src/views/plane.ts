@@ -1,15 +1,16 @@
 /** Who attends to whom, among those who move over a plane: ways seen and ways ahead, and lines between people. */
 
-import { category } from "../colour.js";
+import { category, darkest } from "../colour.js";
 import { context, font, make, styled } from "../dom.js";
 import { plural, readable, short } from "../format.js";
 import type { Picture, Track } from "../page.js";
 import type { Drawn, Pane, Shown, View } from "../view.js";
 import { focusOf } from "./focus.js";
 import { largest } from "./largest.js";
-import { flow, Light } from "./light.js";
-import { chips, press, strongest } from "./lists.js";
-import { inFrame, listen, roomOf, rove, toggle } from "./parts.js";
+import { Frame, type Painter } from "./frame.js";
+import { flow, type Light, type Side } from "./light.js";
+import { chips, strongest } from "./lists.js";
+import { roomOf, rove } from "./parts.js";
 import { plan, type Plan, type Point } from "./plan.js";
 import { overlap, spread, ticks, type Rectangle } from "./spread.js";
 
@@ -27,98 +28,60 @@ export const plane: View = {
   open: (host, pane) => new PlaneView(host, pane),
 };
 
-class PlaneView implements Drawn {
-  private readonly tools = make("div", { class: "tools" });
-  private readonly stage = make("div", { class: "stage" });
-  private readonly canvas = make("canvas", { role: "img" });
-  private readonly told = make("p", { class: "told", "aria-live": "polite" });
-  private readonly side = make("aside", { class: "side" });
-  private readonly read = make("div", { class: "read-at" });
-  private light: Light | null = null;
+class PlaneView implements Drawn, Painter {
+  private readonly frame: Frame;
   private plan: Plan = plan([], { width: 1, height: 1 });
-  private at: number | null = null;
-  private readonly redraw = inFrame(() => this.draw());
 
-  constructor(
-    private readonly host: HTMLElement,
-    private readonly pane: Pane,
-  ) {
-    this.stage.append(this.canvas);
-    host.append(make("div", { class: "pictured" }, this.tools, this.told, this.stage, this.side));
-    this.canvas.addEventListener("pointermove", (event) => this.point(event));
-    this.canvas.addEventListener("pointerleave", () => this.point(null));
-    this.canvas.addEventListener("click", (event) => this.pick(event));
-    listen(this.side, { point: (entry, at) => this.pointEntry(entry, at), pick: (entry) => this.light?.pick(entry) });
+  constructor(host: HTMLElement, pane: Pane) {
+    this.frame = new Frame(host, pane, "plane", this);
   }
 
-  async show(shown: Shown): Promise<void> {
-    const focus = focusOf(shown.scene, shown.read, "plane");
-    if (!focus) return;
-    const table = await this.pane.table(shown.read);
-    const before = this.light;
-    this.light = new Light(this.pane, shown, table, focus, before);
-    if (before?.shown.read !== shown.read || before.shown.scene !== shown.scene) this.build(this.light);
-    this.draw();
+  show(shown: Shown): Promise<void> {
+    return this.frame.show(shown);
   }
 
   private get tracks(): Track[] {
-    return (this.light!.focus.picture as Plane).tracks;
+    return (this.frame.light!.focus.picture as Plane).tracks;
   }
 
-  private build(light: Light): void {
-    this.at = null;
-    this.tools.replaceChildren();
-    if (light.focus.isOwn) {
-      const turn = toggle("who reads them", "Show who reads the person you point at, not whom they read", (isOn) => {
-        const [from, entry] = [light.side, this.light!.entry];
-        this.light!.isTurned = isOn;
-        this.light!.pane.choose({ query: null, key: null, [from === "query" ? "key" : "query"]: entry });
-      });
-      turn.setAttribute("aria-pressed", String(light.isTurned));
-      this.tools.append(turn);
-    }
-    this.tools.append(make("span", { class: "key-line" }, "seen"), make("span", { class: "key-line is-ahead" }, "ahead"));
+  build(light: Light): void {
+    const { tools, side, below } = this.frame;
+    const about = "Show who reads the person you point at, not whom they read";
+    tools.replaceChildren(
+      ...(light.focus.isOwn ? [this.frame.turn("who reads them", about)] : []),
+      make("span", { class: "key-line" }, "seen"),
+      make("span", { class: "key-line is-ahead" }, "ahead"),
+    );
     const axis = light.axis(light.side);
     const group = chips(axis, axis.labels.map((_, i) => i), `${axis.what}: choose one`);
     rove(group);
-    this.side.replaceChildren(make("h3", {}, plural(axis.what)), group, this.read);
+    side.replaceChildren(make("h3", {}, plural(axis.what)), group, below);
   }
 
   /** Where the person of an entry stands now: at the end of what was seen. */
-  private spot(side: "query" | "key", entry: number): Point | null {
-    const place = this.light!.axis(side).places[entry];
+  private spot(side: Side, entry: number): Point | null {
+    const place = this.frame.light!.axis(side).places[entry];
     const track = place && this.tracks[place[0]!];
     const point = track && (track.seen.at(-1) ?? track.ahead[0]);
     return point ? this.plan.spot(point) : null;
   }
 
-  private draw(): void {
-    const { light } = this;
-    if (!light) return;
-    const { width, height } = roomOf(this.stage, 1);
-    const drawing = context(this.canvas, width, height);
+  draw(light: Light): void {
+    const { width, height } = roomOf(this.frame.stage, 1);
+    const drawing = context(this.frame.canvas, width, height);
     const points = this.tracks.flatMap(({ seen, ahead }) => [...seen, ...ahead]);
     this.plan = plan(points, { width, height });
     this.drawAxes(drawing);
-    const chosen = light.entry;
-    const numbers = light.numbers();
-    const most = chosen === null ? this.mostOfAll(light) : light.most(numbers);
-    if (chosen === null) this.drawAll(drawing, light, most);
-    else this.drawLines(drawing, light, chosen, numbers, most);
+    if (light.entry === null) this.drawAll(drawing, light);
+    else this.drawLines(drawing, light, light.entry);
     this.tracks.forEach((track, i) => this.drawTrack(drawing, track, this.isChosen(i)));
-    this.drawNames(drawing, light, chosen, numbers);
-    this.tell(light, numbers);
+    this.drawNames(drawing, light);
+    this.tell(light);
   }
 
   private isChosen(track: number): boolean {
-    const { entry, side } = this.light!;
-    return entry !== null && this.light!.axis(side).places[entry]?.[0] === track;
-  }
-
-  private mostOfAll(light: Light): number {
-    return light.shown.scale === "one" && light.shown.read.measure === "weight"
-      ? 1
-      : Math.abs(light.table.most(light.shown.head)) || 1;
+    const light = this.frame.light!;
+    return light.entry !== null && light.axis(light.side).places[light.entry]?.[0] === track;
   }
 
   private drawAxes(drawing: CanvasRenderingContext2D): void {
@@ -127,7 +90,7 @@ class PlaneView implements Drawn {
     drawing.strokeStyle = styled("--line");
     drawing.fillStyle = styled("--pale");
     drawing.lineWidth = 1;
-    const { unit } = this.light!.focus.picture as Plane;
+    const { unit } = this.frame.light!.focus.picture as Plane;
     const count = area.width / 70;
     drawing.textAlign = "center";
     drawing.textBaseline = "top";
@@ -185,7 +148,8 @@ class PlaneView implements Drawn {
   }
 
   /** Of each person the strongest few lines, faint; bent, so that there and back can be told apart. */
-  private drawAll(drawing: CanvasRenderingContext2D, light: Light, most: number): void {
+  private drawAll(drawing: CanvasRenderingContext2D, light: Light): void {
+    const most = darkest(light.shown, light.table);
     const count = light.axis(light.side).labels.length;
     for (let entry = 0; entry < count; entry++) {
       const numbers = light.of(light.side, entry);
@@ -201,7 +165,9 @@ class PlaneView implements Drawn {
     drawing.globalAlpha = 1;
   }
 
-  private drawLines(drawing: CanvasRenderingContext2D, light: Light, chosen: number, numbers: Float32Array, most: number): void {
+  private drawLines(drawing: CanvasRenderingContext2D, light: Light, chosen: number): void {
+    const numbers = light.numbers();
+    const most = light.most(numbers);
     const from = this.spot(light.side, chosen);
     if (!from) return;
     for (const other of largest(numbers, numbers.length).reverse()) {
@@ -218,14 +184,16 @@ class PlaneView implements Drawn {
   }
 
   /** Names, with the number below of those that are read. */
-  private drawNames(drawing: CanvasRenderingContext2D, light: Light, chosen: number | null, numbers: Float32Array): void {
+  private drawNames(drawing: CanvasRenderingContext2D, light: Light): void {
     drawing.font = font(12, 600);
-    const told = new Set(chosen === null ? [] : largest(numbers, NUMBERS));
+    const numbers = light.numbers();
+    const told = new Set(light.entry === null ? [] : largest(numbers, NUMBERS));
     const axis = light.axis(light.heatSide);
     const lines = this.tracks.map((track, i) => {
       const entry = axis.places.findIndex((place) => place?.[0] === i);
       const number = told.has(entry) ? `  ${short(numbers[entry]!)}` : "";
-      return { name: readable(track.label, 16, " "), number, at: track.seen.at(-1) ?? track.ahead[0], isChosen: this.isChosen(i) };
+      const at = track.seen.at(-1) ?? track.ahead[0];
+      return { name: readable(track.label, 16, " "), number, at, isChosen: this.isChosen(i) };
     });
     const there = lines.filter(({ at }) => at !== undefined);
     // Whoever has a number comes first: its name gets the best place.
@@ -235,7 +203,8 @@ class PlaneView implements Drawn {
       return { x, y, width: drawing.measureText(name + number).width + 8, height: 17 };
     });
     const { area } = this.plan;
-    const boxes = spread(names, { left: area.left - 20, top: area.top - 8, width: area.width + 28, height: area.height + 12 }, 9);
+    const { left, top, width, height } = area;
+    const boxes = spread(names, { left: left - 20, top: top - 8, width: width + 28, height: height + 12 }, 9);
     const drawn: Rectangle[] = [];
     there.forEach((line, i) => {
       const box = boxes[i]!;
@@ -247,7 +216,7 @@ class PlaneView implements Drawn {
     });
   }
 
-  private drawName(drawing: CanvasRenderingContext2D, line: { name: string; number: string; isChosen: boolean }, box: Rectangle): void {
+  private drawName(drawing: CanvasRenderingContext2D, line: Line, box: Rectangle): void {
     drawing.globalAlpha = 0.82;
     drawing.fillStyle = styled("--ground");
     drawing.fillRect(box.left, box.top, box.width, box.height);
@@ -262,24 +231,20 @@ class PlaneView implements Drawn {
     drawing.fillText(line.number, box.left + 4 + drawing.measureText(line.name).width, y);
   }
 
-  private tell(light: Light, numbers: Float32Array): void {
-    const told = light.entry === null ? `all ${this.tracks.length}, each with those it reads most; point at one` : light.told();
-    if (this.told.textContent !== told) this.told.textContent = told;
-    this.canvas.setAttribute("aria-label", `${this.tracks.length} ways over a plane; ${told}`);
-    press(this.side, light.entry);
-    if (light.entry === null) this.read.replaceChildren();
-    else {
-      const about = light.side === "query" ? "reads" : "is read by";
-      this.read.replaceChildren(make("h3", {}, about), strongest(light.axis(light.heatSide), numbers, { count: NUMBERS, about }));
-    }
+  private tell(light: Light): void {
+    const isAll = light.entry === null;
+    const told = isAll ? `all ${this.tracks.length}, each with those it reads most; point at one` : light.told();
+    const about = light.side === "query" ? "reads" : "is read by";
+    const list = strongest(light.axis(light.heatSide), light.numbers(), { count: NUMBERS, about });
+    const below = isAll ? [] : [make("h3", {}, about), list];
+    this.frame.tell(told, `${this.tracks.length} ways over a plane; ${told}`, below);
   }
 
-  private personAt(event: MouseEvent, side: "query" | "key"): number | null {
-    const { left, top } = this.canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - left, event.clientY - top];
+  private personAt(event: MouseEvent, side: Side): number | null {
+    const { x, y } = this.frame.inside(event);
     let found: number | null = null;
     let least = NEAR;
-    this.light!.axis(side).places.forEach((_, entry) => {
+    this.frame.light!.axis(side).places.forEach((_, entry) => {
       const spot = this.spot(side, entry);
       const far = spot ? Math.hypot(spot.x - x, spot.y - y) : Infinity;
       if (far < least) [found, least] = [entry, far];
@@ -287,57 +252,38 @@ class PlaneView implements Drawn {
     return found;
   }
 
-  private point(event: PointerEvent | null): void {
-    const { light } = this;
-    if (!light) return;
+  point(event: PointerEvent | null, light: Light): void {
     const isFree = light.focus.isOwn && !light.isPinned;
     const side = isFree ? light.side : light.heatSide;
-    this.at = event && this.personAt(event, side);
-    light.pointed = isFree ? this.at : null;
-    light.tip(event && this.at !== null ? { x: event.clientX, y: event.clientY } : null, side, this.at);
-    this.redraw();
+    const at = event && this.personAt(event, side);
+    this.frame.at = at;
+    light.pointed = isFree ? at : null;
+    light.tip(event && at !== null ? { x: event.clientX, y: event.clientY } : null, side, at);
   }
 
-  private pick(event: MouseEvent): void {
-    const { light } = this;
-    if (!light) return;
-    const entry = light.focus.isOwn ? this.personAt(event, light.side) : null;
-    light.pointed = null;
-    light.pick(entry ?? light.shown[light.side]);
-  }
-
-  private pointEntry(entry: number | null, at: { x: number; y: number } | null): void {
-    const { light } = this;
-    if (!light) return;
-    light.pointed = entry;
-    light.tip(at, light.side, entry);
-    this.redraw();
+  picked(event: MouseEvent, light: Light): number | null {
+    return light.focus.isOwn ? this.personAt(event, light.side) : null;
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
-    if (!this.light) return null;
+    if (!this.frame.light) return null;
     const spot = key !== null ? this.spot("key", key) : query !== null ? this.spot("query", query) : null;
-    if (!spot) return null;
-    const { left, top } = this.canvas.getBoundingClientRect();
-    return { x: left + spot.x, y: top + spot.y };
+    return spot ? this.frame.outside(spot.x, spot.y) : this.frame.listed(query);
   }
 
   press(key: string): boolean {
-    const { light } = this;
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[key];
-    if (!light || !step) return false;
-    const last = light.axis(light.side).labels.length - 1;
-    const from = light.shown[light.side];
-    const entry = from === null ? 0 : Math.min(last, Math.max(0, from + step));
-    light.pointed = null;
-    light.pane.choose({ query: null, key: null, [light.side]: entry });
-    return true;
+    return this.frame.press(key);
   }
 
   close(): void {
-    this.light?.tip(null, "query", null);
-    this.host.replaceChildren();
+    this.frame.close();
   }
+}
+
+interface Line {
+  name: string;
+  number: string;
+  isChosen: boolean;
 }
 
 interface Stroke {

@@ -6,9 +6,10 @@ import type { Picture, Sounding } from "../page.js";
 import type { Drawn, Pane, Shown, View } from "../view.js";
 import { focusOf, spanAt, withoutPlace } from "./focus.js";
 import { lanes, type Lane } from "./lanes.js";
-import { flow, Light, named, type Side } from "./light.js";
-import { chips, press, strongest } from "./lists.js";
-import { inFrame, listen, rove, toggle } from "./parts.js";
+import { Frame, type Painter } from "./frame.js";
+import { flow, named, type Light } from "./light.js";
+import { chips, strongest } from "./lists.js";
+import { rove } from "./parts.js";
 import { colourOf, drawPicture, inkFor, picture, type Area } from "./picture.js";
 import { ticks } from "./spread.js";
 
@@ -24,74 +25,42 @@ export const sound: View = {
   open: (host, pane) => new SoundView(host, pane),
 };
 
-class SoundView implements Drawn {
-  private readonly tools = make("div", { class: "tools" });
-  private readonly stage = make("div", { class: "stage" });
-  private readonly canvas = make("canvas", { role: "img" });
-  private readonly told = make("p", { class: "told", "aria-live": "polite" });
-  private readonly side = make("aside", { class: "side" });
-  private readonly read = make("div", { class: "read-at" });
-  private light: Light | null = null;
+class SoundView implements Drawn, Painter {
+  private readonly frame: Frame;
   private image: HTMLImageElement | null = null;
   private width = 0;
   private lanes: Lane[] = [];
-  private at: number | null = null;
-  private readonly redraw = inFrame(() => this.draw());
 
   constructor(
     private readonly host: HTMLElement,
-    private readonly pane: Pane,
+    pane: Pane,
   ) {
-    this.stage.append(this.canvas);
-    host.append(make("div", { class: "pictured timed" }, this.tools, this.told, this.stage, this.side));
-    this.canvas.addEventListener("pointermove", (event) => this.point(event));
-    this.canvas.addEventListener("pointerleave", () => this.point(null));
-    this.canvas.addEventListener("click", (event) => this.pick(event));
-    listen(this.side, { point: (entry, at) => this.pointEntry(entry, at), pick: (entry) => this.light?.pick(entry) });
+    this.frame = new Frame(host, pane, "sound", this);
   }
 
   async show(shown: Shown): Promise<void> {
     const focus = focusOf(shown.scene, shown.read, "sound");
-    if (!focus) return;
-    const table = await this.pane.table(shown.read);
-    this.image = await picture(focus.picture.url);
-    const before = this.light;
-    this.light = new Light(this.pane, shown, table, focus, before);
-    if (before?.shown.read !== shown.read || before.shown.scene !== shown.scene) this.build(this.light);
-    this.draw();
+    if (focus) this.image = await picture(focus.picture.url);
+    await this.frame.show(shown);
   }
 
   private get sound(): Sound {
-    return this.light!.focus.picture as Sound;
+    return this.frame.light!.focus.picture as Sound;
   }
 
-  private get placed(): Side {
-    return this.light!.focus.heat === "keys" ? "key" : "query";
-  }
-
-  private build(light: Light): void {
-    this.at = null;
-    this.tools.replaceChildren();
-    if (light.focus.isOwn) {
-      const turn = toggle("who reads it", "Show who reads the moment you point at, not what it reads", (isOn) => {
-        const [from, entry] = [light.side, this.light!.entry];
-        this.light!.isTurned = isOn;
-        this.light!.pane.choose({ query: null, key: null, [from === "query" ? "key" : "query"]: entry });
-      });
-      turn.setAttribute("aria-pressed", String(light.isTurned));
-      this.tools.append(turn);
-    }
+  build(light: Light): void {
+    const { tools, side, below } = this.frame;
+    const about = "Show who reads the moment you point at, not what it reads";
+    tools.replaceChildren(...(light.focus.isOwn ? [this.frame.turn("who reads it", about)] : []));
     const axis = light.axis(light.side);
     const entries = light.focus.isOwn ? withoutPlace(axis) : axis.labels.map((_, i) => i);
-    this.side.replaceChildren();
-    if (entries.length > (light.focus.isOwn ? 0 : 1)) {
-      const found = new Map(light.isFound ? this.sound.events.map((event) => [event.query, event.label]) : []);
-      const labels = axis.labels.map((label, i) => (found.has(i) ? `${label}: ${found.get(i)}` : label));
-      const group = chips({ ...axis, labels }, entries, `${axis.what}: choose one`);
-      rove(group);
-      this.side.append(make("h3", {}, plural(axis.what)), group);
-    }
-    this.side.append(this.read);
+    side.replaceChildren(below);
+    if (entries.length <= (light.focus.isOwn ? 0 : 1)) return;
+    const found = new Map(light.isFound ? this.sound.events.map((event) => [event.query, event.label]) : []);
+    const labels = axis.labels.map((label, i) => (found.has(i) ? `${label}: ${found.get(i)}` : label));
+    const group = chips({ ...axis, labels }, entries, `${axis.what}: choose one`);
+    rove(group);
+    side.prepend(make("h3", {}, plural(axis.what)), group);
   }
 
   private x(seconds: number): number {
@@ -99,7 +68,7 @@ class SoundView implements Drawn {
   }
 
   /** Tops and heights of curve, events, spectrogram, from above to below. */
-  private rows(): { curve: Area; events: Area; sound: Area } {
+  private rows(): Rows {
     const { left, width } = { left: LEFT, width: this.width - LEFT - RIGHT };
     const count = Math.max(0, ...this.lanes.map(({ lane }) => lane + 1));
     const curve = { left, width, top: TOP, height: CURVE };
@@ -109,28 +78,28 @@ class SoundView implements Drawn {
     return { curve, events, sound: { left, width, top, height: Math.min(300, Math.max(130, room)) } };
   }
 
-  private draw(): void {
-    const { light, sound } = this;
-    if (!light) return;
-    this.width = Math.max(200, this.stage.clientWidth);
-    const measure = this.canvas.getContext("2d")!;
+  draw(light: Light): void {
+    this.width = Math.max(200, this.frame.stage.clientWidth);
+    const measure = this.frame.canvas.getContext("2d")!;
     measure.font = font(12, 600);
-    const spans = sound.events.map((event) => ({
+    const spans = this.sound.events.map((event) => ({
       left: this.x(event.onset),
       width: Math.max(3, this.x(event.onset + event.duration) - this.x(event.onset)),
       name: measure.measureText(heard(event)).width + 12,
     }));
     this.lanes = lanes(spans, this.width - RIGHT);
     const rows = this.rows();
-    const drawing = context(this.canvas, this.width, rows.sound.top + rows.sound.height + AXIS);
+    const drawing = context(this.frame.canvas, this.width, rows.sound.top + rows.sound.height + AXIS);
     const numbers = light.numbers();
     const most = light.most(numbers);
     drawPicture(drawing, this.image, rows.sound, 0);
     this.drawSeconds(drawing, rows.curve, rows.sound);
-    this.drawCurve(drawing, rows.curve, numbers, most);
-    this.drawEvents(drawing, rows.events, rows.sound);
-    this.drawMoments(drawing, rows.curve, rows.sound);
-    this.tell(light, most);
+    this.drawCurve(drawing, rows.curve, { numbers, most, places: light.axis(light.heatSide).places });
+    this.drawEvents(drawing, light, rows);
+    this.drawMoments(drawing, light, rows);
+    const told = light.told();
+    const about = `spectrogram of ${short(this.sound.seconds)} seconds, over it ${told}; at most ${short(most)}`;
+    this.frame.tell(told, about, this.below(light));
   }
 
   private drawSeconds(drawing: CanvasRenderingContext2D, curve: Area, area: Area): void {
@@ -155,7 +124,7 @@ class SoundView implements Drawn {
     }
   }
 
-  private drawCurve(drawing: CanvasRenderingContext2D, area: Area, numbers: Float32Array, most: number): void {
+  private drawCurve(drawing: CanvasRenderingContext2D, area: Area, { numbers, most, places }: Curve): void {
     const isBelow = numbers.some((number) => number < 0);
     const base = isBelow ? area.top + area.height / 2 : area.top + area.height;
     const high = isBelow ? area.height / 2 : area.height;
@@ -165,7 +134,6 @@ class SoundView implements Drawn {
     drawing.fillText(short(most), area.left - 6, area.top + 2);
     drawing.fillText("0", area.left - 6, base - 2);
     if (isBelow) drawing.fillText(short(-most), area.left - 6, area.top + area.height - 2);
-    const { places } = this.light!.axis(this.light!.heatSide);
     places.forEach((place, i) => {
       if (!place || !numbers[i]) return;
       // Whole pixels, so that no light line stands between neighbours; a gap only where it is seen as one.
@@ -183,10 +151,10 @@ class SoundView implements Drawn {
     drawing.stroke();
   }
 
-  private drawEvents(drawing: CanvasRenderingContext2D, area: Area, below: Area): void {
+  private drawEvents(drawing: CanvasRenderingContext2D, light: Light, { events: area, sound: below }: Rows): void {
     const { events } = this.sound;
     const colour = colourOf(events);
-    const chosen = this.light!.isFound ? this.light!.entry : null;
+    const chosen = light.isFound ? light.entry : null;
     const isOne = events.some(({ query }) => query === chosen);
     drawing.font = font(12, 600);
     drawing.textAlign = "left";
@@ -220,15 +188,12 @@ class SoundView implements Drawn {
   }
 
   /** The chosen moment and the one pointed at, down to the spectrogram. */
-  private drawMoments(drawing: CanvasRenderingContext2D, curve: Area, area: Area): void {
-    const light = this.light!;
+  private drawMoments(drawing: CanvasRenderingContext2D, light: Light, { curve, sound: area }: Rows): void {
+    const { at } = this.frame;
     const chosen = light.focus.isOwn ? light.entry : null;
-    const marks: [number | null, Side, string][] = [
-      [chosen, light.side, styled("--pin")],
-      [this.at === chosen ? null : this.at, light.focus.isOwn ? light.heatSide : this.placed, styled("--ink")],
-    ];
-    for (const [entry, side, colour] of marks) {
-      const place = entry === null ? null : light.axis(side).places[entry];
+    const marks: [number | null, string][] = [[chosen, styled("--pin")], [at === chosen ? null : at, styled("--ink")]];
+    for (const [entry, colour] of marks) {
+      const place = entry === null ? null : light.axis(light.pointedSide).places[entry];
       if (!place) continue;
       const left = this.x(place[0]!);
       drawing.strokeStyle = colour;
@@ -237,102 +202,85 @@ class SoundView implements Drawn {
     }
   }
 
-  private tell(light: Light, most: number): void {
-    const told = light.told();
-    if (this.told.textContent !== told) this.told.textContent = told;
-    this.canvas.setAttribute("aria-label", `spectrogram of ${short(this.sound.seconds)} seconds, and over it ${told}; at most ${short(most)}`);
-    press(this.side, light.entry);
-    const parts: HTMLElement[] = [];
-    if (!light.focus.isOwn && this.at !== null && light.axis(light.side).labels.length > 1) {
-      const name = `${named(light.axis(this.placed), this.at)} ${light.side === "query" ? "is read by" : "reads"}`;
-      parts.push(make("h3", {}, name), strongest(light.axis(light.side), light.of(this.placed, this.at), { count: 6, about: name }));
-    }
-    this.read.replaceChildren(...parts);
+  /** Who reads the moment pointed at, or what it reads, as bars. */
+  private below(light: Light): HTMLElement[] {
+    const { at } = this.frame;
+    if (light.focus.isOwn || at === null || light.axis(light.side).labels.length < 2) return [];
+    const about = `${named(light.axis(light.placed), at)} ${light.side === "query" ? "is read by" : "reads"}`;
+    const bars = strongest(light.axis(light.side), light.of(light.placed, at), { count: 6, about });
+    return [make("h3", {}, about), bars];
   }
 
-  private eventAt(event: MouseEvent): Sounding | null {
-    const { left, top } = this.canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - left, event.clientY - top - this.rows().events.top];
-    if (!this.light!.isFound || y < 0) return null;
-    const found = this.lanes.findIndex(({ lane, left: from, width, nameLeft }, i) => {
-      const name = Math.max(from + width, nameLeft + 6 * heard(this.sound.events[i]!).length);
-      return y >= lane * LANE && y < (lane + 1) * LANE && x >= Math.min(from, nameLeft) && x < name;
+  private eventAt(event: MouseEvent, light: Light): Sounding | null {
+    const { x, y } = this.frame.inside(event);
+    const down = y - this.rows().events.top;
+    if (!light.isFound || down < 0) return null;
+    const found = this.lanes.findIndex(({ lane, left, width, nameLeft, nameWidth }) => {
+      const [from, to] = [Math.min(left, nameLeft), Math.max(left + width, nameLeft + nameWidth)];
+      return down >= lane * LANE && down < (lane + 1) * LANE && x >= from && x < to;
     });
     return this.sound.events[found] ?? null;
   }
 
-  private momentAt(event: MouseEvent): number | null {
-    const { left } = this.canvas.getBoundingClientRect();
-    const seconds = ((event.clientX - left - LEFT) / (this.width - LEFT - RIGHT)) * this.sound.seconds;
-    const side = this.light!.focus.isOwn ? this.light!.side : this.placed;
-    const found = spanAt(this.light!.axis(side).places, seconds);
+  private momentAt(event: MouseEvent, light: Light): number | null {
+    const across = this.frame.inside(event).x - LEFT;
+    const seconds = (across / (this.width - LEFT - RIGHT)) * this.sound.seconds;
+    const found = spanAt(light.axis(light.pointedSide).places, seconds);
     return found < 0 ? null : found;
   }
 
-  private point(event: PointerEvent | null): void {
-    const { light } = this;
-    if (!light) return;
-    const heardAt = event && this.eventAt(event);
-    this.at = event && !heardAt ? this.momentAt(event) : null;
+  point(event: PointerEvent | null, light: Light): void {
+    const found = event && this.eventAt(event, light);
+    const at = event && !found ? this.momentAt(event, light) : null;
     const where = event && { x: event.clientX, y: event.clientY };
-    if (heardAt) {
-      light.pointed = heardAt.query;
-      light.tip(where, light.side, heardAt.query, [`${heard(heardAt)}, from ${short(heardAt.onset)} s, for ${short(heardAt.duration)} s`]);
-    } else {
-      const isOwn = light.focus.isOwn && !light.isPinned;
-      light.pointed = isOwn ? this.at : null;
-      light.tip(this.at === null ? null : where, isOwn ? light.side : light.heatSide, this.at);
+    this.frame.at = at;
+    if (found) {
+      light.pointed = found.query;
+      const span = `${heard(found)}, from ${short(found.onset)} s, for ${short(found.duration)} s`;
+      light.tip(where, light.side, found.query, [span]);
+      return;
     }
-    this.redraw();
+    const isFree = light.focus.isOwn && !light.isPinned;
+    light.pointed = isFree ? at : null;
+    light.tip(at === null ? null : where, isFree ? light.side : light.heatSide, at);
   }
 
-  private pick(event: MouseEvent): void {
-    const { light } = this;
-    if (!light) return;
-    const entry = this.eventAt(event)?.query ?? (light.focus.isOwn ? this.momentAt(event) : null);
-    light.pointed = null;
-    light.pick(entry ?? light.shown[light.side]);
-  }
-
-  private pointEntry(entry: number | null, at: { x: number; y: number } | null): void {
-    const { light } = this;
-    if (!light) return;
-    light.pointed = entry;
-    light.tip(at, light.side, entry);
-    this.redraw();
+  picked(event: MouseEvent, light: Light): number | null {
+    return this.eventAt(event, light)?.query ?? (light.focus.isOwn ? this.momentAt(event, light) : null);
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
-    const { light } = this;
+    const { light } = this.frame;
     if (!light) return null;
-    const own = light.focus.isOwn;
-    const entry = this.placed === "key" ? (key ?? (own ? query : null)) : (query ?? (own ? key : null));
-    const place = entry === null ? null : light.axis(this.placed).places[entry];
-    const box = this.canvas.getBoundingClientRect();
+    const [first, second] = light.placed === "key" ? [key, query] : [query, key];
+    const entry = first ?? (light.focus.isOwn ? second : null);
+    const place = entry === null ? null : light.axis(light.placed).places[entry];
     const { sound: area, events } = this.rows();
-    if (place) return { x: box.left + this.x((place[0]! + place[1]!) / 2), y: box.top + area.top + area.height / 2 };
-    const found = this.light!.isFound ? this.sound.events.findIndex((event) => event.query === query) : -1;
-    const lane = this.lanes[found];
-    if (lane) return { x: box.left + lane.left + Math.min(lane.width, 20) / 2, y: box.top + events.top + (lane.lane + 0.4) * LANE };
-    const button = this.side.querySelector(`[data-entry="${query ?? key}"]`)?.getBoundingClientRect();
-    return button ? { x: button.left + button.width / 2, y: button.top + button.height / 2 } : null;
+    if (place) return this.frame.outside(this.x((place[0]! + place[1]!) / 2), area.top + area.height / 2);
+    const lane = light.isFound ? this.lanes[this.sound.events.findIndex((event) => event.query === second)] : undefined;
+    if (!lane) return this.frame.listed(second);
+    return this.frame.outside(lane.left + Math.min(lane.width, 20) / 2, events.top + (lane.lane + 0.4) * LANE);
   }
 
   press(key: string): boolean {
-    const { light } = this;
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[key];
-    if (!light || !step) return false;
-    const last = light.axis(light.side).labels.length - 1;
-    const from = light.shown[light.side];
-    light.pointed = null;
-    light.pane.choose({ query: null, key: null, [light.side]: from === null ? 0 : Math.min(last, Math.max(0, from + step)) });
-    return true;
+    return this.frame.press(key);
   }
 
   close(): void {
-    this.light?.tip(null, "query", null);
-    this.host.replaceChildren();
+    this.frame.close();
   }
+}
+
+interface Rows {
+  curve: Area;
+  events: Area;
+  sound: Area;
+}
+
+interface Curve {
+  numbers: Float32Array;
+  most: number;
+  places: readonly (number[] | null)[];
 }
 
 function heard({ label, score }: Sounding): string {

@@ -29,10 +29,17 @@ export function readBySaid(scene: Scene, shown: Read): Read | null {
   return far.at(-1) ?? said[0] ?? null;
 }
 
+export interface Offered {
+  token: string;
+  probability: number;
+  isSaid: boolean;
+}
+
 /** The alternatives as bars, and the token that was said, wherever it stands among them. */
-export function offered({ token, probability, alternatives }: Step): { token: string; probability: number; isSaid: boolean }[] {
+export function offered({ token, probability, alternatives }: Step): Offered[] {
   const rows = alternatives.map((each) => ({ ...each, isSaid: false }));
-  const said = rows.find((row) => row.token === token && row.probability === probability) ?? rows.find((row) => row.token === token);
+  const alike = rows.filter((row) => row.token === token);
+  const said = alike.find((row) => row.probability === probability) ?? alike[0];
   if (said) said.isSaid = true;
   else rows.push({ token, probability, isSaid: true });
   return rows;
@@ -41,7 +48,7 @@ export function offered({ token, probability, alternatives }: Step): { token: st
 class Steps implements Drawn {
   private readonly count = make("span", { class: "count", "aria-live": "polite" });
   private readonly before = make("button", { type: "button", click: () => this.go(-1) }, "\u2190 previous");
-  private readonly play = make("button", { type: "button", "aria-pressed": "false", click: () => this.turnPlay() }, "play");
+  private readonly play = make("button", { type: "button", click: () => this.turnPlay() }, "play");
   private readonly after = make("button", { type: "button", click: () => this.go(1) }, "next \u2192");
   private readonly answer = make("div", { class: "answer", role: "group", "aria-label": "the answer, token by token" });
   private readonly said = make("section", {});
@@ -140,7 +147,9 @@ class Steps implements Drawn {
     this.canvas.hidden = !isPictured;
     const entries = isPictured ? [] : axis.labels.slice(0, MOST_WORDS);
     this.words.replaceChildren(
-      ...entries.map((label, i) => make("button", { type: "button", class: "read-word", "data-entry": i }, readable(label))),
+      ...entries.map((label, i) =>
+        make("button", { type: "button", class: "read-word", "data-entry": i }, readable(label)),
+      ),
     );
     this.words.setAttribute("aria-label", `${plural(axis.what)} that were read`);
     if (entries.length) rove(this.words);
@@ -182,7 +191,8 @@ class Steps implements Drawn {
     drawHeat(drawing, boxes, area, { numbers: row, most: magnitude(row) || 1, strength: 0.85, isSmooth: false });
     drawing.strokeStyle = styled("--line");
     drawing.strokeRect(area.left + 0.5, area.top + 0.5, area.width - 1, area.height - 1);
-    this.canvas.setAttribute("aria-label", `${found.kind}, heat over what was read at step ${this.step + 1}; strongest ${short(magnitude(row))}`);
+    const told = `heat over what was read at step ${this.step + 1}; strongest ${short(magnitude(row))}`;
+    this.canvas.setAttribute("aria-label", `${found.kind}, ${told}`);
   }
 
   private to(step: number): void {
@@ -208,7 +218,6 @@ class Steps implements Drawn {
     const last = this.shown!.scene.steps.length - 1;
     if (this.step === last) this.to(0);
     this.play.textContent = "pause";
-    this.play.setAttribute("aria-pressed", "true");
     this.clock = window.setInterval(() => {
       if (this.step >= last) this.stop();
       else this.go(1);
@@ -219,7 +228,6 @@ class Steps implements Drawn {
     window.clearInterval(this.clock);
     this.clock = 0;
     this.play.textContent = "play";
-    this.play.setAttribute("aria-pressed", "false");
   }
 
   private pointStep(step: number | null, at: { x: number; y: number } | null): void {
@@ -281,7 +289,8 @@ function beams(step: Step): HTMLElement {
     const mark = make("span", { class: "beam-mark", title: chosen ? "led to the answer" : "" }, chosen ? "\u2713" : "");
     if (chosen) mark.setAttribute("aria-label", "led to the answer");
     const told = make("span", { class: "bar-number" }, exact(score, 9));
-    list.append(make("li", { class: chosen ? "is-marked" : "" }, mark, make("span", { class: "beam-text" }, readable(text, 400, " ")), told));
+    const words = make("span", { class: "beam-text" }, readable(text, 400, " "));
+    list.append(make("li", { class: chosen ? "is-marked" : "" }, mark, words, told));
   }
   return list;
 }

@@ -19,6 +19,8 @@ const CUT: Record<string, string> = {
   others: "What was cut away to keep this page small is not drawn: it is not zero.",
 };
 
+const MEAN = "A mean over heads counts what was cut away as zero; of a block it is the mean of the heads' largest numbers.";
+
 /** The elements below a view. */
 export function foot(pane: Panel, table: Table): HTMLElement[] {
   const { page, shown, view } = pane;
@@ -31,7 +33,9 @@ export function foot(pane: Panel, table: Table): HTMLElement[] {
   }
   parts.push(make("p", { class: "pale" }, MEASURES[read.measure].about));
   if (!table.isWhole) {
-    parts.push(make("p", { class: "cut" }, [page.rule, CUT[view] ?? CUT["others"]!].filter((words) => words).join(" ")));
+    const mean = shown.head < 0 && view === "alignment" ? MEAN : "";
+    const words = [page.rule, CUT[view] ?? CUT["others"]!, mean].filter((words) => words);
+    parts.push(make("p", { class: "cut" }, words.join(" ")));
   } else if (page.rule) {
     parts.push(make("p", { class: "pale" }, `${page.rule} Of this read every number is here.`));
   }

@@ -51,7 +51,11 @@ function picker(
     place.append(make("option", { value, selected: value === chosen }, name));
   }
   select.value = chosen;
-  select.addEventListener("change", () => choose(select.value));
+  select.addEventListener("change", () => {
+    // Picked by pointer: the letters on the keyboard are the page's again.
+    if (!select.matches(":focus-visible")) select.blur();
+    choose(select.value);
+  });
   return make("label", { class: `picker ${name.toLowerCase()}` }, make("span", {}, name), select);
 }
 

@@ -262,6 +262,7 @@ class Alignment implements Drawn {
     const cell = this.cellAt(at);
     const query = cell && cell.query !== this.shown?.query ? cell.query : null;
     this.pane.choose({ query, key: null });
+    this.hover(at);
   }
 
   /** From cell to cell by keyboard: each is pinned, and its number told. */

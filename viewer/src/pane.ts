@@ -177,9 +177,9 @@ export class Panel implements Pane {
     this.settled = Promise.all([this.settled, drawing]).then(() => undefined);
   }
 
-  private foot(table: Table): void {
+  private foot(table: Table, most?: number): void {
     const focused = this.below.contains(document.activeElement);
-    this.below.replaceChildren(...foot(this, table));
+    this.below.replaceChildren(...foot(this, table, most));
     if (focused) this.below.querySelector("select")?.focus();
   }
 
@@ -195,6 +195,8 @@ export class Panel implements Pane {
       if (view && view !== this.opened?.view) this.change(view);
       this.size = [this.host.clientWidth, this.host.clientHeight];
       await this.opened?.drawn.show(shown);
+      const most = this.opened?.drawn.darkest?.() ?? null;
+      if (most !== null && shown === this.shown) this.foot(table, most);
     } catch (error) {
       if (shown !== this.shown) return;
       this.opened?.drawn.close();

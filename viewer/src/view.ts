@@ -57,6 +57,8 @@ export interface View {
   readonly name: string;
   /** One sentence for people: what is drawn. */
   readonly about: string;
+  /** Whether it shows the scale of its colours itself; else the page does, below it. */
+  readonly hasScale?: boolean;
   fits(scene: Scene, read: Read): boolean;
   /** Draw into an empty element, which has a size; `show` is called at once, and after every change or resize. */
   open(host: HTMLElement, pane: Pane): Drawn;
@@ -64,6 +66,8 @@ export interface View {
 
 export interface Drawn {
   show(shown: Shown): Promise<void> | void;
+  /** The number that got the darkest colour, if that is not the one of the head shown; asked after `show`. */
+  darkest?(): number | null;
   /** Where the pair, or the query alone, or the key alone, is drawn: client coordinates; null if it is not. */
   place(query: number | null, key: number | null): { x: number; y: number } | null;
   /** Keys that the page does not use itself; true if it was used. */

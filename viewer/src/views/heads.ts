@@ -71,6 +71,10 @@ class Heads implements Drawn {
     this.drawOver(null);
   }
 
+  darkest(): number | null {
+    return this.scale?.most ?? null;
+  }
+
   /** Of the head that is shown. */
   place(query: number | null, key: number | null): { x: number; y: number } | null {
     const { shown } = this;

@@ -63,8 +63,9 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
     swatch.style.background = css(unknown());
     parts.push(make("span", { class: "kept" }, swatch, "not kept"));
   }
+  const { name } = MEASURES[read.measure];
   const head = view === "heads" ? "" : headName(read.heads, shown.head);
-  return make("div", { class: "legend" }, make("span", {}, head ? `${read.measure}, ${head}` : read.measure), ...parts);
+  return make("div", { class: "legend" }, make("span", {}, head ? `${name}, ${head}` : name), ...parts);
 }
 
 function facts({ read }: Shown): HTMLElement {

@@ -43,7 +43,7 @@ export class Panel implements Pane {
   private opened: { view: View; drawn: Drawn } | null = null;
   /** The view that is shown, or will be as soon as its numbers are here. */
   private turnedTo: View | null = null;
-  private current: Table | null = null;
+  private readonly tables = new Map<Read, Table>();
   private state: State;
   /** Of the host, when it was last drawn in. */
   private size = [0, 0];
@@ -109,6 +109,7 @@ export class Panel implements Pane {
   async table(read: Read): Promise<Table> {
     const table = await tableOf(this.shown.scene, read);
     await table.bring(Math.min(this.shown.head, table.heads - 1));
+    this.tables.set(read, table);
     return table;
   }
 
@@ -120,7 +121,7 @@ export class Panel implements Pane {
     more: string[] = [],
   ): void {
     if (!at) hideTip();
-    else showTip(at, shown, shown.read === this.shown.read ? this.current : null, { query, key, more });
+    else showTip(at, shown, this.tables.get(shown.read) ?? null, { query, key, more });
   }
 
   redraw(): void {
@@ -145,9 +146,7 @@ export class Panel implements Pane {
   }
 
   private turn(state: State, byHand: boolean): void {
-    const moved = this.shown.read !== state.shown.read;
     this.state = state;
-    if (moved) this.current = null;
     const view = this.fitting(state);
     this.turnedTo = view;
     this.controls(view);
@@ -188,7 +187,6 @@ export class Panel implements Pane {
     try {
       const table = await this.table(shown.read);
       if (shown !== this.shown) return;
-      this.current = table;
       this.trouble.replaceChildren();
       // What stands below comes first: it decides how much room the drawing has.
       this.foot(table);

@@ -14,6 +14,8 @@ export interface Table {
   /** Unpack what one head needs (-1: all heads). `Pane.table` did so for the head that is shown; before, only `overview`
    *  answers about a head. */
   bring(head: number): Promise<void>;
+  /** Whether that is done. */
+  isBrought(head: number): boolean;
   /** What was kept of a query's numbers, in no order, where others were cut away; null where every number is here.
    *  Of the mean over heads: each head's numbers kept, summed and divided by the heads. */
   kept(head: number, query: number): { keys: Uint32Array; numbers: Float32Array } | null;

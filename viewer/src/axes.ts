@@ -7,6 +7,8 @@ import type { Viewport } from "./viewport.js";
 const SIZE = 12.5;
 /** From one line of text to the next. */
 const LINE = 15;
+/** Lines of one axis may come so close where more of them fit. */
+const CLOSE = 13.5;
 const GAP = 6;
 export const MOST_PX = 150;
 /** So far outside of the matrix a label is pointed at. */
@@ -91,7 +93,7 @@ export function every(cell: number, needed: number): number {
 /** Draw the queries' labels left of the matrix; the origin is the matrix's corner. */
 export function drawDown(drawing: CanvasRenderingContext2D, labels: Labels, viewport: Viewport): void {
   const { y } = viewport.cell;
-  const step = every(y, LINE);
+  const step = every(y, CLOSE);
   const [from, to] = viewport.visible().rows;
   const { height } = viewport.covered;
   drawing.textAlign = "right";

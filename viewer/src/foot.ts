@@ -19,29 +19,34 @@ const CUT: Record<string, string> = {
   others: "What was cut away to keep this page small is not drawn: it is not zero.",
 };
 
-/** The elements below a view. */
-export function foot(pane: Panel, table: Table): HTMLElement[] {
+const MEAN = "A mean over heads counts what was cut away as zero; of a block it is the mean of the heads' largest numbers.";
+
+/** The elements below a view; `most` is the number of the darkest colour. */
+export function foot(pane: Panel, table: Table, most = darkest(pane.shown, table)): HTMLElement[] {
   const { page, shown, view } = pane;
   const { read } = shown;
   const parts: HTMLElement[] = [];
   if (view === "summary") parts.push(facts(shown));
   else {
-    const legends = make("div", { class: "legends" }, legend(shown, table, view), scalePicker(pane));
+    const hasScale = pane.views.find(({ name }) => name === view)?.hasScale;
+    const colours = hasScale ? null : legend(shown, table, { view, most });
+    const legends = make("div", { class: "legends" }, colours, scalePicker(pane));
     parts.push(make("div", { class: "line" }, legends, facts(shown)));
   }
   parts.push(make("p", { class: "pale" }, MEASURES[read.measure].about));
   if (!table.isWhole) {
-    parts.push(make("p", { class: "cut" }, [page.rule, CUT[view] ?? CUT["others"]!].filter((words) => words).join(" ")));
+    const mean = shown.head < 0 && view === "alignment" ? MEAN : "";
+    const words = [page.rule, CUT[view] ?? CUT["others"]!, mean].filter((words) => words);
+    parts.push(make("p", { class: "cut" }, words.join(" ")));
   } else if (page.rule) {
     parts.push(make("p", { class: "pale" }, `${page.rule} Of this read every number is here.`));
   }
   return parts;
 }
 
-function legend(shown: Shown, table: Table, view: string): HTMLElement {
+function legend(shown: Shown, table: Table, { view, most }: { view: string; most: number }): HTMLElement {
   const { read } = shown;
   const signed = isSigned(read);
-  const most = darkest(shown, table);
   const scale = scaleTo(most, signed);
   const canvas = make("canvas", { role: "img", "aria-label": `Colours from ${signed ? -most : 0} to ${most}` });
   const drawing = context(canvas, WIDTH, HEIGHT);
@@ -58,8 +63,9 @@ function legend(shown: Shown, table: Table, view: string): HTMLElement {
     swatch.style.background = css(unknown());
     parts.push(make("span", { class: "kept" }, swatch, "not kept"));
   }
-  const head = view === "heads" || view === "summary" ? "" : headName(read.heads, shown.head);
-  return make("div", { class: "legend" }, make("span", {}, head ? `${read.measure}, ${head}` : read.measure), ...parts);
+  const { name } = MEASURES[read.measure];
+  const head = view === "heads" ? "" : headName(read.heads, shown.head);
+  return make("div", { class: "legend" }, make("span", {}, head ? `${name}, ${head}` : name), ...parts);
 }
 
 function facts({ read }: Shown): HTMLElement {

@@ -51,7 +51,10 @@ export function watch(element: HTMLElement, gestures: Gestures): void {
     pointers.delete(event.pointerId);
   });
   element.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
-  element.addEventListener("pointerleave", () => gestures.hover(null));
+  element.addEventListener("pointerleave", (event) => {
+    // A finger that is lifted leaves too, but what it touched should stay told.
+    if (event.pointerType !== "touch") gestures.hover(null);
+  });
   element.addEventListener("dblclick", () => gestures.fit());
 }
 

@@ -46,7 +46,10 @@ class App {
       this.panes.pop();
       this.last = 0;
     } else {
-      this.add(this.other({ shown: first.shown, view: first.view }));
+      const other = this.other({ shown: first.shown, view: first.view });
+      // The same scene twice is there to compare heads or layers.
+      this.linked = other.shown.scene !== first.shown.scene;
+      this.add(other);
     }
     this.arrange();
     this.write();

@@ -41,8 +41,12 @@ export class Panel implements Pane {
   private readonly below = make("div", { class: "below" });
   private readonly watch: ResizeObserver;
   private opened: { view: View; drawn: Drawn } | null = null;
-  private current: Table | null = null;
+  /** The view that is shown, or will be as soon as its numbers are here. */
+  private turnedTo: View | null = null;
+  private readonly tables = new Map<Read, Table>();
   private state: State;
+  /** Of the host, when it was last drawn in. */
+  private size = [0, 0];
 
   constructor(
     readonly page: Page,
@@ -51,7 +55,10 @@ export class Panel implements Pane {
   ) {
     this.state = state;
     this.root.append(this.top, this.trouble, this.host, this.below);
-    this.watch = new ResizeObserver(() => this.redraw());
+    this.watch = new ResizeObserver(() => {
+      const { clientWidth, clientHeight } = this.host;
+      if (clientWidth !== this.size[0] || clientHeight !== this.size[1]) this.redraw();
+    });
   }
 
   /** Begin to draw; the pane stands in the document by now. */
@@ -71,7 +78,7 @@ export class Panel implements Pane {
   }
 
   get view(): string {
-    return this.opened?.view.name ?? this.state.view;
+    return this.turnedTo?.name ?? this.state.view;
   }
 
   get drawn(): Drawn | null {
@@ -89,8 +96,10 @@ export class Panel implements Pane {
 
   /** Show what the other pane shows, as far as it is here. */
   follow({ shown, view }: State): void {
-    const read = alike(this.shown.scene, shown.read) ?? this.shown.read;
-    const change = this.changed({ read, head: shown.head, scale: shown.scale });
+    const like = alike(this.shown.scene, shown.read, this.shown.read);
+    const read = like?.kind === shown.read.kind ? like : this.shown.read;
+    const head = shown.head < read.heads.length ? shown.head : this.shown.head;
+    const change = this.changed({ read, head, scale: shown.scale });
     const labels = (of: Shown) => of.scene.axes[of.read.queries]!.labels;
     const same = shown.query === null || labels(shown)[shown.query] === labels(change)[shown.query];
     if (same) change.query = shown.query;
@@ -100,6 +109,7 @@ export class Panel implements Pane {
   async table(read: Read): Promise<Table> {
     const table = await tableOf(this.shown.scene, read);
     await table.bring(Math.min(this.shown.head, table.heads - 1));
+    this.tables.set(read, table);
     return table;
   }
 
@@ -111,11 +121,11 @@ export class Panel implements Pane {
     more: string[] = [],
   ): void {
     if (!at) hideTip();
-    else showTip(at, shown, shown.read === this.shown.read ? this.current : null, { query, key, more });
+    else showTip(at, shown, this.tables.get(shown.read) ?? null, { query, key, more });
   }
 
   redraw(): void {
-    if (this.opened) this.settled = this.draw();
+    if (this.opened) this.settle(this.draw());
   }
 
   private changed(change: Partial<Shown>): Shown {
@@ -124,7 +134,8 @@ export class Panel implements Pane {
     if (next.read !== this.shown.read) {
       const before = defaultScale(this.shown.scene, this.shown.read);
       if (before === this.shown.scale && !change.scale) next.scale = defaultScale(next.scene, next.read);
-      if (next.scene !== this.shown.scene || next.read.queries !== this.shown.read.queries) next.query ??= null;
+      if (next.read.queries !== this.shown.read.queries && change.query === undefined) next.query = null;
+      if (next.read.keys !== this.shown.read.keys && change.key === undefined) next.key = null;
     }
     const { labels: queries } = next.scene.axes[next.read.queries]!;
     const { labels: keys } = next.scene.axes[next.read.keys]!;
@@ -135,12 +146,11 @@ export class Panel implements Pane {
   }
 
   private turn(state: State, byHand: boolean): void {
-    const moved = this.shown.read !== state.shown.read;
     this.state = state;
-    if (moved) this.current = null;
     const view = this.fitting(state);
+    this.turnedTo = view;
     this.controls(view);
-    this.settled = this.draw(view);
+    this.settle(this.draw(view));
     this.listener.changed(this, byHand);
   }
 
@@ -162,23 +172,33 @@ export class Panel implements Pane {
     this.host.dataset["view"] = view.name;
   }
 
-  private foot(table: Table): void {
+  private settle(drawing: Promise<void>): void {
+    this.settled = Promise.all([this.settled, drawing]).then(() => undefined);
+  }
+
+  private foot(table: Table, most?: number): void {
     const focused = this.below.contains(document.activeElement);
-    this.below.replaceChildren(...foot(this, table));
+    this.below.replaceChildren(...foot(this, table, most));
     if (focused) this.below.querySelector("select")?.focus();
   }
 
-  private async draw(view: View | null = null): Promise<void> {
+  private async draw(view = this.turnedTo): Promise<void> {
+    const { shown } = this;
     try {
-      const { shown } = this;
-      if (view && view !== this.opened?.view) this.change(view);
-      await this.opened?.drawn.show(shown);
       const table = await this.table(shown.read);
       if (shown !== this.shown) return;
-      this.current = table;
       this.trouble.replaceChildren();
+      // What stands below comes first: it decides how much room the drawing has.
       this.foot(table);
+      if (view && view !== this.opened?.view) this.change(view);
+      this.size = [this.host.clientWidth, this.host.clientHeight];
+      await this.opened?.drawn.show(shown);
+      const most = this.opened?.drawn.darkest?.() ?? null;
+      if (most !== null && shown === this.shown) this.foot(table, most);
     } catch (error) {
+      if (shown !== this.shown) return;
+      this.opened?.drawn.close();
+      this.opened = null;
       this.trouble.replaceChildren();
       say(error, this.trouble);
     }

@@ -1,5 +1,6 @@
 /** What stands above a view: the scene's title, the pickers, and the tabs of the views. */
 
+import { isSigned } from "./colour.js";
 import { make } from "./dom.js";
 import { readable } from "./format.js";
 import type { Panel } from "./pane.js";
@@ -51,7 +52,11 @@ function picker(
     place.append(make("option", { value, selected: value === chosen }, name));
   }
   select.value = chosen;
-  select.addEventListener("change", () => choose(select.value));
+  select.addEventListener("change", () => {
+    // Picked by pointer: the letters on the keyboard are the page's again.
+    if (!select.matches(":focus-visible")) select.blur();
+    choose(select.value);
+  });
   return make("label", { class: `picker ${name.toLowerCase()}` }, make("span", {}, name), select);
 }
 
@@ -116,9 +121,9 @@ function headPicker(pane: Panel): HTMLElement | null {
 
 /** Which number gets the darkest colour. */
 export function scalePicker(pane: Panel): HTMLElement {
-  const { scale } = pane.shown;
+  const { scale, read } = pane.shown;
   const options: Option[] = [
-    { value: "one", name: "0 to 1" },
+    { value: "one", name: isSigned(read) ? "-1 to 1" : "0 to 1" },
     { value: "largest", name: "to the largest" },
   ];
   return picker("Colours", options, scale, (value) => pane.choose({ scale: value as typeof scale }));

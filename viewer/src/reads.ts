@@ -46,8 +46,9 @@ export function measuresOf(scene: Scene): Read["measure"][] {
   return order.filter((measure) => scene.reads.some((read) => read.measure === measure));
 }
 
-/** The read of a scene that is most like another: same measure, kind, axes, direction and layer come first. */
-export function alike(scene: Scene, read: Read): Read | null {
+/** The read of a scene that is most like another: same kind, measure, direction and layer come first; `now` if they are
+ *  as much alike. */
+export function alike(scene: Scene, read: Read, now: Read | null = null): Read | null {
   let best: Read | null = null;
   let most = -1;
   for (const each of scene.reads) {
@@ -57,7 +58,8 @@ export function alike(scene: Scene, read: Read): Read | null {
       8 * Number(each.direction === read.direction) +
       4 * Number(each.layer === read.layer) +
       2 * Number(each.queries === read.queries && each.keys === read.keys) +
-      Number(each.name === read.name);
+      Number(each.name === read.name) +
+      0.5 * Number(each.layer === now?.layer);
     if (points > most) [best, most] = [each, points];
   }
   return best;

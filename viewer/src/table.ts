@@ -123,6 +123,10 @@ class Whole implements Table {
 
   async bring(): Promise<void> {}
 
+  isBrought(): boolean {
+    return true;
+  }
+
   kept(): null {
     return null;
   }
@@ -227,6 +231,11 @@ class Top implements Table {
       this.bringing.set(head, bringing);
     }
     await bringing;
+  }
+
+  isBrought(head: number): boolean {
+    const heads = head < 0 ? this.cut.chunks.map((_, each) => each) : [head];
+    return heads.every((each) => this.brought[each] !== undefined);
   }
 
   at(head: number, query: number, key: number): number | null {

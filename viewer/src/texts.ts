@@ -25,7 +25,7 @@ export function groupName(scene: Scene, read: Read): string {
 export const MEASURES: Record<Read["measure"], { name: string; about: string }> = {
   weight: {
     name: "weight",
-    about: "How much each query read of each key; a query's weights sum to 1 over its keys.",
+    about: "How much each query read of each key; as a rule a query's weights sum to 1 over the keys that it may read.",
   },
   "weight x gradient": {
     name: "weight \u00d7 gradient",

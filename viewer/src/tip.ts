@@ -15,13 +15,15 @@ export function hideTip(): void {
   tip.hidden = true;
 }
 
-/** Show the tip beside a place (client coordinates); `table` is of the read that is shown, null while it is brought. */
+/** Show the tip beside a place (client coordinates); `brought` is of the read that is shown, null
+ *  while it is not here. */
 export function showTip(
   at: { x: number; y: number },
   shown: Shown,
-  table: Table | null,
+  brought: Table | null,
   { query, key, more, picture }: { query: number | null; key: number | null; more: string[]; picture?: HTMLElement },
 ): void {
+  const table = brought?.isBrought(shown.head) ? brought : null;
   const number = table && query !== null && key !== null ? table.at(shown.head, query, key) : null;
   const text = table && number !== null ? exact(number, shown.head < 0 ? 9 : table.digits) : "";
   const data = { query: query ?? "", key: key ?? "", head: shown.head, number: text };

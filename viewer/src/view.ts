@@ -14,6 +14,8 @@ export interface Table {
   /** Unpack what one head needs (-1: all heads). `Pane.table` did so for the head that is shown; before, only `overview`
    *  answers about a head. */
   bring(head: number): Promise<void>;
+  /** Whether that is done. */
+  isBrought(head: number): boolean;
   /** What was kept of a query's numbers, in no order, where others were cut away; null where every number is here.
    *  Of the mean over heads: each head's numbers kept, summed and divided by the heads. */
   kept(head: number, query: number): { keys: Uint32Array; numbers: Float32Array } | null;
@@ -57,6 +59,8 @@ export interface View {
   readonly name: string;
   /** One sentence for people: what is drawn. */
   readonly about: string;
+  /** Whether it shows the scale of its colours itself; else the page does, below it. */
+  readonly hasScale?: boolean;
   fits(scene: Scene, read: Read): boolean;
   /** Draw into an empty element, which has a size; `show` is called at once, and after every change or resize. */
   open(host: HTMLElement, pane: Pane): Drawn;
@@ -64,6 +68,8 @@ export interface View {
 
 export interface Drawn {
   show(shown: Shown): Promise<void> | void;
+  /** The number that got the darkest colour, if that is not the one of the head shown; asked after `show`. */
+  darkest?(): number | null;
   /** Where the pair, or the query alone, or the key alone, is drawn: client coordinates; null if it is not. */
   place(query: number | null, key: number | null): { x: number; y: number } | null;
   /** Keys that the page does not use itself; true if it was used. */

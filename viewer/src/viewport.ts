@@ -1,7 +1,7 @@
 /** Where cells of a matrix lie in an area: how large they are, and which of them show. All in CSS pixels. */
 
 const LARGEST_FITTED = { x: 64, y: 40 };
-const LARGEST = 96;
+const LARGEST = { x: 96, y: 48 };
 /** Cells are at most so much wider than high, or higher than wide, unless there are few of them. */
 const SKEW = 2.5;
 const FEW = 200;
@@ -29,7 +29,7 @@ export class Viewport {
 
   /** The width and height of a cell. */
   get cell(): { x: number; y: number } {
-    return { x: this.scaled(this.fitted.x), y: this.scaled(this.fitted.y) };
+    return { x: this.scaled(this.fitted.x, LARGEST.x), y: this.scaled(this.fitted.y, LARGEST.y) };
   }
 
   /** The part of the area that cells cover. */
@@ -61,7 +61,7 @@ export class Viewport {
   /** Closer by a factor, around a place of the area that stays where it is. */
   zoomBy(factor: number, at: { x: number; y: number }): void {
     const before = this.cell;
-    const most = LARGEST / Math.min(this.fitted.x, this.fitted.y);
+    const most = Math.max(LARGEST.x / this.fitted.x, LARGEST.y / this.fitted.y);
     this.zoom = Math.min(Math.max(1, most), Math.max(1, this.zoom * factor));
     const { x, y } = this.cell;
     this.x = at.x - ((at.x - this.x) / before.x) * x;
@@ -105,7 +105,7 @@ export class Viewport {
     };
   }
 
-  private scaled(fitted: number): number {
-    return Math.max(fitted, Math.min(LARGEST, fitted * this.zoom));
+  private scaled(fitted: number, largest: number): number {
+    return Math.max(fitted, Math.min(largest, fitted * this.zoom));
   }
 }

@@ -33,6 +33,7 @@ class Alignment implements Drawn {
   private labels: { of: string; down: axes.Labels; across: axes.Labels } | null = null;
   private hovered: { query: number; key: number } | null = null;
   private frame = 0;
+  private scene: Shown["scene"] | null = null;
 
   constructor(
     private readonly host: HTMLElement,
@@ -98,7 +99,7 @@ class Alignment implements Drawn {
     const [down, across] = [shown.scene.axes[shown.read.queries]!, shown.scene.axes[shown.read.keys]!];
     const of = `${shown.read.queries} ${shown.read.keys} ${size.width}`;
     const same = this.labels?.of === of && this.viewport.queries === table.queries && this.viewport.keys === table.keys;
-    if (!same || !this.sameScene) {
+    if (!same || this.scene !== shown.scene) {
       const most = Math.min(axes.MOST_PX, size.width * 0.28);
       this.labels = { of, down: new axes.Labels(down.labels, drawing, most), across: new axes.Labels(across.labels, drawing) };
     }
@@ -113,12 +114,6 @@ class Alignment implements Drawn {
     if (this.viewport.queries === table.queries && this.viewport.keys === table.keys) this.viewport.resize(roomy);
     else this.viewport = new Viewport(table.queries, table.keys, roomy);
     this.scene = shown.scene;
-  }
-
-  private scene: Shown["scene"] | null = null;
-
-  private get sameScene(): boolean {
-    return this.scene === this.shown?.scene;
   }
 
   private draw(): void {
@@ -262,6 +257,7 @@ class Alignment implements Drawn {
     const cell = this.cellAt(at);
     const query = cell && cell.query !== this.shown?.query ? cell.query : null;
     this.pane.choose({ query, key: null });
+    this.hover(at);
   }
 
   /** From cell to cell by keyboard: each is pinned, and its number told. */

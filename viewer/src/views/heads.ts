@@ -71,6 +71,10 @@ class Heads implements Drawn {
     this.drawOver(null);
   }
 
+  darkest(): number | null {
+    return this.scale?.most ?? null;
+  }
+
   /** Of the head that is shown. */
   place(query: number | null, key: number | null): { x: number; y: number } | null {
     const { shown } = this;
@@ -155,7 +159,7 @@ class Heads implements Drawn {
     const { heads } = grid.rows.find((read) => read.heads.length === grid.columns)!;
     const isRoomy = grid.wide > 54;
     heads.forEach((name, head) => {
-      const words = isRoomy ? headName(heads, head) : name || String(head + 1);
+      const words = isRoomy ? headName(heads, head) : name.replace(/^head /, "") || String(head + 1);
       drawing.fillText(words, this.corner(0, head)[0] + grid.wide / 2, TOP / 2);
     });
     drawing.textAlign = "right";

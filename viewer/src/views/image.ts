@@ -16,6 +16,7 @@ type Image = Extract<Picture, { kind: "image" }>;
 export const image: View = {
   name: "image",
   about: "Heat over the image: the stronger the colour, the more was read of that place",
+  hasScale: true,
   fits: (scene, read) => focusOf(scene, read, "image") !== null,
   open: (host, pane) => new ImageView(host, pane),
 };
@@ -103,7 +104,7 @@ class ImageView implements Drawn, Painter {
     const numbers = light.numbers();
     const most = light.most(numbers);
     const { strength, isSmooth } = this;
-    drawPicture(drawing, this.image, this.area, Math.min(1, strength * 1.2));
+    drawPicture(drawing, this.image, this.area, light.entry === null ? strength / 2 : Math.min(1, strength * 1.2));
     drawHeat(drawing, light.axis(light.heatSide).places, this.area, { numbers, most, strength, isSmooth });
     drawBoxes(drawing, this.picture.boxes, this.area, light.isFound ? light.entry : null);
     this.drawOutlines(drawing, light);

@@ -4,7 +4,7 @@ import { isDark, isSigned } from "../colour.js";
 import { counted, headName, readable, short } from "../format.js";
 import type { Axis } from "../page.js";
 import type { Pane, Shown, Table } from "../view.js";
-import type { Focus } from "./focus.js";
+import { withoutPlace, type Focus } from "./focus.js";
 import { magnitude } from "./largest.js";
 
 export type Side = "query" | "key";
@@ -41,11 +41,11 @@ export class Light {
     return scene.axes[side === "query" ? read.queries : read.keys]!;
   }
 
-  /** What is chosen: pointed at, pinned, or the only one there is; null if it is all of them together. */
+  /** What is chosen: pointed at, pinned, or the only one of its sort; null if it is all of them together. */
   get entry(): number | null {
-    const count = this.axis(this.side).labels.length;
-    const found = this.pointed ?? this.shown[this.side] ?? (count === 1 ? 0 : null);
-    return found !== null && found < count ? found : null;
+    const axis = this.axis(this.side);
+    const found = this.pointed ?? this.shown[this.side] ?? only(axis, this.focus.isOwn);
+    return found !== null && found < axis.labels.length ? found : null;
   }
 
   /** Whether what was found in the picture was found by the entries that are chosen from. */
@@ -140,6 +140,13 @@ export class Light {
     }
     return mean;
   }
+}
+
+/** The only entry there is, or the only one that lies nowhere (a class token) among places. */
+function only(axis: Axis, isOwn: boolean): number | null {
+  if (axis.labels.length === 1) return 0;
+  const nowhere = isOwn ? withoutPlace(axis) : [];
+  return nowhere.length === 1 ? nowhere[0]! : null;
 }
 
 /** An entry by its label, or by its number where labels say nothing. */

@@ -92,6 +92,14 @@ export function listen(group: HTMLElement, { point, pick }: Pointing): void {
   });
 }
 
+/** Scroll a box, and nothing around it, as little as needed to bring what it holds into sight. */
+export function reveal(box: HTMLElement, held: Element | undefined): void {
+  if (!held) return;
+  const [outer, inner] = [box.getBoundingClientRect(), held.getBoundingClientRect()];
+  if (inner.top < outer.top) box.scrollTop -= outer.top - inner.top + 4;
+  else if (inner.bottom > outer.bottom) box.scrollTop += inner.bottom - outer.bottom + 4;
+}
+
 /** The middle of an element, in client coordinates. */
 export function middle(element: Element | null | undefined): { x: number; y: number } | null {
   if (!element) return null;

@@ -1,7 +1,7 @@
 /** Pictures in a page, and heat, boxes and outlines over them. */
 
 import { category, isDark } from "../colour.js";
-import { font } from "../dom.js";
+import { font, styled } from "../dom.js";
 import { readable } from "../format.js";
 import type { Box } from "../page.js";
 import { gridOf } from "./focus.js";
@@ -46,6 +46,11 @@ export function drawPicture(
   if (!image) {
     drawing.fillStyle = isDark() ? "#2c2c2f" : "#eeede9";
     drawing.fillRect(left, top, width, height);
+    drawing.fillStyle = styled("--ink");
+    drawing.font = font(13);
+    drawing.textAlign = "left";
+    drawing.textBaseline = "top";
+    drawing.fillText("This picture is damaged.", left + 8, top + 8, width - 16);
     return;
   }
   drawing.save();

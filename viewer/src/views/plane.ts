@@ -24,6 +24,7 @@ const NEAR = 18;
 export const plane: View = {
   name: "plane",
   about: "Who attends to whom: lines from one person to the others, the wider the more was read",
+  hasScale: true,
   fits: (scene, read) => focusOf(scene, read, "plane") !== null,
   open: (host, pane) => new PlaneView(host, pane),
 };
@@ -193,7 +194,8 @@ class PlaneView implements Drawn, Painter {
       const entry = axis.places.findIndex((place) => place?.[0] === i);
       const number = told.has(entry) ? `  ${short(numbers[entry]!)}` : "";
       const at = track.seen.at(-1) ?? track.ahead[0];
-      return { name: readable(track.label, 16, " "), number, at, isChosen: this.isChosen(i) };
+      const isBelow = (numbers[entry] ?? 0) < 0;
+      return { name: readable(track.label, 16, " "), number, isBelow, at, isChosen: this.isChosen(i) };
     });
     const there = lines.filter(({ at }) => at !== undefined);
     // Whoever has a number comes first: its name gets the best place.
@@ -227,7 +229,7 @@ class PlaneView implements Drawn, Painter {
     drawing.fillStyle = line.isChosen ? category(1) : styled("--ink");
     drawing.fillText(line.name, box.left + 4, y);
     if (!line.number) return;
-    drawing.fillStyle = flow();
+    drawing.fillStyle = flow(line.isBelow);
     drawing.fillText(line.number, box.left + 4 + drawing.measureText(line.name).width, y);
   }
 
@@ -283,6 +285,8 @@ class PlaneView implements Drawn, Painter {
 interface Line {
   name: string;
   number: string;
+  /** The number is negative. */
+  isBelow: boolean;
   isChosen: boolean;
 }
 

@@ -21,6 +21,7 @@ const [CURVE, LANE, AXIS] = [96, 24, 34];
 export const sound: View = {
   name: "sound",
   about: "What is read over time: the curve stands above the moments of the sound that it is about",
+  hasScale: true,
   fits: (scene, read) => focusOf(scene, read, "sound") !== null,
   open: (host, pane) => new SoundView(host, pane),
 };

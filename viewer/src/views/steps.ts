@@ -5,9 +5,9 @@ import { context, make, styled } from "../dom.js";
 import { exact, headName, plural, readable, short } from "../format.js";
 import type { Read, Scene, Step } from "../page.js";
 import type { Drawn, Pane, Shown, Table, View } from "../view.js";
-import { magnitude } from "./largest.js";
+import { largest, magnitude } from "./largest.js";
 import { bars, press } from "./lists.js";
-import { listen, middle, rove } from "./parts.js";
+import { listen, middle, reveal, rove } from "./parts.js";
 import { drawHeat, drawPicture, fitted, picture, type Area } from "./picture.js";
 
 const PACE_MS = 900;
@@ -111,7 +111,7 @@ class Steps implements Drawn {
     press(this.answer, this.step);
     [...this.answer.children].forEach((button, i) => {
       button.classList.toggle("is-ahead", i > this.step);
-      if (i === this.step) button.scrollIntoView({ block: "nearest", inline: "nearest" });
+      if (i === this.step) reveal(this.answer, button);
     });
     this.count.textContent = `step ${this.step + 1} of ${all.length}`;
     this.before.disabled = this.step === 0;
@@ -173,6 +173,7 @@ class Steps implements Drawn {
       word.style.backgroundColor = number ? scale.css(number) : "";
       word.style.color = number ? scale.ink(number) : "";
     });
+    reveal(this.words, this.words.children[largest(row, 1)[0] ?? -1]);
   }
 
   /** Heat over the image, or over the moments of a sound. */
@@ -282,6 +283,12 @@ function spanned(place: readonly number[], seconds: number): number[] {
   return [start / seconds, 0, (stop - start) / seconds, 1];
 }
 
+/** The end of a long text: there hypotheses differ. */
+function ending(text: string): string {
+  const characters = [...text];
+  return characters.length > 120 ? `\u2026${characters.slice(-119).join("")}` : text;
+}
+
 /** Hypotheses, best first; the one that became the answer has a mark. */
 function beams(step: Step): HTMLElement {
   const list = make("ol", { class: "beams" });
@@ -289,7 +296,7 @@ function beams(step: Step): HTMLElement {
     const mark = make("span", { class: "beam-mark", title: chosen ? "led to the answer" : "" }, chosen ? "\u2713" : "");
     if (chosen) mark.setAttribute("aria-label", "led to the answer");
     const told = make("span", { class: "bar-number" }, exact(score, 9));
-    const words = make("span", { class: "beam-text" }, readable(text, 400, " "));
+    const words = make("span", { class: "beam-text", title: text }, readable(ending(text), Infinity, " "));
     list.append(make("li", { class: chosen ? "is-marked" : "" }, mark, words, told));
   }
   return list;

@@ -73,11 +73,12 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
         page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         own = path.resolve().as_uri()
+        # Chromium asks for the page itself; everything else would be a request off the page.
         page.on(
             "request", lambda made: made.url.startswith((own, "data:", "blob:", "about:")) or wrong.append(made.url)
         )
         page.goto(own + fragment)
-        page.wait_for_function("window.regard || document.querySelector('[role=alert]')")
+        page.wait_for_function("window.regard || document.querySelector('[role=alert], iframe')")
         page.evaluate("window.regard && window.regard.ready")
         return page
 

@@ -12,7 +12,6 @@ from tests.viewer.conftest import tip_of
 VIEWS = [
     ("transformer", "alignment", "cross"),
     ("transformer", "alignment", "encoder self"),
-    ("transformer", "heads", "cross"),
     ("transformer", "links", "cross"),
     ("transformer", "links", "decoder self"),
     ("transformer", "steps", "cross"),
@@ -66,11 +65,12 @@ def test_the_number_at_the_pointer_is_the_models(run, view, kind, looked, opened
         # Views over pictures and lines show what one query reads: it is pinned first.
         point_at(page, query, None, click=True)
         for key in {int(weights[query].argmax()), 0, weights.shape[1] - 1}:
-            if point_at(page, query, key) and page.locator("#tip").is_visible():
-                tip = tip_of(page)
-                if tip.get("number") and tip.get("query") and tip.get("key"):
-                    check(tip, weights)
-                    told += 1
+            for place in ((query, key), (None, key)):
+                if point_at(page, *place) and page.locator("#tip").is_visible():
+                    tip = tip_of(page)
+                    if tip["number"] and tip["query"] and tip["key"]:
+                        check(tip, weights)
+                        told += 1
     assert told >= min(2, len(queries)), "no number was told"
 
 
@@ -189,7 +189,5 @@ def test_nothing_sticks_out(scheme, width, looked, opened):
 def test_notebooks_show_it_in_a_frame_without_rights(looked, opened, tmp_path):
     outer = tmp_path / "notebook.html"
     outer.write_text(f"<!doctype html><meta charset=utf-8><body>{looked('transformer')[0]._repr_html_()}", "utf-8")
-    page = opened(looked("transformer")[1])  # waits for the page itself; then the frame is looked at
-    page.goto(outer.as_uri())
-    frame = page.frame_locator("iframe")
-    frame.locator("main canvas").first.wait_for()
+    page = opened(outer)
+    page.frame_locator("iframe").locator("main canvas").first.wait_for()

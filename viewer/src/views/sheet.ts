@@ -81,10 +81,14 @@ export class Sheet {
   }
 
   /** Scroll as little as needed to bring a rectangle into sight. */
-  reveal({ left, top, width, height }: Seen, margin = 24): void {
+  reveal({ left, top, width, height }: Seen): void {
     const { scrollLeft, scrollTop, clientWidth, clientHeight } = this.scroller;
-    const into = (at: number, size: number, from: number, room: number) =>
-      at - margin < from ? at - margin : at + size + margin > from + room ? at + size + margin - room : from;
+    const into = (at: number, size: number, from: number, room: number) => {
+      // What stands around it comes into sight as well.
+      const margin = Math.max(8, Math.min(120, (room - size) / 3));
+      if (at - margin < from) return at - margin;
+      return at + size + margin > from + room ? at + size + margin - room : from;
+    };
     this.scroller.scrollTo(into(left, width, scrollLeft, clientWidth), into(top, height, scrollTop, clientHeight));
   }
 }

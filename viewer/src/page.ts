@@ -90,7 +90,7 @@ export type Weights =
        *  queries from floor(r * Q / rows) and the keys from floor(c * K / columns) up to those of the next. */
       overview: { rows: number; columns: number; chunk: string };
       /** One chunk a head: float32 (queries, count), largest magnitude first, then the keys they stand at, (queries, count)
-       *  uint16, or uint32 if there are more than 65,536 keys. A key beyond the last (0xFFFF or 0xFFFFFFFF) means: no more. */
+       *  uint16, or uint32 if there are 65,536 keys or more. A key beyond the last (0xFFFF or 0xFFFFFFFF) means: no more. */
       heads: string[];
     };
 

@@ -351,7 +351,7 @@ class Top implements Table {
   private async unpack(head: number): Promise<void> {
     const { queries, count, chunks, load } = this.cut;
     const name = chunks[head]!;
-    const width = this.keys > 65_536 ? 4 : 2;
+    const width = this.keys >= 65_536 ? 4 : 2;
     const bytes = sized(await load(name), name, queries * count * (4 + width));
     const numbers = new Float32Array(bytes, 0, queries * count);
     const from = queries * count * 4;

@@ -197,7 +197,7 @@ class Chain implements Drawn {
 
   close(): void {
     if (this.shown) this.pane.tip(null, this.shown, null, null);
-    this.host.replaceChildren();
+    this.sheet.close();
   }
 }
 

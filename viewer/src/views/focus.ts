@@ -6,7 +6,7 @@ export interface Focus<P extends Picture = Picture> {
   picture: P;
   /** The axis over which heat is drawn. */
   heat: "queries" | "keys";
-  /** Whether the other axis lies on the same picture, so that places are chosen on it too. */
+  /** Whether both are one axis, so that places are chosen where the heat lies. */
   isOwn: boolean;
 }
 
@@ -21,7 +21,8 @@ export function focusOf<K extends Picture["kind"]>(
   for (const [heat, axis, other] of [["keys", keys, queries], ["queries", queries, keys]] as const) {
     const picture = axis ? scene.pictures[axis.on] : undefined;
     if (!axis || picture?.kind !== kind || !axis.places.some((place) => place)) continue;
-    const isOwn = other?.on === axis.on && other.places.some((place) => place);
+    // Boxes that read patches lie on the same image, but pointing at a patch must not choose the box around it.
+    const isOwn = other === axis;
     return { picture: picture as Extract<Picture, { kind: K }>, heat, isOwn };
   }
   return null;

@@ -23,7 +23,7 @@ export class Frame {
   readonly tools = make("div", { class: "tools" });
   readonly stage = make("div", { class: "stage" });
   readonly canvas = make("canvas", { role: "img" });
-  readonly side = make("aside", { class: "side" });
+  readonly side = make("aside", { class: "side", "aria-label": "what can be chosen" });
   /** Below the lists: what changes with the place pointed at. */
   readonly below = make("div", { class: "below-lists" });
   light: Light | null = null;

@@ -15,6 +15,7 @@ export class Light {
   /** The entry pointed at, of the side that is chosen from; it goes before what is pinned. */
   pointed: number | null = null;
   private means = new Map<string, Float32Array>();
+  private best: number | undefined;
 
   constructor(
     readonly pane: Pane,
@@ -44,7 +45,7 @@ export class Light {
   /** What is chosen: pointed at, pinned, or the only one of its sort; null if it is all of them together. */
   get entry(): number | null {
     const axis = this.axis(this.side);
-    const found = this.pointed ?? this.shown[this.side] ?? only(axis, this.focus.isOwn);
+    const found = this.pointed ?? this.shown[this.side] ?? only(axis, this.focus.isOwn) ?? this.liveliest();
     return found !== null && found < axis.labels.length ? found : null;
   }
 
@@ -129,6 +130,16 @@ export class Light {
     this.pane.tip(at, this.shown, pair.query, pair.key, more);
   }
 
+  /** Of keys the one that was read most unevenly: queries share out 1 each, so that the mean over keys says nothing. */
+  private liveliest(): number | null {
+    if (this.side === "query" || this.focus.isOwn || this.shown.read.measure !== "weight") return null;
+    if (this.best === undefined) {
+      const uneven = this.axis("key").labels.map((_, key) => variance(this.of("key", key)));
+      this.best = uneven.indexOf(Math.max(...uneven));
+    }
+    return this.best;
+  }
+
   private mean(): Float32Array {
     const key = `${this.side}`;
     let mean = this.means.get(key);
@@ -140,6 +151,15 @@ export class Light {
     }
     return mean;
   }
+}
+
+function variance(numbers: Float32Array): number {
+  let [sum, squares] = [0, 0];
+  for (const number of numbers) {
+    sum += number;
+    squares += number * number;
+  }
+  return squares / numbers.length - (sum / numbers.length) ** 2;
 }
 
 /** The only entry there is, or the only one that lies nowhere (a class token) among places. */

@@ -305,7 +305,7 @@ class Links implements Drawn {
 
   close(): void {
     this.pane.tip(null, this.shown!, null, null);
-    this.host.replaceChildren();
+    this.sheet.close();
   }
 }
 

@@ -102,16 +102,21 @@ class Steps implements Drawn {
       return button;
     });
     this.answer.replaceChildren(...buttons);
-    rove(this.answer);
   }
 
   /** What stands at the current step, and what is still to come. */
   private mark(): void {
     const { steps: all } = this.shown!.scene;
     press(this.answer, this.step);
-    [...this.answer.children].forEach((button, i) => {
+    const isInside = this.answer.contains(document.activeElement);
+    [...this.answer.children].forEach((token, i) => {
+      const button = token as HTMLElement;
       button.classList.toggle("is-ahead", i > this.step);
-      if (i === this.step) reveal(this.answer, button);
+      // The tab key enters at the current step; arrows go from step to step, and the focus with them.
+      button.tabIndex = i === this.step ? 0 : -1;
+      if (i !== this.step) return;
+      reveal(this.answer, button);
+      if (isInside) button.focus({ preventScroll: true });
     });
     this.count.textContent = `step ${this.step + 1} of ${all.length}`;
     this.before.disabled = this.step === 0;
@@ -242,12 +247,10 @@ class Steps implements Drawn {
   }
 
   private pointWord(key: number | null, at: { x: number; y: number } | null): void {
-    const { shown, read, table } = this;
-    if (!shown || !read || !table) return;
-    const isShown = shown.read === read;
-    const number = key === null || isShown ? null : table.at(headOf(shown, read), this.step, key);
-    const more = number === null ? [] : [exact(number, table.digits)];
-    this.pane.tip(key === null ? null : at, { ...shown, read }, this.step, key, more);
+    const { shown, read } = this;
+    if (!shown || !read) return;
+    const meant = { ...shown, read, head: headOf(shown, read) };
+    this.pane.tip(key === null ? null : at, meant, this.step, key);
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {

@@ -21,7 +21,7 @@ try {
     outExtension: { ".js": ".mjs" },
   });
   const compiled = names.map((name) => join(folder, name.replace(/\.ts$/, ".mjs")));
-  process.exitCode = spawnSync(process.execPath, ["--test", ...compiled], { stdio: "inherit" }).status ?? 1;
+  process.exitCode = spawnSync(process.execPath, ["--test", "--test-reporter=dot", ...compiled], { stdio: "inherit" }).status ?? 1;
 } finally {
   rmSync(folder, { recursive: true });
 }

@@ -1,4 +1,4 @@
-"""Every view of the page, in a real browser, over what a trained model read: pointed at, clicked, its numbers compared."""
+"""Every view of the page in a real browser, over what a trained model read: its numbers are those of the capture."""
 
 import numpy as np
 import pytest

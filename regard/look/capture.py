@@ -13,15 +13,17 @@ What was recorded, call by call, is `capture.recording`; a capture that was open
 import html
 import importlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 
-from regard.errors import UserError
 from regard.look.capture_file import open_capture, save_capture
-from regard.look.map import Seen
-from regard.look.plot import SUFFIXES
+from regard.look.gradients import Taken, products
+from regard.look.map import GRADIENT, Map, Seen
+from regard.look.plot import check_path
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
 from regard.look.story import Story
@@ -37,14 +39,21 @@ class Capture(Sequence[Seen]):
     def __init__(
         self, scenes: Callable[[], Sequence[Seen]], *, title: str, model: str, recording: Recording | None = None
     ):
-        self._make, self._scenes = scenes, None
+        self._make: Callable[[], Sequence[Seen]] = scenes
+        self._scenes: tuple[Seen, ...] | None = None
         self.title, self.model = title, model
         self._recording = recording
+        self._story: Story | None = None
+        self._taken: list[Taken] | None = None
 
     @classmethod
-    def of(cls, recording: Recording, story: Story, *, title: str, model: str) -> Self:
+    def of(
+        cls, recording: Recording, story: Story, *, title: str, model: str, taken: list[Taken] | None = None
+    ) -> Self:
         """What was recorded and told so far, put together when it is looked at."""
-        return cls(lambda: resolve(recording, story), title=title, model=model, recording=recording)
+        capture = cls(lambda: resolve(recording, story), title=title, model=model, recording=recording)
+        capture._story, capture._taken = story, taken
+        return capture
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -89,6 +98,27 @@ class Capture(Sequence[Seen]):
         maps = sum(len(seen.maps) for seen in self.scenes)
         return f"Capture({self.title}: {len(self.scenes)} scenes, {maps} maps)"
 
+    def differentiate(self, number: Tensor) -> None:
+        """Add to each scene maps of measure "weight x gradient": how much each weight mattered to `number`.
+
+            with record(model, gradients=True) as capture:
+                capture.differentiate(model(batch)[0, best])
+
+        See regard.look.gradients. Raises: ValueError if `number` is not one number computed in this recording, or that
+        was made without gradients=True.
+        """
+        if self._taken is None or self._recording is None or self._story is None:
+            raise ValueError("this capture has no graph to differentiate: record with gradients=True")
+        changed = resolve(products(self._recording, self._taken, number), self._story)
+        self.add(
+            [[replace(one, measure=GRADIENT, key=f"{GRADIENT}/{one.key}") for one in seen.maps] for seen in changed]
+        )
+
+    def add(self, maps: Sequence[Sequence[Map]]) -> None:
+        """Add maps to each scene, which has their axes."""
+        pairs = zip(self.scenes, maps, strict=True)
+        self._scenes = tuple(Seen(scene=seen.scene, maps=(*seen.maps, *more)) for seen, more in pairs)
+
     def save(
         self,
         path: str | Path,
@@ -105,7 +135,7 @@ class Capture(Sequence[Seen]):
                 ValueError if nothing was recorded.
         """
         path = Path(path)
-        _check(path, overwrite)
+        check_path(path, overwrite, (".html", ".safetensors"))
         match path.suffix.lower():
             case ".html":
                 importlib.import_module("regard.look.page").write(path, [self, *([beside] if beside else [])])
@@ -125,13 +155,3 @@ class Capture(Sequence[Seen]):
         source = html.escape(page, quote=True)
         style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 0"
         return f'<iframe srcdoc="{source}" sandbox="allow-scripts" style="{style}" title="regard"></iframe>'
-
-
-def _check(path: Path, overwrite: bool) -> None:
-    endings = (".html", ".safetensors", *SUFFIXES)
-    if path.suffix.lower() not in endings:
-        raise UserError(f"a capture is saved as one of {', '.join(endings)}, but the name is {path.name!r}")
-    if not path.parent.is_dir():
-        raise UserError(f"{path} cannot be written: there is no folder {path.parent}")
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} exists already: choose another name, or ask to overwrite it")

@@ -24,17 +24,18 @@ from regard.attention.kernels import table
 from regard.attention.kernels.problem import Problem
 from regard.layers.read import Read
 from regard.look.cut import sizes_of
+from regard.look.gradients import Taken
 from regard.look.part import Part, tiles
 from regard.look.recording import Recording, nearest, some
 from regard.look.recording_file import DTYPES, Call, Folder
 
-__all__ = ["TILE_BYTES", "NoReads", "Recording", "listen"]
+__all__ = ["TILE_BYTES", "NoReadsError", "Recording", "listen"]
 
 TILE_BYTES = 8 << 20
 """The largest tensor of a recording's own, unless told: about what stays in a processor's cache."""
 
 
-class NoReads(ValueError):
+class NoReadsError(ValueError):
     """A model that does not attend was to be recorded."""
 
 
@@ -50,6 +51,7 @@ def listen(
     to: str | Path | None = None,
     dtype: torch.dtype = torch.float32,
     tile_bytes: int = TILE_BYTES,
+    taken: list[Taken] | None = None,
 ) -> Iterator[Recording]:
     """Keep the weights of every call of every `Read` inside `model`, until the context ends.
 
@@ -68,6 +70,7 @@ def listen(
     dtype:       float32, float64, or float16: half the size, rounded by at most 2^-11 of a weight (weights below 2^-14:
                  by 2^-25).
     tile_bytes:  bound on each tensor that recording makes; a choice that draws takes the tiles of its kernel.
+    taken:       gets the calls that are part of a graph, for regard.look.gradients.
     Raises:      ValueError if the model has no `Read`, is compiled, or has none of the names in `only`, or if `to`
                  exists; at a call that does not have the rows, heads or queries, or runs inside torch.func.vmap.
                  TypeError for numbers that are none.
@@ -80,7 +83,7 @@ def listen(
     handles = []
     try:
         for name, read in reads.items():
-            listener = _Listener(name, recording, steps, tile_bytes)
+            listener = _Listener(name, recording, steps, tile_bytes, taken)
             handles.append(read.register_forward_pre_hook(_untraced(listener.before), with_kwargs=True))
             handles.append(read.register_forward_hook(_untraced(listener.after), with_kwargs=True))
         yield recording
@@ -96,8 +99,16 @@ def listen(
 class _Listener:
     """Hears one read: before a call, for the random numbers that it will draw, and behind it, for the weights."""
 
-    def __init__(self, name: str, recording: Recording, steps: Collection[int] | None, tile_bytes: int):
+    def __init__(
+        self,
+        name: str,
+        recording: Recording,
+        steps: Collection[int] | None,
+        tile_bytes: int,
+        taken: list[Taken] | None = None,
+    ):
         self._name, self._recording, self._steps, self._tile_bytes = name, recording, steps, tile_bytes
+        self._taken = taken
         self._states: dict[torch.device, Tensor] = {}
 
     def before(self, read: Read, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -126,6 +137,9 @@ class _Listener:
                 part, size = self._recording.part, self._tile_bytes
                 weights = tiles(problem, part, tile_bytes=size, drawn_by=call.kernel)
                 self._recording._keep(self._name, call, weights)
+        if self._taken is not None and output.requires_grad:
+            index = len(self._recording.calls(self._name)) - 1
+            self._taken.append(Taken(self._name, index, problem.ungrouped().values, output))
 
 
 def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
@@ -210,7 +224,7 @@ def _reads(model: nn.Module) -> dict[str, Read]:
             raise ValueError(f"a compiled module cannot be recorded, but {name or 'the model'} is one")
     reads = {name: module for name, module in model.named_modules() if isinstance(module, Read)}
     if not reads:
-        raise NoReads(f"{type(model).__name__} has no Read: it does not attend, nothing can be recorded")
+        raise NoReadsError(f"{type(model).__name__} has no Read: it does not attend, nothing can be recorded")
     return reads
 
 

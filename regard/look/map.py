@@ -10,7 +10,10 @@ from torch import Tensor
 from regard.look.names import Kind
 from regard.look.scene import Axis, Scene
 
-__all__ = ["Map", "Seen"]
+__all__ = ["GRADIENT", "Map", "Seen"]
+
+GRADIENT = "weight x gradient"
+"""The measure of regard.look.gradients."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

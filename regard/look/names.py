@@ -53,33 +53,26 @@ def role_of(name: str, names: Collection[str], axes: Mapping[str, object]) -> Ro
     names: of all reads of the model: induced points stand between the items where there are some.
     axes:  of the scene: "queries" among them if a set is written, or a vector.
     """
+    asked = "queries" if "queries" in axes else "said"
     for kind, pattern in _PATTERNS.items():
         if found := pattern.search(name):
             parts = found.groupdict()
             layer, way = int(parts.get("layer", 0)) + 1, parts.get("direction")
-            return _role(kind, layer, way, name, names, "queries" if "queries" in axes else "said")
+            points = f"points of layer {layer}"
+            if kind == "gather":
+                return Role(kind="encoder self", layer=layer, queries=points, keys="source")
+            if kind == "encoder self" and name.replace(".attention.read", ".gather.read") in names:
+                return Role(kind="encoder self", layer=layer, queries="source", keys=points)
+            queries, keys = _axes_of(kind, asked, way)
+            return Role(kind=kind, layer=layer, direction=_DIRECTIONS[way], queries=queries, keys=keys)
     return Role(kind="other", queries=f"{name}: queries", keys=f"{name}: keys")
 
 
-def _role(kind: str, layer: int, way: str | None, name: str, names: Collection[str], asked: str) -> Role:
-    points = f"points of layer {layer}"
-    match kind:
-        case "gather":
-            return Role(kind="encoder self", layer=layer, queries=points, keys="source")
-        case "encoder self":
-            induced = name.replace(".attention.read", ".gather.read") in names
-            return Role(kind="encoder self", layer=layer, queries="source", keys=points if induced else "source")
-        case "decoder self":
-            return Role(
-                kind="decoder self", layer=layer, queries=asked, keys="queries" if asked == "queries" else "fed"
-            )
-        case "cross":
-            return Role(kind="cross", layer=layer, queries=asked, keys="source")
-        case "recurrent":
-            return Role(kind="recurrent", queries=asked, keys="source")
-        case "pooling":
-            return Role(kind="pooling", queries="queries", keys="source")
-    axis = "fed" if way is None else "source"
-    if way == "backwards":
-        axis = "source from the end"
-    return Role(kind="chain", layer=layer, direction=_DIRECTIONS[way], queries=axis, keys=axis)
+def _axes_of(kind: str, asked: str, way: str | None) -> tuple[str, str]:
+    """What queries and keys of a kind of read are."""
+    if kind == "chain":
+        axis = {None: "fed", "forwards": "source", "backwards": "source from the end"}[way]
+        return axis, axis
+    if kind == "decoder self":
+        return asked, "queries" if asked == "queries" else "fed"
+    return {"encoder self": "source", "pooling": "queries"}.get(kind, asked), "source"

@@ -89,10 +89,14 @@ def weight_colours() -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list("weight", _COLOURS.split())
 
 
-def check_path(path: Path, overwrite: bool) -> None:
-    """Raise UserError unless a picture of that name may be written: its suffix, its folder, no file that is there."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"a picture's name must end in one of {', '.join(SUFFIXES)}, but is {path.name!r}")
+def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
+    """Raise UserError unless a picture of that name may be written: its suffix, its folder, no file that is there.
+
+    others: suffixes that will do besides those of pictures.
+    """
+    suffixes = (*others, *SUFFIXES)
+    if path.suffix.lower() not in suffixes:
+        raise UserError(f"the file's name must end in one of {', '.join(suffixes)}, but is {path.name!r}")
     if not path.parent.is_dir():
         raise UserError(f"{path} cannot be written: there is no folder {path.parent}")
     if path.exists() and not overwrite:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from regard.look.capture import Capture
+from regard.look.gradients import Taken
 from regard.look.listen import TILE_BYTES, listen
 from regard.look.scene import Scene
 from regard.look.story import Story
@@ -38,6 +39,7 @@ def record(
     to: str | Path | None = None,
     dtype: torch.dtype = torch.float32,
     tile_bytes: int = TILE_BYTES,
+    gradients: bool = False,
 ) -> Iterator[Capture]:
     """Keep what every read of `model` read, until the context ends.
 
@@ -48,13 +50,18 @@ def record(
     scenes:  what the rows of each call are, if the model does not tell: their axes "source", "queries", "said", "fed"
              give labels to queries and keys (regard.look.names says which read has which).
     only, rows, heads, queries, steps, to, dtype, tile_bytes:  what is kept, and where; see regard.look.listen.
-    Raises:  as `listen`.
+    gradients: keep the graph of what runs, so that capture.differentiate(y) can tell how much each weight mattered.
+    Raises:  as `listen`; ValueError if only a part is recorded with gradients.
     """
     module = model if isinstance(model, nn.Module) else model.model
+    if gradients and (rows, heads, queries, to) != (None, None, None, None):
+        raise ValueError("gradients need whole calls in memory: leave rows, heads, queries and to out")
+    taken: list[Taken] | None = [] if gradients else None
     settings = {"only": only, "rows": rows, "heads": heads, "queries": queries, "steps": steps}
-    with listen(module, **settings, to=to, dtype=dtype, tile_bytes=tile_bytes) as recording:
+    with listen(module, **settings, to=to, dtype=dtype, tile_bytes=tile_bytes, taken=taken) as recording:
         story = Story(recording.counts, scenes=scenes)
         title = str(getattr(model, "folder", type(module).__name__))
         count = sum(value.numel() for value in module.parameters())
         with hearing(story.hear):
-            yield Capture.of(recording, story, title=title, model=f"{type(module).__name__}, {count:,} weights")
+            about = f"{type(module).__name__}, {count:,} weights"
+            yield Capture.of(recording, story, title=title, model=about, taken=taken)

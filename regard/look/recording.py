@@ -146,6 +146,11 @@ class Recording:
             raise ValueError(f"read {name!r} did not run inside the recording; {some(self.names)} did")
         return heard
 
+    def keep(self, name: str, call: Call, tiles: Iterable[Tile]) -> None:
+        """Count a call as run, and keep its weights, which come tile by tile."""
+        self._reads[name].ran = call.number + 1
+        self._keep(name, call, tiles)
+
     def _next(self, name: str) -> int:
         """Count a call of a read, and give its number."""
         self._reads[name].ran += 1

@@ -3,10 +3,10 @@
     map[h, i, j]    weight of key j in head h, as query i read it
 
 Of a search, query i is the read of step i in the row that was on the way to the answer, so beams are resolved: what
-another hypothesis read is not in it. Padding is cut off. Weights stay where they were recorded until they are asked for.
+another hypothesis read is not in it. Padding is cut off. Weights stay where they were recorded until somebody looks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -22,7 +22,7 @@ from regard.telling import Answer
 
 __all__ = ["resolve"]
 
-_FROM_THE_END = "source from the end"
+_FROM_THE_END, _HANDED_OVER = "source from the end", "fed, after the start"
 
 
 def resolve(recording: Recording, story: Story) -> list[Seen]:
@@ -44,6 +44,19 @@ def resolve(recording: Recording, story: Story) -> list[Seen]:
                 order = story.shown(chapter), place, rank
                 found.append((order, told.seen(row, rank, scene or Scene(title=f"row {place + 1}"), answer)))
     return [seen for _, seen in sorted(found, key=lambda one: one[0])]
+
+
+class _Axes(dict[str, Axis]):
+    """The axes of a scene: those that were told, which padding may follow, and those made for reads that fit none."""
+
+    def __init__(self, told: Mapping[str, Axis]):
+        super().__init__(told)
+        self.told = set(told)
+
+    def tell(self, name: str, axis: Axis) -> None:
+        """One that follows from those that were told."""
+        self[name] = axis
+        self.told.add(name)
 
 
 class _Chapter:
@@ -70,9 +83,9 @@ class _Chapter:
 
     def seen(self, row: int, rank: int, scene: Scene, answer: Answer | None) -> Seen:
         """What was read of a row's scene, on the way to one answer."""
-        chapter, axes, steps, title = self._chapter, dict(scene.axes), scene.steps, scene.title
+        chapter, steps, title = self._chapter, scene.steps, scene.title
+        axes = _Axes(scene.axes if answer is None else scene.axes | _spoken(scene, answer))
         if answer is not None:
-            axes |= _spoken(scene, answer)
             steps = steps_of(chapter, row, answer, scene)
             if scene.text is not None and answer.tokens:
                 title = f"{title} -> {scene.text(answer.tokens)}".strip()
@@ -84,8 +97,9 @@ class _Chapter:
                 maps += self._search(name, role, rank, answer, axes)
         maps.sort(key=lambda one: (KINDS.index(one.kind), one.layer, one.direction))
         used = {name for one in maps for name in (one.queries, one.keys)}
-        axes = {name: axis for name, axis in axes.items() if name in used or name in scene.axes}
-        return Seen(scene=replace(scene, title=title, axes=axes, steps=steps), maps=tuple(maps))
+        kept = {name: axis for name, axis in axes.items() if name in used or name in axes.told}
+        ids = () if answer is None else answer.tokens
+        return Seen(scene=replace(scene, title=title, axes=kept, steps=steps, ids=ids), maps=tuple(maps))
 
     def _calls(self, name: str, start: Counts, stop: Counts) -> list[tuple[int, Call]]:
         """The kept calls of a read from one count to another, and where they are kept."""
@@ -93,10 +107,11 @@ class _Chapter:
         calls = enumerate(self._recording.calls(name))
         return [(index, call) for index, call in calls if first <= call.number < last]
 
-    def _opening(self, name: str, role: Role, row: int, axes: dict[str, Axis]) -> Iterator[Map]:
+    def _opening(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[Map]:
         """What was read at once, or one query after another but in no search."""
         calls = self._calls(name, self._chapter.start, self._chapter.opened)
-        if not calls:
+        is_of_sets = role.kind == "chain" and role.keys == "fed" and "queries" in axes
+        if not calls or is_of_sets:  # the queries of a set are each the first of a row: there is no past
             return
         place = self._place(row)
         single = all(call.sizes[-2] == 1 for _, call in calls)
@@ -112,10 +127,11 @@ class _Chapter:
             return
         for count, (index, call) in enumerate(calls):
             other = role if count == 0 else replace(role, queries=f"{role.queries} of call {count + 1}")
-            yield self._at_once(name if count == 0 else f"{name}, call {count + 1}", other, index, call, place, axes)
+            yield self._at_once(name if count == 0 else f"{name}, call {count + 1}", other, (index, place, call), axes)
 
-    def _at_once(self, name: str, role: Role, index: int, call: Call, row: int, axes: dict[str, Axis]) -> Map:
-        """One call of several queries."""
+    def _at_once(self, name: str, role: Role, kept: tuple[int, int, Call], axes: _Axes) -> Map:
+        """One call of several queries; kept: which one, and the row of it."""
+        index, row, call = kept
         read = name.partition(", call ")[0]
         num_queries, num_keys = self._recording[read][index].shape[-2:]
         chosen = self._recording.part.queries if call.sizes[-2] > 1 else None
@@ -126,9 +142,10 @@ class _Chapter:
         def load(head: int) -> Tensor:
             return _of_head(self._recording[read][index], row, head)[: size[0], : size[1]]
 
-        return self._map(name, role, call, f"{self._number}/{name}/{row}", queries, keys, load)
+        role = replace(role, queries=queries, keys=keys)
+        return self._map(name, role, call, f"{self._number}/{name}/{row}", load)
 
-    def _search(self, name: str, role: Role, rank: int, answer: Answer, axes: dict[str, Axis]) -> Iterator[Map]:
+    def _search(self, name: str, role: Role, rank: int, answer: Answer, axes: _Axes) -> Iterator[Map]:
         """The reads of the steps of a search, in the rows on the way to an answer."""
         places: list[tuple[int, int] | None] = []
         for step, row in enumerate(answer.rows):
@@ -143,7 +160,7 @@ class _Chapter:
         name: str,
         role: Role,
         places: Sequence[tuple[int, int] | None],
-        axes: dict[str, Axis],
+        axes: _Axes,
         owner: int | str,
     ) -> Map:
         """Calls of one query each, one below the other; places: which call and row of it, None where there is none."""
@@ -151,12 +168,10 @@ class _Chapter:
         there = [place for place in places if place is not None]
         num_keys = max(weights[index].shape[-1] for index, _ in there)
         if role.kind == "chain":
-            if role.keys == _FROM_THE_END and "source" in axes:
-                axes.setdefault(role.keys, axes["source"].reversed())
-            queries = keys = _fitting(axes, role.keys, max(num_keys, len(places)), least=False)
+            name_of_all, places = self._own_past(role.keys, places, axes)
+            queries = keys = _fitting(axes, name_of_all, max(num_keys, len(places)), least=False)
             count = len(axes[keys])
-            missing = 0 if self._chapter.steps else max(0, self._longest(role.keys, count) - len(places))
-            places = [*[None] * missing, *places][:count]
+            places = places[:count]
             places = [*places, *[None] * (count - len(places))]
         else:
             steps = [step for step, place in enumerate(places) if place is not None]
@@ -170,7 +185,24 @@ class _Chapter:
             return torch.cat([nn.functional.pad(row, (0, size - row.shape[-1])) for row in rows])
 
         call = recording.calls(name)[there[-1][0]]
-        return self._map(name, role, call, f"{self._number}/{name}/{owner}", queries, keys, load)
+        role = replace(role, queries=queries, keys=keys)
+        return self._map(name, role, call, f"{self._number}/{name}/{owner}", load)
+
+    def _own_past(
+        self, axis: str, places: Sequence[tuple[int, int] | None], axes: _Axes
+    ) -> tuple[str, list[tuple[int, int] | None]]:
+        """The items whose states a chain reads, and the read at each: None where nothing was read."""
+        if axis == _FROM_THE_END and "source" in axes:
+            axes.tell(axis, axes["source"].reversed())
+        if axis == "fed" and any(name.partition("core.")[2].startswith("encoder.") for name in self._names):
+            # The past of a decoder begins with the state that the encoder hands over; there, nothing was read.
+            fed = axes["fed"] if "fed" in axes else Axis.numbered(len(places), "step")
+            axes.tell(_HANDED_OVER, fed.after("start"))
+            return _HANDED_OVER, [None, *places]
+        if axis == "fed" and self._chapter.steps:
+            return axis, list(places)
+        count = len(axes[axis]) if axis in axes else len(places)
+        return axis, [*[None] * max(0, self._longest(axis, count) - len(places)), *places]
 
     def _longest(self, axis: str, count: int) -> int:
         """Entries of the longest row of a batch."""
@@ -187,7 +219,7 @@ class _Chapter:
             )
         return row if kept is None else list(kept).index(row)
 
-    def _map(self, name: str, role: Role, call: Call, key: str, queries: str, keys: str, load) -> Map:
+    def _map(self, name: str, role: Role, call: Call, key: str, load: Callable[[int], Tensor]) -> Map:
         heads: tuple[str, ...] = ("",)
         if len(call.sizes) > 3:
             numbers = self._recording.part.heads or range(call.sizes[-3])
@@ -199,8 +231,8 @@ class _Chapter:
             kind=role.kind,
             layer=role.layer,
             direction=role.direction,
-            queries=queries,
-            keys=keys,
+            queries=role.queries,
+            keys=role.keys,
             heads=heads,
             facts={fact: value for fact, value in facts.items() if value is not None},
             load=load,
@@ -233,12 +265,10 @@ def _spoken(scene: Scene, answer: Answer) -> dict[str, Axis]:
     return {"said": said, "fed": replace(said, labels=fed, places=places)}
 
 
-def _fitting(
-    axes: dict[str, Axis], name: str, size: int, chosen: Sequence[int] | None = None, *, least: bool = True
-) -> str:
+def _fitting(axes: _Axes, name: str, size: int, chosen: Sequence[int] | None = None, *, least: bool = True) -> str:
     """The name of an axis of this size or a shorter one (the rest is padding), made if there is none that fits.
 
-    chosen: which entries were kept. least: whether a longer one does not fit.
+    chosen: which entries were kept. least: whether one that was told may be no longer.
     """
     if chosen is not None:
         whole = axes.get(name, Axis.numbered(max(chosen) + 1))
@@ -248,7 +278,8 @@ def _fitting(
         return _fitting(axes, f"{name}, some", size)
     if name not in axes:
         axes[name] = Axis.numbered(size)
-    if least and len(axes[name]) > size:
+    fits = len(axes[name]) <= size or not least if name in axes.told else len(axes[name]) == size
+    if not fits:
         other = f"{name} ({size})"
         axes.setdefault(other, Axis.numbered(size))
         return other

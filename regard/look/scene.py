@@ -67,6 +67,11 @@ class Axis:
         """The same from the end."""
         return self.take(range(len(self) - 1, -1, -1))
 
+    def after(self, label: str) -> "Axis":
+        """The same behind an entry that lies nowhere."""
+        places = (None, *self.places) if self.places else ()
+        return Axis(labels=(label, *self.labels), what=self.what, on=self.on, places=places)
+
     @classmethod
     def numbered(cls, count: int, what: str = "item") -> "Axis":
         """Entries of which nothing is known but their number."""
@@ -188,5 +193,7 @@ class Scene:
     """The same as one text, for titles and beams."""
     begin: str = ""
     """Label of what the decoder is fed first."""
+    ids: Sequence[int] = ()
+    """What was said, its end included, as numbers."""
     said: Axis | None = None
     """What the tokens said are, where they are more than their labels: places of a picture that is drawn."""

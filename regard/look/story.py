@@ -125,7 +125,7 @@ def steps_of(chapter: Chapter, row: int, answer: Answer, scene: Scene) -> tuple[
         if moment.lived is not None:
             lived = moment.lived
             trails = [(*trails[parent], said) for parent, said in zip(lived.rows, lived.tokens, strict=True)]
-            beams = _beams(chapter, t, row, answer, trails, scene)
+            beams = _beams(chapter, t, row, answer, [_spelled(scene, trail) for trail in trails])
         spelled = [Alternative(token=scene.tokens([one])[0], probability=_exp(log_p)) for one, log_p in likely.items()]
         steps.append(Step(token=labels[t], probability=_exp(probability), alternatives=tuple(spelled), beams=beams))
     return tuple(steps)
@@ -138,17 +138,15 @@ def _likely(moment: Moment, row: int) -> dict[int, float]:
     return dict(zip(moment.scored.tokens[row], moment.scored.log_probs[row], strict=True))
 
 
-def _beams(
-    chapter: Chapter, t: int, row: int, answer: Answer, trails: Sequence[tuple[int, ...]], scene: Scene
-) -> tuple[Beam, ...]:
-    """The hypotheses of a row of the source that go on after step t."""
+def _beams(chapter: Chapter, t: int, row: int, answer: Answer, texts: Sequence[str]) -> tuple[Beam, ...]:
+    """The hypotheses of a row of the source that go on after step t; texts: of all rows."""
     lived = chapter.steps[t].lived
     assert lived is not None
     following = chapter.steps[t + 1].sentences if t + 1 < len(chapter.steps) else []
     own = [number for number, sentence in enumerate(following) if sentence == row]
     way = answer.rows[t + 1] if t + 1 < len(answer.rows) else None
     found = [
-        Beam(text=_spelled(scene, trails[number]), score=lived.log_probs[number], chosen=number == way)
+        Beam(text=texts[number], score=lived.log_probs[number], chosen=number == way)
         for number in own
         if lived.log_probs[number] > -math.inf
     ]

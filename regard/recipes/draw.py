@@ -30,7 +30,7 @@ from regard.data.tokenise import BOS, EOS, SPECIALS, UNK, Tokeniser
 from regard.decode.config import DrawingConfig
 from regard.decode.guided import guided
 from regard.errors import UserError
-from regard.look.listen import NoReads
+from regard.look.listen import NoReadsError
 from regard.look.plot import check_path
 from regard.look.plot_result import write_picture
 from regard.look.record import record
@@ -295,7 +295,7 @@ class TrainedDraw(Trained):
             with record(self) as capture:
                 images, _ = self._drawn([ids] * _SAMPLES, [text] * _SAMPLES, decode, seeds)
             read = capture[0]
-        except NoReads:
+        except NoReadsError:
             images, _ = self._drawn([ids] * _SAMPLES, [text] * _SAMPLES, decode, seeds)
             read = None
         figure = picture(read, images=images, grid=self.task.autoencoder.grid, title=text.strip())

@@ -174,9 +174,9 @@ class TrainedRebuild(Trained):
         scores = self.task.scores(self.model, images)
         return {"data": images.origin, "examples": len(images), **scores, "signature": signature, "samples": []}
 
-    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """The image in a file beside what became of it. Raises UserError as `regard.look.plot_result`."""
-        pixels = self._pixels(text, 1)
+    def draw(self, given: str | Path | NDArray[np.uint8], out: Path, *, overwrite: bool = False) -> None:
+        """An image beside what became of it. Raises UserError as `regard.look.plot_result`."""
+        pixels = self._pixels(given, 1)
         rebuilt = _rebuilt(self.model, pixels[None])[0].numpy()
         plot_images([("read", pixels.astype(np.float32) / 255), ("rebuilt", rebuilt)], out, overwrite=overwrite)
 

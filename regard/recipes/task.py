@@ -18,11 +18,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.listen import NoReads
+from regard.look.listen import NoReadsError
+from regard.look.map import GRADIENT, Seen
 from regard.look.record import record
 from regard.recipes.folder import Run, read_run
 from regard.recipes.registry import entry
@@ -63,24 +65,49 @@ class Trained(ABC):
         Raises UserError if the run has no test data, or not so many.
         """
 
-    def look(self, inputs: Sequence[Any]) -> Capture:
+    def likelihood(self, given: Any, seen: Seen) -> Tensor:
+        """log p of the answer that a scene shows to this input, to be differentiated.
+
+        Raises UserError for models that give no probability.
+        """
+        raise UserError(f"the answers of {self.run.recipe} have no probability, whose gradient could be shown")
+
+    def look(self, inputs: Sequence[Any], *, gradients: bool = False) -> Capture:
         """What the model read while it answered each input: see regard.look.capture.
 
-        Raises: UserError if an input is empty or cannot be read, or the model does not attend.
+        gradients: add how much each weight mattered to log p of the answer (regard.look.gradients).
+        Raises: UserError if an input is empty or cannot be read, the model does not attend, or gradients are asked for
+                of answers that have no probability.
         """
         check_inputs(inputs)
-        return self._recorded(lambda: self.predict(inputs))
+        capture = self._recorded(lambda: self.predict(inputs))
+        if gradients:
+            self._differentiate(capture, inputs)
+        return capture
 
     def _recorded(self, run: Callable[[], Any]) -> Capture:
         """What is read while this runs."""
         try:
             with record(self) as capture:
                 run()
-        except NoReads as error:
+        except NoReadsError as error:
             raise UserError(f"this model does not attend: {error}") from error
         if not any(capture.recording.counts().values()):
             raise UserError("the model read nothing: what is a single item long has no other to read")
         return capture
+
+    def _differentiate(self, capture: Capture, inputs: Sequence[Any]) -> None:
+        """Answer once more, all at once and with gradients, and add what they tell to each scene."""
+        if len(capture) != len(inputs):
+            raise UserError(
+                f"gradients are shown of one answer to each input, but {len(inputs)} have {len(capture)} scenes"
+            )
+        found = []
+        for given, seen in zip(inputs, capture, strict=True):
+            with torch.enable_grad(), record(self.model, scenes=[seen.scene], gradients=True) as again:
+                again.differentiate(self.likelihood(given, seen))
+            found.append([one for one in again[0].maps if one.measure == GRADIENT])
+        capture.add(found)
 
     def _check_test(self) -> None:
         """Raises UserError if the run names no test data."""

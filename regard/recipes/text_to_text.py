@@ -12,21 +12,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
-from regard.data.batches import TokenBatches
+from regard.data.batches import TokenBatches, pad
 from regard.data.config import OnBad, PairFormat
 from regard.data.pairs import read_pairs
 from regard.data.tokenise import BOS, EOS, SPECIALS, UNK
 from regard.decode.config import DecodeConfig
 from regard.errors import UserError
+from regard.look.map import Seen
 from regard.look.scene import Axis, Scene
 from regard.models.build import build
 from regard.models.model import Model
 from regard.recipes.config import Dates, Translate, fitting
 from regard.recipes.folder import Run
 from regard.recipes.material import Codec, Material, within
-from regard.recipes.scoring import outputs, scores
+from regard.recipes.scoring import device_of, outputs, scores
 from regard.recipes.task import Task, Trained, numbered
 from regard.telling import showing
 
@@ -201,6 +202,14 @@ class TrainedTexts(Trained):
         if texts is None:
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
         return numbered(texts.sources, index, texts.origin)
+
+    def likelihood(self, given: str, seen: Seen) -> Tensor:
+        """log p of the text that was said, its end included."""
+        device = device_of(self.model)
+        source = pad([[*self.codec.source.encode(given.strip()), EOS]]).to(device)
+        target = pad([[BOS, *seen.scene.ids]]).to(device)
+        log_probs = self.model(source, target)[0].float().log_softmax(-1)
+        return log_probs.gather(1, target.items[0, 1:, None]).sum()
 
     def _scene(self, text: str) -> Scene:
         """What is read of a text, for those who look on."""

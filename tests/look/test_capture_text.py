@@ -1,4 +1,4 @@
-"""Captures of texts: each token that was said has the weights of the step that said it, whatever was searched beside it."""
+"""Captures of texts: each token has the weights of the step that said it, whatever was searched beside it."""
 
 import pytest
 import torch

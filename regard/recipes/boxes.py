@@ -39,7 +39,7 @@ from regard.telling import showing
 
 __all__ = ["Box", "BoxesTask", "Listed", "TrainedBoxes", "task"]
 
-Given = str | Path | Image.Image | NDArray[np.uint8]
+Given = str | Path | Image.Image | NDArray[Any]
 """An image, or its file."""
 _LABELS = "labels.json"
 _ROWS, _SAMPLES = 16, 5

@@ -13,7 +13,7 @@ import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
@@ -86,29 +86,25 @@ def run(argv: list[str]) -> int:
         raise UserError(f"--beside needs a page, FILE.html, but --out is {out}")
     importlib.import_module("regard.look.plot").check_path(out, options.force, (".html", ".safetensors"))
     trained = opened(folder, options)
+    other = None if options.beside is None else opened(options.beside, options)
     inputs = [*_inputs(words, record), *(trained.test_input(number) for number in options.test)]
     if not is_page and hasattr(trained, "draw"):
         trained.draw(inputs[0], out, overwrite=options.force)
         print(out)
         return DONE
-    _look(trained, inputs, out, options, is_page=is_page)
-    print(out)
-    if is_page and options.open and _has_screen():
-        webbrowser.open(out.resolve().as_uri())
-    return DONE
-
-
-def _look(trained: Any, inputs: Sequence[Any], out: Path, options: Options, *, is_page: bool) -> None:
     how = {"gradients": True} if options.gradients else {}
     capture = trained.look(inputs, **how)
     for seen in capture:
         print(seen.scene.title)
     if is_page or out.suffix.lower() == ".safetensors":
-        beside = None if options.beside is None else opened(options.beside, options).look(inputs, **how)
-        capture.save(out, beside=beside, overwrite=options.force)
-        return
-    chosen = {"scene": options.scene, "view": options.view, "kind": options.kind, "layer": options.layer}
-    capture.plot(out, overwrite=options.force, **chosen)
+        capture.save(out, beside=other and other.look(inputs, **how), overwrite=options.force)
+    else:
+        chosen = {"scene": options.scene, "view": options.view, "kind": options.kind, "layer": options.layer}
+        capture.plot(out, overwrite=options.force, **chosen)
+    print(out)
+    if is_page and options.open and _has_screen():
+        webbrowser.open(out.resolve().as_uri())
+    return DONE
 
 
 def _inputs(words: Sequence[str], record: Run | None) -> list[str]:

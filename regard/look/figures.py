@@ -90,8 +90,7 @@ def _fitting(seen: Seen, kind: Kind | None) -> ViewName:
 def _maps(seen: Seen, kind: Kind | None) -> tuple[Map, ...]:
     """The reads of a kind, or of the one nearest to the answer, a layer each."""
     for one in _NEAREST if kind is None else (kind,):
-        maps = [found for found in seen.find(one) if one != "recurrent" or found.queries != "start"]
-        if maps:
+        if maps := seen.find(one):
             return tuple(found for found in maps if (found.queries, found.keys) == (maps[-1].queries, maps[-1].keys))
     there = ", ".join(dict.fromkeys(found.kind for found in seen.maps)) or "none"
     raise UserError(f"nothing of kind {kind!r} was read: there is {there}")

@@ -36,11 +36,12 @@ class Cut:
     cut: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, sizes: Mapping[str, tuple[int, int, int]], *, budget: int = BUDGET) -> Self:
-        """The rule for maps of these sizes (heads, queries, keys).
+    def of(cls, sizes: Mapping[str, tuple[int, int, int]], *, budget: int | None = None) -> Self:
+        """The rule for maps of these sizes (heads, queries, keys); budget: BUDGET if not given.
 
         Raises: UserError if the maps are too many even so.
         """
+        budget = BUDGET if budget is None else budget
         total = sum(math.prod(size) for size in sizes.values())
         for dtype in (torch.float32, torch.float16):
             if total * dtype.itemsize <= budget:

@@ -117,8 +117,10 @@ class _Chapter:
         single = all(call.sizes[-2] == 1 for _, call in calls)
         if self._chapter.steps and role.queries == "said":
             # A recurrent decoder's first context, which no step of its own has read.
-            role = replace(role, queries="start")
+            role = replace(role, kind="other", queries="start")
             axes["start"] = Axis(labels=("start",), what="state")
+            yield self._at_once(f"{name}, before the first step", role, (calls[0][0], place, calls[0][1]), axes)
+            return
         elif single and (len(calls) > 1 or role.kind == "chain"):
             queries = axes.get(role.queries)
             if role.kind == "recurrent" and queries is not None and len(calls) == len(queries) + 1:
@@ -132,7 +134,7 @@ class _Chapter:
     def _at_once(self, name: str, role: Role, kept: tuple[int, int, Call], axes: _Axes) -> Map:
         """One call of several queries; kept: which one, and the row of it."""
         index, row, call = kept
-        read = name.partition(", call ")[0]
+        read = name.partition(", ")[0]
         num_queries, num_keys = self._recording[read][index].shape[-2:]
         chosen = self._recording.part.queries if call.sizes[-2] > 1 else None
         queries = _fitting(axes, role.queries, num_queries, chosen)

@@ -96,19 +96,6 @@ class Trained(ABC):
             raise UserError("the model read nothing: what is a single item long has no other to read")
         return capture
 
-    def _differentiate(self, capture: Capture, inputs: Sequence[Any]) -> None:
-        """Answer once more, all at once and with gradients, and add what they tell to each scene."""
-        if len(capture) != len(inputs):
-            raise UserError(
-                f"gradients are shown of one answer to each input, but {len(inputs)} have {len(capture)} scenes"
-            )
-        found = []
-        for given, seen in zip(inputs, capture, strict=True):
-            with torch.enable_grad(), record(self.model, scenes=[seen.scene], gradients=True) as again:
-                again.differentiate(self.likelihood(given, seen))
-            found.append([one for one in again[0].maps if one.measure == GRADIENT])
-        capture.add(found)
-
     def _check_test(self) -> None:
         """Raises UserError if the run names no test data."""
         if not self.task.has_test():
@@ -126,6 +113,19 @@ class Trained(ABC):
             return Path(one).name
         known, name = self._names.get(id(one), (None, ""))
         return name if known is not None and known() is one else otherwise
+
+    def _differentiate(self, capture: Capture, inputs: Sequence[Any]) -> None:
+        """Answer once more, all at once and with gradients, and add what they tell to each scene."""
+        if len(capture) != len(inputs):
+            raise UserError(
+                f"gradients are shown of one answer to each input, but {len(inputs)} have {len(capture)} scenes"
+            )
+        found = []
+        for given, seen in zip(inputs, capture, strict=True):
+            with torch.enable_grad(), record(self.model, scenes=[seen.scene], gradients=True) as again:
+                again.differentiate(self.likelihood(given, seen))
+            found.append([one for one in again[0].maps if one.measure == GRADIENT])
+        capture.add(found)
 
 
 class Task(ABC):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
+from regard.errors import UserError
 from regard.recipes.metrics import Bleu, Exact
 from regard.recipes.task import load
 from tests.recipes.toy import SMALL, toy_arguments

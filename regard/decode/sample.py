@@ -115,7 +115,7 @@ def _step(model: Continues, token: int, state: Any, heard: list[Tensor]) -> tupl
     tell(lambda: Step([0]))
     logits, state = model.step(torch.tensor([token], device=device), state)
     if is_heard():
-        heard.append(logits.float().log_softmax(-1))
+        heard.append(logits.detach().float().log_softmax(-1))
         tell(lambda: scored(heard[-1]))
     return logits, state
 

@@ -22,7 +22,7 @@ from regard.telling import Answer
 
 __all__ = ["resolve"]
 
-_FROM_THE_END = "source from the end"
+_FROM_THE_END, _HANDED_OVER = "source from the end", "fed, after the start"
 
 
 def resolve(recording: Recording, story: Story) -> list[Seen]:
@@ -51,7 +51,12 @@ class _Axes(dict[str, Axis]):
 
     def __init__(self, told: Mapping[str, Axis]):
         super().__init__(told)
-        self.told = frozenset(told)
+        self.told = set(told)
+
+    def tell(self, name: str, axis: Axis) -> None:
+        """One that follows from those that were told."""
+        self[name] = axis
+        self.told.add(name)
 
 
 class _Chapter:
@@ -105,7 +110,8 @@ class _Chapter:
     def _opening(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[Map]:
         """What was read at once, or one query after another but in no search."""
         calls = self._calls(name, self._chapter.start, self._chapter.opened)
-        if not calls:
+        is_of_sets = role.kind == "chain" and role.keys == "fed" and "queries" in axes
+        if not calls or is_of_sets:  # the queries of a set are each the first of a row: there is no past
             return
         place = self._place(row)
         single = all(call.sizes[-2] == 1 for _, call in calls)
@@ -164,12 +170,10 @@ class _Chapter:
         there = [place for place in places if place is not None]
         num_keys = max(weights[index].shape[-1] for index, _ in there)
         if role.kind == "chain":
-            if role.keys == _FROM_THE_END and "source" in axes:
-                axes.setdefault(role.keys, axes["source"].reversed())
-            queries = keys = _fitting(axes, role.keys, max(num_keys, len(places)), least=False)
+            name_of_all, places = self._own_past(role.keys, places, axes)
+            queries = keys = _fitting(axes, name_of_all, max(num_keys, len(places)), least=False)
             count = len(axes[keys])
-            missing = 0 if self._chapter.steps else max(0, self._longest(role.keys, count) - len(places))
-            places = [*[None] * missing, *places][:count]
+            places = places[:count]
             places = [*places, *[None] * (count - len(places))]
         else:
             steps = [step for step, place in enumerate(places) if place is not None]
@@ -185,6 +189,22 @@ class _Chapter:
         call = recording.calls(name)[there[-1][0]]
         role = replace(role, queries=queries, keys=keys)
         return self._map(name, role, call, f"{self._number}/{name}/{owner}", load)
+
+    def _own_past(
+        self, axis: str, places: Sequence[tuple[int, int] | None], axes: _Axes
+    ) -> tuple[str, list[tuple[int, int] | None]]:
+        """The items whose states a chain reads, and the read at each: None where nothing was read."""
+        if axis == _FROM_THE_END and "source" in axes:
+            axes.tell(axis, axes["source"].reversed())
+        if axis == "fed" and any(name.partition("core.")[2].startswith("encoder.") for name in self._names):
+            # The past of a decoder begins with the state that the encoder hands over; there, nothing was read.
+            fed = axes["fed"] if "fed" in axes else Axis.numbered(len(places), "step")
+            axes.tell(_HANDED_OVER, fed.after("start"))
+            return _HANDED_OVER, [None, *places]
+        if axis == "fed" and self._chapter.steps:
+            return axis, list(places)
+        count = len(axes[axis]) if axis in axes else len(places)
+        return axis, [*[None] * max(0, self._longest(axis, count) - len(places)), *places]
 
     def _longest(self, axis: str, count: int) -> int:
         """Entries of the longest row of a batch."""

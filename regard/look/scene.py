@@ -67,6 +67,11 @@ class Axis:
         """The same from the end."""
         return self.take(range(len(self) - 1, -1, -1))
 
+    def after(self, label: str) -> "Axis":
+        """The same behind an entry that lies nowhere."""
+        places = (None, *self.places) if self.places else ()
+        return Axis(labels=(label, *self.labels), what=self.what, on=self.on, places=places)
+
     @classmethod
     def numbered(cls, count: int, what: str = "item") -> "Axis":
         """Entries of which nothing is known but their number."""

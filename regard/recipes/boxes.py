@@ -39,7 +39,7 @@ from regard.telling import showing
 
 __all__ = ["Box", "BoxesTask", "Listed", "TrainedBoxes", "task"]
 
-Given = str | Path | Image.Image | NDArray[np.uint8]
+Given = str | Path | Image.Image | NDArray[Any]
 """An image, or its file."""
 _LABELS = "labels.json"
 _ROWS, _SAMPLES = 16, 5
@@ -232,12 +232,12 @@ class TrainedBoxes(Trained):
         samples = [self._sample(data, i) for i in range(min(_SAMPLES, len(data)))]
         return {"data": data.origin, "examples": len(data), **scores, "signature": signature, "samples": samples}
 
-    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """The image in a file with the boxes found in it. Raises UserError as `regard.look.plot_result`."""
-        image = self._image(text, 1)
-        found = self._found(image, None, Path(text).name)
+    def draw(self, given: Given, out: Path, *, overwrite: bool = False) -> None:
+        """An image with the boxes found in it. Raises UserError as `regard.look.plot_result`."""
+        image, name = self._image(given, 1), self._called(given, "image 1")
+        found = self._found(image, None, name)
         boxes = [(box.label, box.score, (box.x, box.y, box.width, box.height)) for box in found]
-        plot_boxes(np.asarray(image), boxes, out, title=Path(text).name, overwrite=overwrite)
+        plot_boxes(np.asarray(image), boxes, out, title=name, overwrite=overwrite)
 
     def test_input(self, index: int) -> Image.Image:
         """An image of the test data."""

@@ -233,9 +233,9 @@ class TrainedEvents(Trained):
         samples = [self._sample(batches, i) for i in range(min(_SAMPLES, len(sounds)))]
         return {"data": sounds.origin, "examples": len(sounds), **scores, "signature": signature, "samples": samples}
 
-    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """A wav file's spectrogram with the events found. Raises UserError as `regard.look.plot_result`."""
-        samples, data, name = self._samples(text, 1), self.config.data, Path(text).name
+    def draw(self, given: Given, out: Path, *, overwrite: bool = False) -> None:
+        """A sound's spectrogram with the events found. Raises UserError as `regard.look.plot_result`."""
+        samples, data, name = self._samples(given, 1), self.config.data, self._called(given, "sound 1")
         spectrum = LogMel(data.sample_rate, data.bands, hop=data.hop)
         bands = spectrum(torch.from_numpy(samples).float()[None] / 32768)[0].numpy()
         heard = self._heard(samples, None, name)

@@ -224,7 +224,7 @@ class TrainedImages(Trained):
     task: ImagesTask
 
     def predict(
-        self, inputs: Sequence[str | Path | NDArray[np.uint8]], *, n_best: int | None = None
+        self, inputs: Sequence[str | Path | NDArray[Any]], *, n_best: int | None = None
     ) -> list[Any] | list[list[Answer]]:
         """The likeliest class of each image, in their order, or its labels (a tuple), or its number (or a tuple).
 
@@ -240,7 +240,7 @@ class TrainedImages(Trained):
         """As `predict`, for people."""
         return self.task.target.ranked(self._answers(inputs, first), n_best) if inputs else []
 
-    def _answers(self, inputs: Sequence[str | Path | NDArray[np.uint8]], first: int) -> Tensor:
+    def _answers(self, inputs: Sequence[str | Path | NDArray[Any]], first: int) -> Tensor:
         data = self.config.data if self.config.data.size else replace(self.config.data, size=self.task.shape[1])
         numbers = range(first, first + len(inputs))
         pixels = np.stack([pixels_of(one, i, data, self.task.shape) for one, i in zip(inputs, numbers, strict=True)])

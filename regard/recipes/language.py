@@ -211,7 +211,7 @@ class TrainedLanguage(Trained):
             text = text[: min(len(text) - 1, len(text) * window // count)]
         return text
 
-    def look(self, inputs: Sequence[str]) -> Capture:
+    def look(self, inputs: Sequence[str], *, gradients: bool = False) -> Capture:
         """What the model read at each token of these texts, as they are, and which it took to be likely next.
 
         Behind the last token stands the likeliest one; nothing else is made up.
@@ -231,7 +231,10 @@ class TrainedLanguage(Trained):
                 with showing(lambda text=text: [self._scene(text)]):
                     follow(self.model, ids, banned=_BANNED)
 
-        return self._recorded(read)
+        capture = self._recorded(read)
+        if gradients:
+            self._differentiate(capture, inputs)
+        return capture
 
     def _scene(self, text: str) -> Scene:
         """A text that is gone on with, for those who look on; what is fed first is told with the answer."""

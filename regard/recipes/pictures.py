@@ -50,7 +50,7 @@ def pixels_of(one: Any, number: int, data: ImagesConfig, shape: Sequence[int]) -
                 f"input {number}: pixels must be bytes (uint8) of (channels, height, width) = "
                 f"{(channels, height, width)}, but are {one.dtype} of {one.shape}"
             )
-        return one
+        return one.copy()  # torch takes no array that cannot be written
     if not isinstance(one, str | Path) or not Path(one).is_file():
         name = one if isinstance(one, str | Path) else type(one).__name__
         raise UserError(f"input {number}: {name} is no file; give names of image files, or arrays of bytes")

@@ -143,7 +143,7 @@ class TrainedRebuild(Trained):
 
     task: RebuildTask
 
-    def predict(self, inputs: Sequence[str | Path | NDArray[np.uint8]], **options: Any) -> Tensor:
+    def predict(self, inputs: Sequence[str | Path | NDArray[Any]], **options: Any) -> Tensor:
         """The codes of images (images, code); whole numbers (images, rows, columns) where they are quantised.
 
         inputs: image files, or bytes (channels, height, width) of the run's shape.
@@ -174,9 +174,9 @@ class TrainedRebuild(Trained):
         scores = self.task.scores(self.model, images)
         return {"data": images.origin, "examples": len(images), **scores, "signature": signature, "samples": []}
 
-    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """The image in a file beside what became of it. Raises UserError as `regard.look.plot_result`."""
-        pixels = self._pixels(text, 1)
+    def draw(self, given: str | Path | NDArray[Any], out: Path, *, overwrite: bool = False) -> None:
+        """An image beside what became of it. Raises UserError as `regard.look.plot_result`."""
+        pixels = self._pixels(given, 1)
         rebuilt = _rebuilt(self.model, pixels[None])[0].numpy()
         plot_images([("read", pixels.astype(np.float32) / 255), ("rebuilt", rebuilt)], out, overwrite=overwrite)
 
@@ -187,7 +187,7 @@ class TrainedRebuild(Trained):
         number = numbered(range(len(images)), index, images.origin)
         return self._named(images.pixels[number], f"test image {index}")
 
-    def _pixels(self, one: str | Path | NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
+    def _pixels(self, one: str | Path | NDArray[Any], number: int) -> NDArray[np.uint8]:
         data = self.config.data if self.config.data.size else replace(self.config.data, size=self.task.shape[1])
         return pixels_of(one, number, data, self.task.shape)
 

@@ -161,19 +161,22 @@ class TrainedTracks(Trained):
         people = slice(windows.offsets[number], windows.offsets[number + 1])
         return self._named(windows.positions[people, : self.config.data.observed].copy(), f"test window {index}")
 
-    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
+    def draw(self, given: Given, out: Path, *, overwrite: bool = False) -> None:
         """The plane: where those of a recording's last frames were and will be, and whom the first of them reads.
 
         Raises: UserError as `regard.look.plot_result`.
         """
-        names, tracks, _ = self._last(text)
+        names, tracks, _ = self._seen(given, 1)
         weights: list[tuple[int, float]] = []
         if self.config.model.core.name == "transformer":
-            first = self.look([text])[0]
+            first = self.look([given])[0]
             read = first.find("encoder self")[-1].weights.mean(0)[0].tolist()
             weights = list(zip(_nearest(tracks, 0, len(read) - 1), read[1:], strict=True))
-        called, title = [f"{name:g}" for name in names], f"{Path(text).name}: the ways of {len(names)} people"
-        plot_tracks(called, tracks, self._future(text, 1), out, weights=weights, title=title, overwrite=overwrite)
+        called, title = (
+            [f"{name:g}" for name in names],
+            f"{self._called(given, 'tracks 1')}: the ways of {len(names)} people",
+        )
+        plot_tracks(called, tracks, self._future(given, 1), out, weights=weights, title=title, overwrite=overwrite)
 
     def _rows(self, one: Given, number: int) -> list[str]:
         names, _, frames = self._seen(one, number)

@@ -15,10 +15,13 @@ from regard.cli.main import main
 from regard.data.batches import pad
 from regard.data.scenes import NOTHING, Scene
 from regard.data.tokenise import BOS, EOS, SPECIALS
+from regard.look.listen import listen
 from regard.recipes.draw import names_of
+from regard.recipes.draw_picture import word_maps
 from regard.recipes.draw_scores import _by_class, described
-from regard.recipes.draw_stages import CanvasBatches
+from regard.recipes.draw_stages import CanvasBatches, rebuilt
 from regard.recipes.task import load
+from tests.recipes.looked import checked, checked_test_input
 
 SMALL = [
     "--autoencoder.channels",
@@ -155,6 +158,33 @@ def test_look_draws_where_words_were_read(run, tmp_path, capsys):
         assert picture.size[0] > 500
     assert main(["look", str(run), "a three", "--out", str(out)]) == 2
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
+
+
+def test_looking_at_a_drawing_ties_codes_to_words(run):
+    model = load(run)
+    texts = ["a three left of a seven", "a two"]
+    first, second = checked(model, texts)
+    drawn = model.predict(texts)
+    rows, columns = model.task.autoencoder.grid
+    for seen, text, image in zip((first, second), texts, drawn, strict=True):
+        assert seen.scene.title == text
+        assert np.array_equal(seen.scene.pictures["drawn"].pixels, image[0])
+        assert seen.scene.axes["source"].labels[-1] == "</s>"
+        said = seen.scene.axes["said"]
+        assert (len(said), said.on) == (rows * columns, "drawn")
+        assert said.places[-1] == pytest.approx((1 - 1 / columns, 1 - 1 / rows, 1 / columns, 1 / rows))
+        codes = torch.tensor([[int(label) for label in said.labels]])
+        assert np.array_equal(rebuilt(model.task.autoencoder, codes)[0], image)
+        (cross,) = seen.find("cross")
+        # What the steps read is what is read when the same codes are given at once.
+        source = pad([[*model.task.tokeniser.encode(text), EOS]])
+        target = pad([[BOS, *(codes[0] + len(SPECIALS)).tolist()]])
+        with listen(model.model) as maps, torch.no_grad():
+            model.model(source, target)
+        torch.testing.assert_close(cross.weights, maps[cross.name][0][0][:, : len(said)], atol=1e-5, rtol=0)
+        assert word_maps(seen, (rows, columns)).shape == (len(seen.scene.axes["source"]), rows, columns)
+        assert word_maps(seen, (rows, columns)).sum() == pytest.approx(rows * columns, abs=1e-3)
+    assert isinstance(checked_test_input(model), str)
 
 
 def test_a_resumed_run_ends_with_the_same_weights_and_learns_no_tokeniser_again(run, tmp_path):

@@ -11,6 +11,7 @@ import argparse
 import shutil
 import statistics
 import time
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -91,7 +92,7 @@ def rate(page: Page, seconds: float, *, zoom: bool) -> tuple[float, float]:
     if not zoom:
         page.mouse.up()
     times = page.evaluate("window.frames_told")
-    gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(times)]
     return 1000 * len(gaps) / (times[-1] - times[0]), max(gaps)
 
 

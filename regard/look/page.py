@@ -29,7 +29,7 @@ from regard.look.map import Map, Seen
 from regard.look.page_cut import Cut, blocks, largest
 from regard.look.recording_file import numbers_of
 from regard.look.scene import Image, Picture, Plane, Sound
-from regard.look.summaries import summaries, with_rollout
+from regard.look.summaries import measures, with_rollout
 
 if TYPE_CHECKING:
     from regard.look.capture import Capture
@@ -102,23 +102,33 @@ class _Chunks:
             return
         name = str(len(self.facts))
         if self._cut.is_whole(key):
-            kind = self._cut.dtype if one.head(0).dtype != torch.float16 else torch.float16
-            numbers = np.stack([numbers_of(one.head(head), kind) for head in range(len(one.heads))])
-            yield _script(name, numbers)
-            weights: dict[str, Any] = {"form": "whole", "dtype": str(kind).removeprefix("torch."), "chunk": name}
+            weights = one.weights
+            kind = torch.float16 if weights.dtype == torch.float16 else self._cut.dtype
+            yield _script(name, numbers_of(weights, kind))
+            found = {title: [measure(head) for head in weights] for title, measure in measures(one).items()}
+            stated = {"form": "whole", "dtype": str(kind).removeprefix("torch."), "chunk": name}
+            self.facts[key] = {"summaries": found, "weights": stated}
         else:
-            overviews, names = [], []
-            for head in range(len(one.heads)):
-                numbers = numbers_of(one.head(head), torch.float32)
-                overviews.append(blocks(numbers))
-                values, keys = largest(numbers, self._cut.count)
-                names.append(f"{name}-{head}")
-                yield _script(names[-1], values, keys)
-            rows, columns = overviews[0].shape
-            yield _script(name, np.stack(overviews))
-            overview = {"rows": rows, "columns": columns, "chunk": name}
-            weights = {"form": "top", "count": values.shape[1], "overview": overview, "heads": names}
-        self.facts[key] = {"summaries": summaries(one), "weights": weights}
+            yield from self._cut_down(key, name, one)
+
+    def _cut_down(self, key: str, name: str, one: Map) -> Iterator[str]:
+        """A head at a time: they may be more than memory holds."""
+        overviews, names, found, count = [], [], {title: [] for title in measures(one)}, 0
+        for number in range(len(one.heads)):
+            weights = one.head(number)
+            for title, measure in measures(one).items():
+                found[title].append(measure(weights))
+            numbers = numbers_of(weights, torch.float32)
+            overviews.append(blocks(numbers))
+            values, keys = largest(numbers, self._cut.count)
+            count = values.shape[1]
+            names.append(f"{name}-{number}")
+            yield _script(names[-1], values, keys)
+        rows, columns = overviews[0].shape
+        yield _script(name, np.stack(overviews))
+        overview = {"rows": rows, "columns": columns, "chunk": name}
+        stated = {"form": "top", "count": count, "overview": overview, "heads": names}
+        self.facts[key] = {"summaries": found, "weights": stated}
 
 
 def _script(name: str, *arrays: NDArray[Any]) -> str:

@@ -12,7 +12,7 @@ influence. None of these says why a model answered as it did. (jain2019, wiegref
 Source: rollout abnar2020, section 3; entropy of heads clark2019, section 3; mean distance vig2019, section 4.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -21,43 +21,41 @@ from torch import Tensor
 
 from regard.look.map import Map, Seen
 
-__all__ = ["MAX_ROLLOUT", "distance", "entropy", "summaries", "with_rollout"]
+__all__ = ["MAX_ROLLOUT", "distance", "entropy", "measures", "summaries", "with_rollout"]
 
 MAX_ROLLOUT = 1024
 """Entries of the longest sequence that rollout is computed for: it costs their number to the third, a layer."""
 
-_SAME = ({"said", "fed"},)
+_BLOCK = 1 << 18
 
 
 def entropy(weights: Float[Tensor, "query key"]) -> float | None:
     """Mean entropy of the queries that read, in nats; None if none does."""
-    rows = _reading(weights)
-    return None if not len(rows) else float(torch.special.entr(rows.clamp(min=0)).sum(-1).mean())
+    return _mean(weights, lambda rows, _first: torch.special.entr(rows.clamp(min=0)))
 
 
 def distance(weights: Float[Tensor, "query key"]) -> float | None:
     """Mean |i - j|, by the weights, of the queries that read; None if none does."""
-    reads = weights.sum(-1) > 0
-    if not bool(reads.any()):
-        return None
-    query, key = (torch.arange(size, dtype=torch.float64) for size in weights.shape)
-    far = (weights.double() * (query[:, None] - key).abs()).sum(-1)
-    return float(far[reads].mean())
+    key = torch.arange(weights.shape[1])
+
+    def far(rows: Tensor, first: int) -> Tensor:
+        return rows * (torch.arange(first, first + len(rows))[:, None] - key).abs()
+
+    return _mean(weights, far)
+
+
+def measures(one: Map) -> dict[str, Callable[[Tensor], float | None]]:
+    """The summaries that a head of a map can have, by name: none if the map holds no weights."""
+    if one.measure != "weight":
+        return {}
+    is_sequence = one.queries == one.keys or {one.queries, one.keys} == {"said", "fed"}
+    return {"entropy": entropy} | ({"distance": distance} if is_sequence else {})
 
 
 def summaries(one: Map) -> dict[str, list[float | None]]:
-    """The summaries of each head of a map of weights; nothing of other measures."""
-    if one.measure != "weight":
-        return {}
-    measures = {"entropy": entropy}
-    if one.queries == one.keys or {one.queries, one.keys} in _SAME:
-        measures["distance"] = distance
-    found: dict[str, list[float | None]] = {name: [] for name in measures}
-    for number in range(len(one.heads)):
-        weights = one.head(number)
-        for name, measure in measures.items():
-            found[name].append(measure(weights))
-    return found
+    """The summaries of each head."""
+    heads = range(len(one.heads))
+    return {name: [measure(one.head(head)) for head in heads] for name, measure in measures(one).items()}
 
 
 def with_rollout(seen: Seen) -> Seen:
@@ -92,5 +90,13 @@ def _rolled(one: Map, numbers: Tensor) -> Map:
     return replace(one, key=f"rollout/{one.key}", measure="rollout", heads=("",), facts={}, load=lambda _head: kept)
 
 
-def _reading(weights: Tensor) -> Tensor:
-    return weights[weights.sum(-1) > 0].double()
+def _mean(weights: Tensor, terms: Callable[[Tensor, int], Tensor]) -> float | None:
+    """Mean over the queries that read of the sum of their terms; some rows at a time."""
+    step = max(1, _BLOCK // max(1, weights.shape[1]))
+    total, count = 0.0, 0
+    for first in range(0, len(weights), step):
+        rows = weights[first : first + step].double()
+        reads = rows.sum(-1) > 0
+        total += float(terms(rows, first).sum(-1)[reads].sum())
+        count += int(reads.sum())
+    return total / count if count else None

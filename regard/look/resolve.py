@@ -6,6 +6,7 @@ Of a search, query i is the read of step i in the row that was on the way to the
 another hypothesis read is not in it. Padding is cut off. Weights stay where they were recorded until somebody looks.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -64,6 +65,8 @@ class _Chapter:
 
     def __init__(self, recording: Recording, names: Sequence[str], chapter: Chapter, number: int):
         self._recording, self._names, self._chapter, self._number = recording, names, chapter, number
+        self._all = {name: recording.calls(name) for name in names}
+        self._numbers = {name: [call.number for call in calls] for name, calls in self._all.items()}
 
     def rows(self) -> list[int]:
         """Rows of the source of which something was kept."""
@@ -103,9 +106,8 @@ class _Chapter:
 
     def _calls(self, name: str, start: Counts, stop: Counts) -> list[tuple[int, Call]]:
         """The kept calls of a read from one count to another, and where they are kept."""
-        first, last = start.get(name, 0), stop.get(name, 0)
-        calls = enumerate(self._recording.calls(name))
-        return [(index, call) for index, call in calls if first <= call.number < last]
+        first, last = (bisect_left(self._numbers[name], counts.get(name, 0)) for counts in (start, stop))
+        return [(index, self._all[name][index]) for index in range(first, last)]
 
     def _opening(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[Map]:
         """What was read at once, or one query after another but in no search."""
@@ -119,9 +121,9 @@ class _Chapter:
             # A recurrent decoder's first context, which no step of its own has read.
             role = replace(role, kind="other", queries="start")
             axes["start"] = Axis(labels=("start",), what="state")
-            yield self._at_once(f"{name}, before the first step", role, (calls[0][0], place, calls[0][1]), axes)
+            yield self._at_once(name, ", before the first step", role, (calls[0][0], place, calls[0][1]), axes)
             return
-        elif single and (len(calls) > 1 or role.kind == "chain"):
+        if single and (len(calls) > 1 or role.kind == "chain"):
             queries = axes.get(role.queries)
             if role.kind == "recurrent" and queries is not None and len(calls) == len(queries) + 1:
                 calls = calls[1:]
@@ -129,12 +131,11 @@ class _Chapter:
             return
         for count, (index, call) in enumerate(calls):
             other = role if count == 0 else replace(role, queries=f"{role.queries} of call {count + 1}")
-            yield self._at_once(name if count == 0 else f"{name}, call {count + 1}", other, (index, place, call), axes)
+            yield self._at_once(name, f", call {count + 1}" if count else "", other, (index, place, call), axes)
 
-    def _at_once(self, name: str, role: Role, kept: tuple[int, int, Call], axes: _Axes) -> Map:
-        """One call of several queries; kept: which one, and the row of it."""
+    def _at_once(self, read: str, which: str, role: Role, kept: tuple[int, int, Call], axes: _Axes) -> Map:
+        """One call of several queries; which: of several calls; kept: where it is, and the row of it."""
         index, row, call = kept
-        read = name.partition(", ")[0]
         num_queries, num_keys = self._recording[read][index].shape[-2:]
         chosen = self._recording.part.queries if call.sizes[-2] > 1 else None
         queries = _fitting(axes, role.queries, num_queries, chosen)
@@ -144,7 +145,7 @@ class _Chapter:
         def load(head: int) -> Tensor:
             return _of_head(self._recording[read][index], row, head)[: size[0], : size[1]]
 
-        role = replace(role, queries=queries, keys=keys)
+        role, name = replace(role, queries=queries, keys=keys), read + which
         return self._map(name, role, call, f"{self._number}/{name}/{row}", load)
 
     def _search(self, name: str, role: Role, rank: int, answer: Answer, axes: _Axes) -> Iterator[Map]:

@@ -5,7 +5,6 @@ anything else                  the text itself
 --test 3 7                     inputs of the run's test data, by number
 """
 
-import importlib
 import os
 import re
 import sys
@@ -21,6 +20,7 @@ from regard.cli.inputs import is_file, is_input_itself, lines_of
 from regard.cli.options import NoSettings, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
 from regard.errors import UserError
+from regard.look.files import check_path
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 
@@ -84,7 +84,7 @@ def run(argv: list[str]) -> int:
     is_page = out.suffix.lower() == ".html"
     if options.beside is not None and not is_page:
         raise UserError(f"--beside needs a page, FILE.html, but --out is {out}")
-    importlib.import_module("regard.look.plot").check_path(out, options.force, (".html", ".safetensors"))
+    check_path(out, options.force, (".html", ".safetensors"))
     trained = opened(folder, options)
     other = None if options.beside is None else opened(options.beside, options)
     inputs = [*_inputs(words, record), *(trained.test_input(number) for number in options.test)]

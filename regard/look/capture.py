@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from regard.look.capture_file import open_capture, save_capture
+from regard.look.files import check_path
 from regard.look.gradients import Taken, products
 from regard.look.map import GRADIENT, Map, Seen
-from regard.look.plot import check_path
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
 from regard.look.story import Story

@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from regard.look.files import check_path
 from regard.look.labels import families_for, readable, spelled
-from regard.look.plot import check_path, drawing, saved
+from regard.look.plot import drawing, saved
 
 __all__ = ["plot_heat"]
 

@@ -30,8 +30,8 @@ from regard.data.tokenise import BOS, EOS, SPECIALS, UNK, Tokeniser
 from regard.decode.config import DrawingConfig
 from regard.decode.guided import guided
 from regard.errors import UserError
+from regard.look.files import check_path
 from regard.look.listen import NoReadsError
-from regard.look.plot import check_path
 from regard.look.plot_result import write_picture
 from regard.look.record import record
 from regard.look.scene import Axis

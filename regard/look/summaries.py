@@ -49,7 +49,8 @@ def measures(one: Map) -> dict[str, Callable[[Tensor], float | None]]:
     if one.measure != "weight":
         return {}
     is_sequence = one.queries == one.keys or {one.queries, one.keys} == {"said", "fed"}
-    return {"entropy": entropy} | ({"distance": distance} if is_sequence else {})
+    found: dict[str, Callable[[Tensor], float | None]] = {"entropy": entropy}
+    return found | {"distance": distance} if is_sequence else found
 
 
 def summaries(one: Map) -> dict[str, list[float | None]]:

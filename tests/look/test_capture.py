@@ -11,6 +11,7 @@ from regard.look.capture import Capture
 from regard.look.listen import listen
 from regard.look.record import record
 from regard.look.scene import Axis, Scene
+from regard.telling import showing
 from tests.look.small import BOS, CORES, EOS, PAD, SENTENCES, captured, label, scenes, small
 
 CROSS = {"transformer": "cross", "recurrent": "recurrent"}
@@ -92,6 +93,29 @@ def test_steps_tell_the_probabilities_of_what_was_said_and_of_the_beams():
             assert chosen[0].score == pytest.approx(total, abs=1e-4)
             assert chosen[0].text == " ".join(map(label, seen.scene.ids[: seen.scene.steps.index(step) + 1]))
     assert sum(any(beam.chosen for beam in step.beams) for step in seen.scene.steps) == len(seen.scene.steps) - 1
+
+
+def test_beams_are_those_of_the_own_sentence():
+    model = small()
+    together = captured(model, SENTENCES, beam=3)
+    for seen, sentence in zip(together, SENTENCES, strict=True):
+        (alone,) = captured(model, [sentence], beam=3)
+        for step, other in zip(seen.scene.steps, alone.scene.steps, strict=True):
+            assert [(beam.text, beam.chosen) for beam in step.beams] == [
+                (beam.text, beam.chosen) for beam in other.beams
+            ]
+
+
+def test_what_runs_after_it_was_shown_is_another_scene():
+    model = small()
+    with record(model) as capture, torch.no_grad():
+        with showing(lambda: scenes([SENTENCES[1]])):
+            model(padded([SENTENCES[1]]), padded([[BOS, 4]]))
+        model(padded([SENTENCES[0]]), padded([[BOS, 4]]))
+    shown, other = capture
+    assert shown.scene.axes["source"].labels == ("s9", "s4", "s3")
+    assert other.scene.title == "row 1"
+    assert len(shown.find("cross")) == len(other.find("cross")) == 2
 
 
 def test_greedy_search_has_no_beams_but_alternatives():

@@ -20,8 +20,8 @@ Kind = Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "p
 KINDS: tuple[Kind, ...] = ("encoder self", "decoder self", "cross", "recurrent", "chain", "pooling", "other")
 
 _LAYER = r"(?:^|\.)core\.{}\.(?P<layer>\d+)\.{}$"
-_PATTERNS = {
-    "gather": re.compile(_LAYER.format("encoder", r"gather\.read")),
+_GATHER = re.compile(_LAYER.format("encoder", r"gather\.read"))
+_PATTERNS: dict[Kind, re.Pattern[str]] = {
     "encoder self": re.compile(_LAYER.format("encoder", r"attention\.read")),
     "decoder self": re.compile(_LAYER.format("decoder", r"attention\.read")),
     "cross": re.compile(_LAYER.format("decoder", r"cross\.read")),
@@ -54,16 +54,16 @@ def role_of(name: str, names: Collection[str], axes: Mapping[str, object]) -> Ro
     axes:  of the scene: "queries" among them if a set is written, or a vector.
     """
     asked = "queries" if "queries" in axes else "said"
+    if found := _GATHER.search(name):
+        layer = int(found["layer"]) + 1
+        return Role(kind="encoder self", layer=layer, queries=f"points of layer {layer}", keys="source")
     for kind, pattern in _PATTERNS.items():
         if found := pattern.search(name):
             parts = found.groupdict()
             layer, way = int(parts.get("layer", 0)) + 1, parts.get("direction")
-            points = f"points of layer {layer}"
-            if kind == "gather":
-                return Role(kind="encoder self", layer=layer, queries=points, keys="source")
-            if kind == "encoder self" and name.replace(".attention.read", ".gather.read") in names:
-                return Role(kind="encoder self", layer=layer, queries="source", keys=points)
             queries, keys = _axes_of(kind, asked, way)
+            if kind == "encoder self" and name.replace(".attention.read", ".gather.read") in names:
+                keys = f"points of layer {layer}"
             return Role(kind=kind, layer=layer, direction=_DIRECTIONS[way], queries=queries, keys=keys)
     return Role(kind="other", queries=f"{name}: queries", keys=f"{name}: keys")
 

@@ -9,7 +9,7 @@ Means are over the queries that read something. Rollout takes half of each layer
 residual), and values, norms and feed-forward networks to change nothing: it is a picture of paths, no proof of
 influence. None of these says why a model answered as it did. (jain2019, wiegreffe2019)
 
-Source: rollout abnar2020, section 3; entropy and distance of heads clark2019, section 3 (entropy there in nats too).
+Source: rollout abnar2020, section 3; entropy of heads clark2019, section 3; mean distance vig2019, section 4.
 """
 
 from collections.abc import Sequence

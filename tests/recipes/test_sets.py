@@ -173,7 +173,7 @@ def test_gradients_are_those_of_the_boxes_that_are_found(boxes):
     assert trained.likelihood(path, seen).item() == pytest.approx(sum(np.log(box.score) for box in found), abs=1e-4)
     black = np.zeros((24, 32, 3), np.uint8)
     assert trained.predict([black]) == [[]]
-    with pytest.raises(UserError, match="no box is found in it, .* a lower threshold"):
+    with pytest.raises(UserError, match=r"no box is found in it, .* a lower threshold"):
         trained.look([black], gradients=True)
     some, none = trained.look([path, black], gradients=True)
     assert some.find("cross", measure=GRADIENT)

@@ -137,7 +137,7 @@ def test_labels_of_texts_are_learned_said_and_drawn(labelled, capsys, tmp_path):
     (seen,) = checked(trained, ["a bowl of lime ."])
     assert seen.scene.axes["queries"].labels == ("green",)
     both = "a bowl of plum and cherry ."
-    first, second = differentiated(trained, ["a bowl of lime .", both])
+    _, second = differentiated(trained, ["a bowl of lime .", both])
     likely = {one.text: one.score for one in trained.predict([both], n_best=3)[0]}
     assert trained.likelihood(both, second).item() == pytest.approx(
         math.log(likely["red"]) + math.log(likely["blue"]), abs=1e-5

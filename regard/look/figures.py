@@ -4,7 +4,7 @@
     chain        the text once a step, shaded by what was read of it         recurrent layers that read their past
     heat         a picture under what was read of it, head by head           images, boxes
                  a drawing under where each word of its text was read        drawings
-    boxes, events    what was found, over the image, over the sound
+    boxes, events    what was found, over the image, over the sound (all of it, if it was heard in pieces)
     tracks           the ways over the plane, and whom the person of the scene reads
 
 Of several reads the one nearest to the answer is drawn: pooling, cross, recurrent, then self-attention; `kind` and
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import UserError
 from regard.look.alignment import Alignment
@@ -67,7 +68,7 @@ def draw(
         "chain": lambda: _chain(seen, path, layer, overwrite=overwrite),
         "heat": lambda: _heat(seen, path, kind, layer, overwrite=overwrite),
         "boxes": lambda: _boxes(seen, path, overwrite=overwrite),
-        "events": lambda: _events(seen, path, overwrite=overwrite),
+        "events": lambda: _events(capture, scene, path, overwrite=overwrite),
         "tracks": lambda: _tracks(seen, path, kind, layer, overwrite=overwrite),
     }
     if chosen not in drawings:
@@ -181,11 +182,41 @@ def _boxes(seen: Seen, path: Path, *, overwrite: bool) -> Path:
     return plot_boxes(pixels, boxes, path, title=seen.scene.title, overwrite=overwrite)
 
 
-def _events(seen: Seen, path: Path, *, overwrite: bool) -> Path:
-    sound = _picture(seen, Sound, "events")
-    events = [(one.label, one.score, one.onset, one.duration) for one in sound.events]
-    bands = np.asarray(sound.bands, np.float32)
-    return plot_events(bands, events, path, seconds=sound.seconds, title=seen.scene.title, overwrite=overwrite)
+def _events(capture: "Capture", scene: int, path: Path, *, overwrite: bool) -> Path:
+    """All of a sound, whose pieces are scenes one after the other."""
+    first = last = scene
+    while _begin(capture, first) > 0 and first > 0:
+        first -= 1
+    while last + 1 < len(capture) and _begin(capture, last + 1) > 0:
+        last += 1
+    sounds = [_picture(seen, Sound, "events") for seen in capture[first : last + 1]]
+    title = capture[scene].scene.title
+    if len(sounds) > 1:
+        own = sounds[scene - first]
+        title = title.partition(" -> ")[0].removesuffix(f", {own.begin:g} to {own.begin + own.seconds:g} s")
+    events = sorted(
+        (one.onset + sound.begin, one.duration, one.label, one.score) for sound in sounds for one in sound.events
+    )
+    told = [(label, score, onset, duration) for onset, duration, label, score in events]
+    seconds = max(sound.begin + sound.seconds for sound in sounds)
+    return plot_events(_joined(sounds), told, path, seconds=seconds, title=title, overwrite=overwrite)
+
+
+def _begin(capture: "Capture", scene: int) -> float:
+    sounds = [one for one in capture[scene].scene.pictures.values() if isinstance(one, Sound)]
+    return sounds[0].begin if sounds else 0.0
+
+
+def _joined(sounds: Sequence[Sound]) -> NDArray[np.float32]:
+    """One spectrogram of pieces that may overlap: what two of them hear is taken half from each."""
+    num_bands, num_frames = sounds[0].bands.shape
+    starts = [round(sound.begin / sound.seconds * num_frames) for sound in sounds]
+    bands = np.zeros((num_bands, starts[-1] + num_frames), np.float32)
+    bands[:, :num_frames] = sounds[0].bands
+    for before, start, sound in zip(starts, starts[1:], sounds[1:], strict=False):
+        half = max(0, before + num_frames - start) // 2
+        bands[:, start + half : start + num_frames] = sound.bands[:, half:]
+    return bands
 
 
 def _tracks(seen: Seen, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool) -> Path:

@@ -287,7 +287,7 @@ class TrainedEvents(Trained):
         found = []
         for (start, piece), first, last in zip(cut, [0.0, *ends], [*ends, float("inf")], strict=True):
             source, begin = _source(piece), start / data.sample_rate
-            with showing(lambda source=source: [self._scene(source)]) as scenes:
+            with showing(lambda source=source, begin=begin: [self._scene(source, begin)]) as scenes:
                 (heard,) = self.task.found(self.model, source)
             own = []
             for said in heard:
@@ -308,7 +308,7 @@ class TrainedEvents(Trained):
         return [(start, np.pad(piece, (0, length - len(piece)))) for start, piece in found]
 
     @torch.no_grad()
-    def _scene(self, source: Tensor) -> Scene:
+    def _scene(self, source: Tensor, begin: float) -> Scene:
         """What is read of a piece of sound, for those who look on."""
         seconds, reads = self.config.data.seconds, self.model.reads
         bands = reads.spectrum(source.to(next(self.model.parameters()).device))[0].float().cpu().numpy()
@@ -317,7 +317,7 @@ class TrainedEvents(Trained):
         places = tuple((seconds * max(0.0, one - half), seconds * min(1.0, one + half)) for one in middles)
         labels = tuple(f"{start:.2f} to {stop:.2f} s" for start, stop in places)
         axis = Axis(labels=labels, what="time", on="sound", places=places)
-        return Scene(axes={"source": axis}, pictures={"sound": Sound(bands=bands, seconds=seconds)})
+        return Scene(axes={"source": axis}, pictures={"sound": Sound(bands=bands, seconds=seconds, begin=begin)})
 
     def _sample(self, batches: EventBatches, i: int) -> dict[str, str]:
         samples, wanted = batches.heard(i)

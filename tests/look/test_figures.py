@@ -256,6 +256,37 @@ def test_events_are_spans_of_the_spectrogram(figures, tmp_path):
     assert {"low 0.90", "high 0.75", "seconds", "a.wav -&gt; low"} <= set(told(path))
 
 
+def piece(name: str, begin: float, level: float, *heard: float) -> Seen:
+    found = [Event(label=f"{name}{onset:g}", score=0.5, onset=onset, duration=0.25, query=0) for onset in heard]
+    sound = Sound(bands=np.full((2, 8), level, np.float32), seconds=2, begin=begin, events=tuple(found))
+    axes = {"source": words("0 to 2 s"), "queries": words("x 0.50")}
+    maps = (read(random(2, 1, 1), "cross", "queries", "source"),)
+    return Seen(
+        scene=Scene(title=f"{name}, {begin:g} to {begin + 2:g} s -> x", axes=axes, pictures={"s": sound}), maps=maps
+    )
+
+
+@pytest.mark.parametrize("scene", [1, 2, 3])
+def test_all_pieces_of_a_sound_are_one_picture(scene, figures, tmp_path):
+    """Between another sound and a third: pieces of two seconds that begin at 0, 1 and 1.5."""
+    long = [piece("b", 0, 1, 0.5), piece("b", 1, 2, 0.75), piece("b", 1.5, 3, 0.5, 1.5)]
+    made = capture(piece("a", 0, 9, 0.5), *long, piece("c", 0, 9, 0.5))
+    path = made.plot(tmp_path / "x.svg", scene=scene)
+    axes = figures[0].axes[0]
+    assert [one.get_bbox().x0 for one in axes.patches] == pytest.approx([0.5, 1.75, 2, 3])
+    (image,) = axes.images
+    assert image.get_extent() == [0, 3.5, 0, 2]
+    # Eight frames each, from 0, 4 and 6 on: two pieces share four and six frames, half of them from each.
+    assert image.get_array()[0].tolist() == [1] * 6 + [2] * 3 + [3] * 5
+    labels = told(path)
+    assert "b" in labels
+    assert sum(label.endswith(" 0.50") for label in labels) == 4
+    for other, name in ((0, "a"), (4, "c")):
+        alone = told(made.plot(tmp_path / f"{name}.svg", scene=other))
+        assert f"{name}, 0 to 2 s -&gt; x" in alone
+        assert f"{name}0.5 0.50" in alone
+
+
 def lines_to_others(figure: Figure) -> Sequence[tuple[float, tuple[float, float]]]:
     """Widths of the lines from the person of the scene, and where they end."""
     found = [line for line in figure.axes[0].lines if line.get_alpha() == 0.7]
@@ -318,5 +349,5 @@ def test_another_scene_is_drawn_if_it_is_chosen(tmp_path):
 
 def test_views_that_are_none_are_named(tmp_path):
     unchecked = inspect.unwrap(draw)
-    with pytest.raises(UserError, match="view must be one of alignment, chain, heat, .*, but is 'pie'"):
+    with pytest.raises(UserError, match=r"view must be one of alignment, chain, heat, .*, but is 'pie'"):
         unchecked(capture(text()), tmp_path / "x.png", view="pie")

@@ -14,6 +14,7 @@ from scipy.io import wavfile
 from regard.cli.main import main
 from regard.data.events import Event
 from regard.errors import UserError
+from regard.look.capture import Capture
 from regard.look.listen import listen
 from regard.look.map import GRADIENT
 from regard.models.writes.sets import Found
@@ -304,6 +305,21 @@ def test_long_sounds_are_several_scenes(events):
     pieces = [seen.scene.pictures["sound"] for seen in capture[:3]]
     heard = [(0.5 * i + one.onset, one.label) for i, sound in enumerate(pieces) for one in sound.events]
     assert sorted(heard) == [(pytest.approx(one.onset, abs=1e-9), one.label) for one in trained.predict([samples])[0]]
+
+
+def test_a_picture_of_a_long_sound_has_all_its_events(events, tmp_path):
+    trained = load(events / "run")
+    long = np.concatenate([wavfile.read(events / f"test{i}.wav")[1] for i in range(3)])
+    capture = trained.look([long])
+    assert [seen.scene.pictures["sound"].begin for seen in capture] == [0, 0.5, 1, 1.5, 2]
+    path = capture.plot(tmp_path / "long.svg")
+    labels = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
+    assert "sound 1" in labels
+    told = [label.split()[0] for label in labels if re.fullmatch(r"(low|high) 0\.\d\d", label)]
+    assert told == [event.label for event in trained.predict([long])[0]]
+    capture.save(tmp_path / "long.safetensors")
+    again = Capture.open(tmp_path / "long.safetensors").plot(tmp_path / "again.svg")
+    assert re.findall(r">([^<>]+)</text>", again.read_text(encoding="utf-8")) == labels
 
 
 def test_gradients_are_those_of_the_events_of_each_piece(events):

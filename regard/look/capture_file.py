@@ -115,7 +115,7 @@ def _plain_picture(picture: Picture) -> tuple[dict[str, Any], np.ndarray | None]
         case Sound():
             events = [asdict(event) for event in picture.events]
             bands = np.ascontiguousarray(picture.bands, np.float32)
-            return {"kind": "sound", "seconds": picture.seconds, "events": events}, bands
+            return {"kind": "sound", "seconds": picture.seconds, "begin": picture.begin, "events": events}, bands
         case Plane():
             return {"kind": "plane", "unit": picture.unit, "tracks": [asdict(track) for track in picture.tracks]}, None
 
@@ -186,7 +186,8 @@ def _picture(path: Path, picture: dict[str, Any]) -> Picture:
         return Image(pixels=array, boxes=tuple(Box(**box | {"place": tuple(box["place"])}) for box in picture["boxes"]))
     if picture["kind"] != "sound":
         raise ValueError(f"no picture: {picture['kind']!r}")
-    return Sound(bands=array, seconds=picture["seconds"], events=tuple(Event(**event) for event in picture["events"]))
+    events = tuple(Event(**event) for event in picture["events"])
+    return Sound(bands=array, seconds=picture["seconds"], begin=picture.get("begin", 0.0), events=events)
 
 
 def _track(track: dict[str, Any]) -> Track:

@@ -55,8 +55,7 @@ def plot_heat(
         _show(axes[0], pixels)
         for one, name, (_, weights) in zip(list(axes)[1:], names, panels, strict=False):
             _show(one, pixels, alpha=_PALE)
-            _warm(one, places, weights, (width, height))
-            largest = f" (up to {weights.max():.3g})"
+            largest = f" (up to {_warm(one, places, weights, (width, height)):.3g})"
             one.set_title(spelled(name, families) + largest, fontsize=7, parse_math=False)
         if title:
             figure.suptitle(spelled(readable(title, max_length=200, spaces=" "), families), fontsize=9)
@@ -76,12 +75,15 @@ def _show(axes: Axes, pixels: NDArray[np.uint8], *, alpha: float = 1.0) -> None:
 
 def _warm(
     axes: Axes, places: Sequence[tuple[float, ...] | None], weights: NDArray[np.floating[Any]], sides: tuple[int, int]
-) -> None:
+) -> float:
+    """Shade each place by its weight; the largest of those that lie somewhere."""
     width, height = sides
     there = [(place, weight) for place, weight in zip(places, weights, strict=True) if place is not None]
     frames = [Rectangle((x * width, y * height), w * width, h * height) for (x, y, w, h), _ in there]
     numbers = np.array([weight for _, weight in there])
     heat = PatchCollection(frames, cmap="magma", alpha=0.65, linewidth=0)
     heat.set_array(numbers)
-    heat.set_clim(0, max(float(numbers.max(initial=0)), 1e-12))
+    largest = float(numbers.max(initial=0))
+    heat.set_clim(0, max(largest, 1e-12))
     axes.add_collection(heat)
+    return largest

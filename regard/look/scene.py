@@ -134,6 +134,8 @@ class Sound:
     bands: NDArray[np.floating[Any]]
     seconds: float
     events: tuple[Event, ...] = ()
+    begin: float = 0.0
+    """Of a piece of a longer sound, whose pieces are scenes that follow one another: where it begins, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)

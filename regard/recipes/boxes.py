@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.box_batches import BoxBatches, fitted
 from regard.data.boxes import Annotated, ImageFiles, read_boxes
@@ -23,7 +23,7 @@ from regard.data.config import OnBad
 from regard.data.labelled import Labels
 from regard.data.made_shapes import made_shapes
 from regard.errors import UserError
-from regard.look.plot_result import plot_boxes
+from regard.look.map import Seen
 from regard.look.scene import Axis, Scene
 from regard.look.scene import Box as Region
 from regard.look.scene import Image as Picture
@@ -33,6 +33,7 @@ from regard.models.reads.images import ImageReader
 from regard.recipes.config import Boxes
 from regard.recipes.detection import FoundBoxes, average_precision
 from regard.recipes.folder import Run
+from regard.recipes.likelihood import of_found
 from regard.recipes.pictures import patches
 from regard.recipes.task import Task, Trained, numbered
 from regard.telling import showing
@@ -137,7 +138,7 @@ class BoxesTask(Task):
         return average_precision(found, boxes, batches.classes, self.labels.names)
 
     @torch.no_grad()
-    def found(self, model: nn.Module, source: torch.Tensor, scales: Sequence[float]) -> list[FoundBoxes]:
+    def found(self, model: nn.Module, source: Tensor, scales: Sequence[float]) -> list[FoundBoxes]:
         """What is found in images, in pixels of the images as they were before they were scaled."""
         said = model(source.to(next(model.parameters()).device))
         (score, label, region), order = said.best(), said.order()
@@ -232,12 +233,14 @@ class TrainedBoxes(Trained):
         samples = [self._sample(data, i) for i in range(min(_SAMPLES, len(data)))]
         return {"data": data.origin, "examples": len(data), **scores, "signature": signature, "samples": samples}
 
-    def draw(self, given: Given, out: Path, *, overwrite: bool = False) -> None:
-        """An image with the boxes found in it. Raises UserError as `regard.look.plot_result`."""
-        image, name = self._image(given, 1), self._called(given, "image 1")
-        found = self._found(image, None, name)
-        boxes = [(box.label, box.score, (box.x, box.y, box.width, box.height)) for box in found]
-        plot_boxes(np.asarray(image), boxes, out, title=name, overwrite=overwrite)
+    def likelihood(self, given: Given, seen: Seen) -> Tensor:
+        """Sum of log p of the boxes that were found."""
+        data, names = self.config.data, self.task.labels.names
+        array, _ = fitted(self._image(given, 1), data.width, data.height)
+        said = self.model(_source(array).to(next(self.model.parameters()).device))
+        picture = seen.scene.pictures["image"]
+        assert isinstance(picture, Picture)
+        return of_found(said, [(box.query, names.index(box.label)) for box in picture.boxes], "box")
 
     def test_input(self, index: int) -> Image.Image:
         """An image of the test data."""
@@ -269,9 +272,8 @@ class TrainedBoxes(Trained):
     def _found(self, image: Image.Image, threshold: float | None, name: str) -> list[Box]:
         data = self.config.data
         array, scale = fitted(image, data.width, data.height)
-        source = torch.from_numpy(array).permute(2, 0, 1)[None].float() / 255
         with showing(lambda: [Scene(axes={"source": patches(self.model.reads)})]) as scenes:
-            (found,) = self.task.found(self.model, source, [scale])
+            (found,) = self.task.found(self.model, _source(array), [scale])
         least = self.config.threshold if threshold is None else threshold
         boxes = [
             Box(self.task.labels.names[c], float(score), *map(float, box))
@@ -305,6 +307,10 @@ class TrainedBoxes(Trained):
         found = self._found(data.draw(i), None, data.items[i].file)
         counts = [_counted([box.label for box in found]), _counted(data.items[i].labels)]
         return dict(zip(("source", "output", "reference"), (data.items[i].file, *counts), strict=True))
+
+
+def _source(array: NDArray[np.uint8]) -> Tensor:
+    return torch.from_numpy(array).permute(2, 0, 1)[None].float() / 255
 
 
 def _counted(labels: Sequence[str]) -> str:

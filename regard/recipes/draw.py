@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import Encoded, TokenBatches, pad
@@ -30,10 +30,7 @@ from regard.data.tokenise import BOS, EOS, SPECIALS, UNK, Tokeniser
 from regard.decode.config import DrawingConfig
 from regard.decode.guided import guided
 from regard.errors import UserError
-from regard.look.files import check_path
-from regard.look.listen import NoReadsError
-from regard.look.plot_result import write_picture
-from regard.look.record import record
+from regard.look.map import Seen
 from regard.look.scene import Axis
 from regard.look.scene import Scene as Shown
 from regard.models.build import build
@@ -41,7 +38,6 @@ from regard.models.config import TransformerConfig
 from regard.models.model import Model
 from regard.models.quantised import QuantisedAutoencoder
 from regard.recipes.draw_config import Draw
-from regard.recipes.draw_picture import picture
 from regard.recipes.draw_scores import drawing_scores, loss_scores
 from regard.recipes.draw_stages import Judge, codes_of, learn_autoencoder, learn_judge, open_autoencoder, rebuilt
 from regard.recipes.folder import Run
@@ -54,7 +50,7 @@ from regard.train.step import seed_of
 __all__ = ["DrawTask", "Drawing", "TrainedDraw", "task"]
 
 _TOKENISER, _LABELS = "tokeniser.json", "labels.json"
-_ROWS, _SAMPLES = 256, 6
+_ROWS = 256
 
 
 class Drawing(NamedTuple):
@@ -176,7 +172,7 @@ class DrawTask(Task):
 
     def codes(
         self, model: Model, texts: Sequence[Sequence[int]], decode: DrawingConfig, *, seeds: Sequence[int]
-    ) -> tuple[torch.Tensor, list[float]]:
+    ) -> tuple[Tensor, list[float]]:
         """The same as codes (texts, places)."""
         parts, scores = [], []
         for i in range(0, len(texts), _ROWS):
@@ -282,24 +278,14 @@ class TrainedDraw(Trained):
         signature = f"{rows} x {columns} codes, guidance {decode.guidance:g}, temperature {decode.temperature:g}"
         return {"data": drawings.origin, "examples": len(drawings.epoch(0)), **scores, "signature": signature}
 
-    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """Several drawings of a text, and where in the first one each word was read.
-
-        Raises: UserError as `regard.look.plot_result`.
-        """
-        check_path(out, overwrite)
-        (ids,) = self._encoded([text], 1)
-        decode = self.config.decode
-        seeds = [seed_of(decode.draws, 0, *([rank] if rank else [])) for rank in range(_SAMPLES)]
-        try:
-            with record(self) as capture:
-                images, _ = self._drawn([ids] * _SAMPLES, [text] * _SAMPLES, decode, seeds)
-            read = capture[0]
-        except NoReadsError:
-            images, _ = self._drawn([ids] * _SAMPLES, [text] * _SAMPLES, decode, seeds)
-            read = None
-        figure = picture(read, images=images, grid=self.task.autoencoder.grid, title=text.strip())
-        write_picture(figure, out, overwrite=overwrite)
+    def likelihood(self, given: str, seen: Seen) -> Tensor:
+        """log p of the codes that were drawn, given the text; guidance changes what is drawn, not this."""
+        device = device_of(self.model)
+        source = _padded([self.task.tokeniser.encode(given.strip())], device)
+        target = pad([[BOS, *seen.scene.ids]]).to(device)
+        logits = self.model(source, target)[0].float()
+        logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
+        return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()
 
     def test_input(self, index: int) -> str:
         """A text of the test data."""

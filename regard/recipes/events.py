@@ -15,22 +15,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.config import OnBad
 from regard.data.events import Event, EventBatches, Sounds, pieces, read_events, read_wav, scenes_of
 from regard.data.labelled import Labels
 from regard.data.recordings import made_sounds, read_recordings
 from regard.errors import UserError
-from regard.look.plot_result import plot_events
+from regard.look.map import Seen
 from regard.look.scene import Axis, Scene, Sound
 from regard.look.scene import Event as Sounding
 from regard.models.build import build_detector
 from regard.models.detector import Detector
-from regard.models.reads.frames import FrameReader, LogMel
+from regard.models.reads.frames import FrameReader
 from regard.recipes.config import Events
 from regard.recipes.event_scores import event_scores
 from regard.recipes.folder import Run
+from regard.recipes.likelihood import of_found
 from regard.recipes.task import Task, Trained, numbered
 from regard.telling import showing
 
@@ -164,7 +165,7 @@ class EventsTask(Task):
         return event_scores(found, wanted, self.config.data.seconds)
 
     @torch.no_grad()
-    def found(self, model: nn.Module, source: torch.Tensor) -> list[list[Said]]:
+    def found(self, model: nn.Module, source: Tensor) -> list[list[Said]]:
         """All that the queries say of each sound, the surest first."""
         said = model(source.to(next(model.parameters()).device))
         score, label, region = said.best()
@@ -233,15 +234,18 @@ class TrainedEvents(Trained):
         samples = [self._sample(batches, i) for i in range(min(_SAMPLES, len(sounds)))]
         return {"data": sounds.origin, "examples": len(sounds), **scores, "signature": signature, "samples": samples}
 
-    def draw(self, given: Given, out: Path, *, overwrite: bool = False) -> None:
-        """A sound's spectrogram with the events found. Raises UserError as `regard.look.plot_result`."""
-        samples, data, name = self._samples(given, 1), self.config.data, self._called(given, "sound 1")
-        spectrum = LogMel(data.sample_rate, data.bands, hop=data.hop)
-        bands = spectrum(torch.from_numpy(samples).float()[None] / 32768)[0].numpy()
-        heard = self._heard(samples, None, name)
-        events = [(event.label, score, event.onset, event.duration) for event, score in heard]
-        seconds = len(samples) / data.sample_rate
-        plot_events(bands, events, out, seconds=seconds, title=name, overwrite=overwrite)
+    def parts(self, inputs: Sequence[Given]) -> list[NDArray[np.int16]]:
+        """The pieces of all sounds, as they are read one by one."""
+        sounds = (self._samples(one, number) for number, one in enumerate(inputs, start=1))
+        return [piece for samples in sounds for _, piece in self._cut(samples)]
+
+    def likelihood(self, given: Given, seen: Seen) -> Tensor:
+        """Sum of log p of the events that were heard in a piece of sound, those that it answers for."""
+        ((_, piece),) = self._cut(self._samples(given, 1))
+        said = self.model(_source(piece).to(next(self.model.parameters()).device))
+        sound, names = seen.scene.pictures["sound"], self.task.labels.names
+        assert isinstance(sound, Sound)
+        return of_found(said, [(one.query, names.index(one.label)) for one in sound.events], "event")
 
     def test_input(self, index: int) -> NDArray[np.int16]:
         """The samples of a sound of the test data."""
@@ -276,16 +280,14 @@ class TrainedEvents(Trained):
         """The events of a sound of any length, piece by piece: each piece answers for its middle half."""
         data = self.config.data
         least = self.config.threshold if threshold is None else threshold
-        length = round(data.seconds * data.sample_rate)
-        starts = pieces(len(samples), length)
+        cut = self._cut(samples)
+        starts, length = [start for start, _ in cut], len(cut[0][1])
         # Where one piece hands over to the next: the middle of what both hear.
         ends = [(a + length + b) / 2 / data.sample_rate for a, b in pairwise(starts)]
         found = []
-        for start, first, last in zip(starts, [0.0, *ends], [*ends, float("inf")], strict=True):
-            piece = samples[start : start + length]
-            piece = np.pad(piece, (0, length - len(piece)))
-            source, begin = torch.from_numpy(piece).float()[None] / 32768, start / data.sample_rate
-            with showing(lambda source=source: [self._scene(source)]) as scenes:
+        for (start, piece), first, last in zip(cut, [0.0, *ends], [*ends, float("inf")], strict=True):
+            source, begin = _source(piece), start / data.sample_rate
+            with showing(lambda source=source, begin=begin: [self._scene(source, begin)]) as scenes:
                 (heard,) = self.task.found(self.model, source)
             own = []
             for said in heard:
@@ -299,8 +301,14 @@ class TrainedEvents(Trained):
                 _complete(scene, heard, own)
         return sorted(found)
 
+    def _cut(self, samples: NDArray[np.int16]) -> list[tuple[int, NDArray[np.int16]]]:
+        """Pieces as long as the model reads, silent behind the end, and where each begins."""
+        length = round(self.config.data.seconds * self.config.data.sample_rate)
+        found = ((start, samples[start : start + length]) for start in pieces(len(samples), length))
+        return [(start, np.pad(piece, (0, length - len(piece)))) for start, piece in found]
+
     @torch.no_grad()
-    def _scene(self, source: torch.Tensor) -> Scene:
+    def _scene(self, source: Tensor, begin: float) -> Scene:
         """What is read of a piece of sound, for those who look on."""
         seconds, reads = self.config.data.seconds, self.model.reads
         bands = reads.spectrum(source.to(next(self.model.parameters()).device))[0].float().cpu().numpy()
@@ -309,12 +317,16 @@ class TrainedEvents(Trained):
         places = tuple((seconds * max(0.0, one - half), seconds * min(1.0, one + half)) for one in middles)
         labels = tuple(f"{start:.2f} to {stop:.2f} s" for start, stop in places)
         axis = Axis(labels=labels, what="time", on="sound", places=places)
-        return Scene(axes={"source": axis}, pictures={"sound": Sound(bands=bands, seconds=seconds)})
+        return Scene(axes={"source": axis}, pictures={"sound": Sound(bands=bands, seconds=seconds, begin=begin)})
 
     def _sample(self, batches: EventBatches, i: int) -> dict[str, str]:
         samples, wanted = batches.heard(i)
         found = [event for event, _ in self._heard(samples, None, f"sound {i}")]
         return {"source": f"sound {i}", "output": _told(found), "reference": _told(wanted)}
+
+
+def _source(piece: NDArray[np.int16]) -> Tensor:
+    return torch.from_numpy(piece).float()[None] / 32768
 
 
 def _complete(scene: Scene, heard: Sequence[Said], own: Sequence[Said]) -> None:

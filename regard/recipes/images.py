@@ -22,13 +22,15 @@ from torch import Tensor, nn
 from regard.data.config import OnBad
 from regard.data.images import Images, embedded_digits, read_images, read_training, shape_of
 from regard.errors import UserError
+from regard.look.map import Seen
 from regard.look.scene import Axis, Scene
 from regard.models.build import build_image_classifier
 from regard.models.classifier import Classifier
 from regard.recipes.config import Images as Config
 from regard.recipes.folder import Run
+from regard.recipes.likelihood import of_answer
 from regard.recipes.pictures import patches, pixels_of, shown
-from regard.recipes.targets import Answer, Said, Target, kind_of_target
+from regard.recipes.targets import Answer, NumberTarget, Said, Target, kind_of_target
 from regard.recipes.task import Task, Trained, numbered
 from regard.recipes.vector_scores import measured
 from regard.telling import showing
@@ -241,12 +243,15 @@ class TrainedImages(Trained):
         return self.task.target.ranked(self._answers(inputs, first), n_best) if inputs else []
 
     def _answers(self, inputs: Sequence[str | Path | NDArray[Any]], first: int) -> Tensor:
-        data = self.config.data if self.config.data.size else replace(self.config.data, size=self.task.shape[1])
         numbers = range(first, first + len(inputs))
-        pixels = np.stack([pixels_of(one, i, data, self.task.shape) for one, i in zip(inputs, numbers, strict=True)])
+        pixels = np.stack([self._pixels(one, i) for one, i in zip(inputs, numbers, strict=True)])
         names = [self._called(one, f"image {i}") for one, i in zip(inputs, numbers, strict=True)]
         parts = range(0, len(pixels), _BATCH)
         return torch.cat([self._answer(pixels[i : i + _BATCH], names[i : i + _BATCH]) for i in parts])
+
+    def _pixels(self, one: str | Path | NDArray[Any], number: int) -> NDArray[np.uint8]:
+        data = self.config.data if self.config.data.size else replace(self.config.data, size=self.task.shape[1])
+        return pixels_of(one, number, data, self.task.shape)
 
     def evaluate(
         self,
@@ -272,6 +277,16 @@ class TrainedImages(Trained):
         images = self.task.test_images()
         number = numbered(range(len(images)), index, images.origin)
         return self._named(images.pixels[number], f"test image {index}")
+
+    def likelihood(self, given: str | Path | NDArray[Any], seen: Seen) -> Tensor:
+        """log p of the class that is said, or of all labels that are."""
+        source = torch.from_numpy(self._pixels(given, 1)[None]).float() / 255
+        return of_answer(self.task.target, self.model(source.to(next(self.model.parameters()).device)))
+
+    def check_likelihood(self) -> None:
+        """Raises UserError for a run that answers with numbers."""
+        if isinstance(self.task.target, NumberTarget):
+            raise UserError(self._improbable("numbers"))
 
     @torch.no_grad()
     def _answer(self, pixels: NDArray[np.uint8], names: Sequence[str]) -> Tensor:

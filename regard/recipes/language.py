@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data import dates
 from regard.data.dates_config import DatesConfig
@@ -27,6 +27,7 @@ from regard.decode.config import SampleConfig
 from regard.decode.sample import follow, sample
 from regard.errors import UserError
 from regard.look.capture import Capture
+from regard.look.map import Seen
 from regard.look.scene import Scene
 from regard.models.build import build_language_model
 from regard.models.config import RecurrentConfig
@@ -215,6 +216,7 @@ class TrainedLanguage(Trained):
         """What the model read at each token of these texts, as they are, and which it took to be likely next.
 
         Behind the last token stands the likeliest one; nothing else is made up.
+        gradients: add how much each weight mattered to log p of the text's tokens behind the first.
         Raises: UserError if a text has less than two tokens or more than the model reads at once, or the model does
                 not attend.
         """
@@ -235,6 +237,12 @@ class TrainedLanguage(Trained):
         if gradients:
             self._differentiate(capture, inputs)
         return capture
+
+    def likelihood(self, given: str, seen: Seen) -> Tensor:
+        """log p of the text's tokens behind the first; what stands behind the last is not counted."""
+        tokens = torch.tensor([self.task.encoded(given).tolist()], device=next(self.model.parameters()).device)
+        log_p = self.model(tokens)[0, :-1].float().log_softmax(-1)
+        return log_p.gather(1, tokens[0, 1:, None]).sum()
 
     def _scene(self, text: str) -> Scene:
         """A text that is gone on with, for those who look on; what is fed first is told with the answer."""

@@ -27,12 +27,14 @@ from regard.data.opinions import KINDS, Opinions
 from regard.data.pairs import Pairs
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
+from regard.look.map import Seen
 from regard.look.scene import Axis, Scene
 from regard.models.build import build_classifier
 from regard.models.classifier import Classifier
 from regard.recipes.config import Reviews
 from regard.recipes.folder import Run
-from regard.recipes.targets import Answer, ClassTarget, Said, Target, kind_of_target
+from regard.recipes.likelihood import of_answer
+from regard.recipes.targets import Answer, ClassTarget, NumberTarget, Said, Target, kind_of_target
 from regard.recipes.task import Task, Trained, numbered
 from regard.recipes.vector_scores import measured
 from regard.telling import showing
@@ -264,6 +266,16 @@ class TrainedReviews(Trained):
         self._check_test()
         pairs = self.task.split("test")
         return numbered(pairs.sources, index, pairs.origin)
+
+    def likelihood(self, given: str, seen: Seen) -> Tensor:
+        """log p of the class that is said, or of all labels that are."""
+        source = self.task.source(given.strip()).to(next(self.model.parameters()).device)
+        return of_answer(self.task.target, self.model(source))
+
+    def check_likelihood(self) -> None:
+        """Raises UserError for a run that answers with numbers."""
+        if isinstance(self.task.target, NumberTarget):
+            raise UserError(self._improbable("numbers"))
 
     @torch.no_grad()
     def _answer(self, text: str) -> Tensor:

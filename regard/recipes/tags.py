@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.batches import pad
 from regard.data.config import OnBad
@@ -25,6 +25,7 @@ from regard.data.tagged import Sentences, TaggedBatches, cut, read_tagged, words
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
+from regard.look.map import Seen
 from regard.look.scene import Axis, Scene
 from regard.models.build import build_tagger
 from regard.models.tagger import Tagger
@@ -234,6 +235,12 @@ class TrainedTags(Trained):
         self._check_test()
         sentences = self.task.split("test")
         return list(numbered(sentences.tokens, index, sentences.origin))
+
+    def likelihood(self, given: str | Sequence[str], seen: Seen) -> Tensor:
+        """Sum of log p of the tags that are said."""
+        ids, first = cut(words_of(given) if isinstance(given, str) else given, self.task.tokeniser)
+        found = self.model(pad([ids]).to(next(self.model.parameters()).device))[0, first]
+        return found.amax(-1).log().sum()
 
     @torch.no_grad()
     def _tags(self, tokens: Sequence[str], number: int) -> list[str]:

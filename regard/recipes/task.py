@@ -15,6 +15,7 @@ import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.listen import NoReadsError
-from regard.look.map import GRADIENT, Seen
+from regard.look.map import GRADIENT, Map, Seen
 from regard.look.record import record
 from regard.recipes.folder import Run, read_run
 from regard.recipes.registry import entry
@@ -32,7 +33,11 @@ from regard.train.contracts import Batches
 from regard.train.distribution import pick_device
 from regard.train.weights import load_weights
 
-__all__ = ["Task", "Trained", "check_inputs", "load", "numbered", "task_of"]
+__all__ = ["NothingSaidError", "Task", "Trained", "check_inputs", "load", "numbered", "task_of"]
+
+
+class NothingSaidError(UserError):
+    """The answer to an input is that nothing is there: it has no probability to be differentiated."""
 
 
 class Trained(ABC):
@@ -68,18 +73,31 @@ class Trained(ABC):
     def likelihood(self, given: Any, seen: Seen) -> Tensor:
         """log p of the answer that a scene shows to this input, to be differentiated.
 
-        Raises UserError for models that give no probability.
+        given:  one of `parts`.
+        Raises: UserError for models that give no probability, NothingSaidError if the answer is that nothing is there.
         """
-        raise UserError(f"the answers of {self.run.recipe} have no probability, whose gradient could be shown")
+        raise UserError(self._improbable())
+
+    def check_likelihood(self) -> None:
+        """Raises UserError if the answers have no probability: there is nothing to differentiate then."""
+        if type(self).likelihood is Trained.likelihood:
+            raise UserError(self._improbable())
+
+    def parts(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """What each scene of a look at these inputs is of: an input, or a part of one that is read in several."""
+        return inputs
 
     def look(self, inputs: Sequence[Any], *, gradients: bool = False) -> Capture:
         """What the model read while it answered each input: see regard.look.capture.
 
-        gradients: add how much each weight mattered to log p of the answer (regard.look.gradients).
+        gradients: add how much each weight mattered to log p of the answer (regard.look.gradients); where the answer is
+                that nothing is there, there is none.
         Raises: UserError if an input is empty or cannot be read, the model does not attend, or gradients are asked for
-                of answers that have no probability.
+                of answers that have no probability, or where nothing is said of any input.
         """
         check_inputs(inputs)
+        if gradients:
+            self.check_likelihood()
         capture = self._recorded(lambda: self.predict(inputs))
         if gradients:
             self._differentiate(capture, inputs)
@@ -114,17 +132,34 @@ class Trained(ABC):
         known, name = self._names.get(id(one), (None, ""))
         return name if known is not None and known() is one else otherwise
 
+    def _improbable(self, answers: str = "") -> str:
+        """What is told if gradients are asked for; answers: what they are, if they are known to have no probability."""
+        if answers:
+            return f"this run answers with {answers}, which have no probability whose gradient could be shown"
+        return f"the recipe {self.run.recipe} tells no probability of its answers, whose gradient could be shown"
+
     def _differentiate(self, capture: Capture, inputs: Sequence[Any]) -> None:
         """Answer once more, all at once and with gradients, and add what they tell to each scene."""
-        if len(capture) != len(inputs):
+        parts = self.parts(inputs)
+        if len(capture) != len(parts):
             raise UserError(
-                f"gradients are shown of one answer to each input, but {len(inputs)} have {len(capture)} scenes"
+                f"gradients are shown of one answer to each input, but {len(parts)} have {len(capture)} scenes"
             )
-        found = []
-        for given, seen in zip(inputs, capture, strict=True):
-            with torch.enable_grad(), record(self.model, scenes=[seen.scene], gradients=True) as again:
-                again.differentiate(self.likelihood(given, seen))
-            found.append([one for one in again[0].maps if one.measure == GRADIENT])
+        found: list[list[Map]] = []
+        silent: list[NothingSaidError] = []
+        for number, (given, seen) in enumerate(zip(parts, capture, strict=True)):
+            found.append([])
+            try:
+                with torch.enable_grad(), record(self.model, scenes=[seen.scene], gradients=True) as again:
+                    again.differentiate(self.likelihood(given, seen))
+            except NothingSaidError as error:
+                silent.append(error)
+                continue
+            # Each scene is a recording of its own, whose keys begin anew.
+            changed = again[0].find(measure=GRADIENT)
+            found[-1] += [replace(one, key=f"scene {number}/{one.key}") for one in changed]
+        if len(silent) == len(found):
+            raise silent[0]
         capture.add(found)
 
 

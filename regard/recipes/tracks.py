@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.data.tracks import TrackBatches, Windows, made_tracks, read_frames, read_windows, views
 from regard.errors import UserError
-from regard.look.plot_result import plot_tracks
 from regard.look.scene import Axis, Plane, Scene, Track
 from regard.models.build import build_forecaster
 from regard.models.forecaster import Forecaster
@@ -161,22 +160,9 @@ class TrainedTracks(Trained):
         people = slice(windows.offsets[number], windows.offsets[number + 1])
         return self._named(windows.positions[people, : self.config.data.observed].copy(), f"test window {index}")
 
-    def draw(self, given: Given, out: Path, *, overwrite: bool = False) -> None:
-        """The plane: where those of a recording's last frames were and will be, and whom the first of them reads.
-
-        Raises: UserError as `regard.look.plot_result`.
-        """
-        names, tracks, _ = self._seen(given, 1)
-        weights: list[tuple[int, float]] = []
-        if self.config.model.core.name == "transformer":
-            first = self.look([given])[0]
-            read = first.find("encoder self")[-1].weights.mean(0)[0].tolist()
-            weights = list(zip(_nearest(tracks, 0, len(read) - 1), read[1:], strict=True))
-        called, title = (
-            [f"{name:g}" for name in names],
-            f"{self._called(given, 'tracks 1')}: the ways of {len(names)} people",
-        )
-        plot_tracks(called, tracks, self._future(given, 1), out, weights=weights, title=title, overwrite=overwrite)
+    def check_likelihood(self) -> None:
+        """Raises UserError: where somebody will be is said without a probability."""
+        raise UserError(self._improbable("positions"))
 
     def _rows(self, one: Given, number: int) -> list[str]:
         names, _, frames = self._seen(one, number)

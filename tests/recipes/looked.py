@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 import torch
 
+from regard.attention.kernels import reference
 from regard.errors import UserError
+from regard.layers.read import Read
 from regard.look.capture import Capture
+from regard.look.listen import listen
+from regard.look.map import GRADIENT, Map, Seen
 from regard.look.record import record
 from regard.look.scene import Image, Plane, Scene, Sound
 from tests.helpers import close
 
-__all__ = ["checked", "checked_test_input", "same"]
+__all__ = ["checked", "checked_test_input", "differentiated", "same"]
 
 
 def same(one: Any, other: Any) -> bool:
@@ -79,3 +83,63 @@ def _check_axes(scene: Scene) -> None:
                     assert len(place) == 2
                 case Plane():
                     assert 0 <= place[0] < len(picture.tracks)
+
+
+def differentiated(run: Any, inputs: Sequence[Any]) -> Capture:
+    """A look with gradients, if each read has a map of them that is right, and the run is left as it was."""
+    before, plain = run.predict(inputs), run.look(inputs)
+    capture = run.look(inputs, gradients=True)
+    assert same(run.predict(inputs), before)
+    assert all(weight.requires_grad and weight.grad is None for weight in run.model.parameters())
+    assert not run.model.training
+    parts = run.parts(inputs)
+    assert len(parts) == len(capture) == len(plain)
+    for given, seen, other in zip(parts, capture, plain, strict=True):
+        assert seen.scene.title == other.scene.title
+        weights = {one.name: one for one in seen.find()}
+        assert list(weights) == [one.name for one in other.maps]
+        changed = seen.find(measure=GRADIENT)
+        assert [one.name for one in changed] == [name for name in weights if "before the first step" not in name]
+        for one in changed:
+            of = weights[one.name]
+            assert (one.queries, one.keys, one.heads, one.kind) == (of.queries, of.keys, of.heads, of.kind)
+            assert one.weights.shape == of.weights.shape
+            assert one.weights.isfinite().all()
+            assert not one.weights[of.weights == 0].any()
+        for one in changed:
+            if one.kind != "chain" and _calls(run, given, seen, one) == 1:
+                _check_slope(run, given, seen, one)
+    keys = [one.key for seen in capture for one in seen.find(measure=GRADIENT)]
+    assert len(set(keys)) == len(keys)  # scenes share no numbers
+    return capture
+
+
+def _check_slope(run: Any, given: Any, seen: Seen, one: Map) -> None:
+    """The largest number of a map is the slope of log p as that weight is scaled: a difference of two runs."""
+    largest = int(one.weights.abs().argmax())
+    place, size = np.unravel_index(largest, one.weights.shape), 1e-2
+    place = place if one.heads != ("",) else place[1:]
+
+    def scaled(factor: float) -> float:
+        def change(read: Read, args: tuple, kwargs: dict, output: torch.Tensor) -> torch.Tensor:
+            problem = read.pose(*args, **kwargs).ungrouped()
+            weights = reference.weights(problem).clone()
+            weights[(0, *place)] *= factor
+            return weights @ problem.values
+
+        handle = run.model.get_submodule(one.name).register_forward_hook(change, with_kwargs=True)
+        with torch.no_grad():
+            result = float(run.likelihood(given, seen))
+        handle.remove()
+        return result
+
+    more, less = scaled(1 + size), scaled(1 - size)
+    rounding = 1e-6 * max(1.0, abs(more)) / size
+    assert float(one.weights.flatten()[largest]) == pytest.approx((more - less) / (2 * size), rel=0.02, abs=rounding)
+
+
+def _calls(run: Any, given: Any, seen: Seen, one: Map) -> int:
+    """How often a read runs when an answer is given all at once."""
+    with listen(run.model) as maps, torch.no_grad():
+        run.likelihood(given, seen)
+    return maps.counts()[one.name]

@@ -16,7 +16,7 @@ from regard.recipes.pictures import patches
 from regard.recipes.targets import ClassTarget
 from regard.recipes.task import load
 from regard.recipes.vector_scores import class_scores
-from tests.recipes.looked import checked, checked_test_input
+from tests.recipes.looked import checked, checked_test_input, differentiated
 
 WORDS = {"good": ["great", "fine", "lovely"], "bad": ["awful", "dull", "grim"], "odd": ["strange", "queer", "weird"]}
 
@@ -122,6 +122,7 @@ def test_looking_with_a_core_that_reads_its_past_shows_chains(reviews, tmp_path)
         torch.testing.assert_close(one.weights.sum(-1), torch.ones(1, 3))
     (one,) = seen.find("pooling")
     assert seen.keys(one).labels == ("it", "was", "awful")
+    differentiated(load(tmp_path / "run"), ["it was awful", "it was"])
 
 
 def test_looking_shows_what_the_pool_read(reviews):
@@ -139,6 +140,19 @@ def test_looking_shows_what_the_pool_read(reviews):
         trained.look([])
     with pytest.raises(TypeError, match="must be a list"):
         trained.look("it was awful")
+
+
+def test_gradients_are_those_of_the_class_that_is_said(reviews, pictures):
+    trained = load(reviews)
+    capture = differentiated(trained, ["it was awful", " it was a lovely fine one "])
+    for text, seen in zip(["it was awful", "it was a lovely fine one"], capture, strict=True):
+        ((best,),) = trained.predict([text], n_best=1)
+        assert trained.likelihood(text, seen).item() == pytest.approx(np.log(best.score), abs=1e-5)
+    trained, paths = load(pictures / "run"), [pictures / "test" / kind / "0.png" for kind in ("lying", "standing")]
+    capture = differentiated(trained, paths)
+    for path, seen in zip(paths, capture, strict=True):
+        ((best,),) = trained.predict([path], n_best=1)
+        assert trained.likelihood(path, seen).item() == pytest.approx(np.log(best.score), abs=1e-5)
 
 
 def test_images_learn_and_answer(pictures, capsys):

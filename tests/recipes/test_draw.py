@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -17,11 +18,10 @@ from regard.data.scenes import NOTHING, Scene
 from regard.data.tokenise import BOS, EOS, SPECIALS
 from regard.look.listen import listen
 from regard.recipes.draw import names_of
-from regard.recipes.draw_picture import word_maps
 from regard.recipes.draw_scores import _by_class, described
 from regard.recipes.draw_stages import CanvasBatches, rebuilt
 from regard.recipes.task import load
-from tests.recipes.looked import checked, checked_test_input
+from tests.recipes.looked import checked, checked_test_input, differentiated
 
 SMALL = [
     "--autoencoder.channels",
@@ -152,10 +152,17 @@ def test_other_images_are_put_on_canvases(run, tmp_path, capsys):
 
 
 def test_look_draws_where_words_were_read(run, tmp_path, capsys):
-    out = tmp_path / "look.png"
-    assert main(["look", str(run), "a three left of a seven", "--out", str(out)]) == 0
+    out, vectors = tmp_path / "look.png", tmp_path / "look.svg"
+    for path in (out, vectors):
+        assert main(["look", str(run), "a three left of a seven", "--out", str(path)]) == 0
     with Image.open(out) as picture:
         assert picture.size[0] > 500
+    titles = re.findall(r">([^<>]+)</text>", vectors.read_text(encoding="utf-8"))
+    assert titles[-1] == "a three left of a seven"
+    words = ["a", "three", "left", "of", "a", "seven", "&lt;/s&gt;"]
+    assert [title.split()[0] for title in titles[:-1]] == words
+    shares = [float(title.split()[1]) for title in titles[:-1]]
+    assert sum(shares) == pytest.approx(1, abs=0.04)  # each is written with two digits
     assert main(["look", str(run), "a three", "--out", str(out)]) == 2
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
 
@@ -182,9 +189,15 @@ def test_looking_at_a_drawing_ties_codes_to_words(run):
         with listen(model.model) as maps, torch.no_grad():
             model.model(source, target)
         torch.testing.assert_close(cross.weights, maps[cross.name][0][0][:, : len(said)], atol=1e-5, rtol=0)
-        assert word_maps(seen, (rows, columns)).shape == (len(seen.scene.axes["source"]), rows, columns)
-        assert word_maps(seen, (rows, columns)).sum() == pytest.approx(rows * columns, abs=1e-3)
     assert isinstance(checked_test_input(model), str)
+
+
+def test_gradients_are_those_of_the_codes_that_are_drawn(run):
+    trained = load(run)
+    texts = ["a three left of a seven", "a two"]
+    for text, seen in zip(texts, differentiated(trained, texts), strict=True):
+        probabilities = [step.probability for step in seen.scene.steps]
+        assert trained.likelihood(text, seen).item() == pytest.approx(np.log(probabilities).sum(), abs=1e-3)
 
 
 def test_a_resumed_run_ends_with_the_same_weights_and_learns_no_tokeniser_again(run, tmp_path):

@@ -5,9 +5,11 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.cli.main import main
 from regard.errors import UserError
+from regard.look.map import GRADIENT
 from regard.look.record import record
 from regard.recipes.task import load
 
@@ -88,6 +90,28 @@ def test_look_shows_what_each_character_went_back_to(run):
         assert one.weights.shape[1:] == (7, 7)
         sums = [int(one.kind != "chain"), 1, 1, 1, 1, 1, 1]
         assert one.weights[0].sum(1).tolist() == pytest.approx(sums, abs=1e-5)
+
+
+def test_gradients_are_those_of_the_tokens_behind_the_first(run):
+    trained = load(run / "run")
+    if trained.config.model.core.name == "recurrent":
+        return
+    before = [weight.detach().clone() for weight in trained.model.parameters()]
+    plain = trained.look(["the cat", "a log"])
+    capture = trained.look(["the cat", "a log"], gradients=True)
+    for text, seen, other in zip(["the cat", "a log"], capture, plain, strict=True):
+        assert trained.likelihood(text, seen).item() == pytest.approx(
+            sum(math.log(step.probability) for step in seen.scene.steps[:-1]), abs=1e-4
+        )
+        assert [one.name for one in seen.find(measure=GRADIENT)] == [one.name for one in other.maps]
+        for one, of in zip(seen.find(measure=GRADIENT), other.maps, strict=True):
+            assert (one.queries, one.keys) == (of.queries, of.keys)
+            assert one.weights.shape == of.weights.shape
+            assert one.weights.any()
+            assert not one.weights[of.weights == 0].any()
+            assert not one.weights[:, -1].any()  # nothing follows the last token whose log p is counted
+    assert all(weight.grad is None for weight in trained.model.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, trained.model.parameters(), strict=True))
 
 
 def test_what_is_said_is_seen_beside_what_was_given(run):

@@ -54,6 +54,8 @@ def test_codes_and_pictures_of_files(run, tmp_path, capsys):
         assert picture.size[0] > 100
     assert main(["look", str(run), path, "--out", str(out)]) == 2
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
+    with pytest.raises(UserError, match="the recipe rebuild tells no probability of its answers"):
+        load(run).look([path], gradients=True)
 
 
 def test_pixels_are_taken_and_nothing_is_read(run, tmp_path):

@@ -14,11 +14,13 @@ from scipy.io import wavfile
 from regard.cli.main import main
 from regard.data.events import Event
 from regard.errors import UserError
+from regard.look.capture import Capture
 from regard.look.listen import listen
+from regard.look.map import GRADIENT
 from regard.models.writes.sets import Found
 from regard.recipes.events import Said
 from regard.recipes.task import load
-from tests.recipes.looked import checked, checked_test_input, same
+from tests.recipes.looked import checked, checked_test_input, differentiated, same
 
 LIMITS = (
     "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
@@ -86,7 +88,7 @@ def test_boxes_are_scored_on_other_files_and_drawn(boxes, capsys):
     with Image.open(out) as drawn:
         assert drawn.size[0] > 300
     with pytest.raises(UserError, match="exists already"):
-        load(boxes / "run").draw(str(boxes / "test" / "1.png"), out)
+        load(boxes / "run").look([str(boxes / "test" / "1.png")]).plot(out)
 
 
 def test_boxes_of_larger_images_are_in_their_own_pixels(boxes, tmp_path):
@@ -164,6 +166,25 @@ def test_weights_and_boxes_go_with_the_queries_wherever_these_stand(boxes, monke
     assert after.scene.axes["queries"].labels == tuple(before.scene.axes["queries"].labels[i] for i in order)
 
 
+def test_gradients_are_those_of_the_boxes_that_are_found(boxes):
+    trained, path = load(boxes / "run"), boxes / "test" / "1.png"
+    (seen,) = differentiated(trained, [path])
+    (found,) = trained.predict([path])
+    assert found
+    assert trained.likelihood(path, seen).item() == pytest.approx(sum(np.log(box.score) for box in found), abs=1e-4)
+    black = np.zeros((24, 32, 3), np.uint8)
+    assert trained.predict([black]) == [[]]
+    with pytest.raises(UserError, match=r"no box is found in it, .* a lower threshold"):
+        trained.look([black], gradients=True)
+    some, none = trained.look([path, black], gradients=True)
+    assert some.find("cross", measure=GRADIENT)
+    assert none.find("cross")
+    assert not none.find("cross", measure=GRADIENT)
+    out = boxes / "black.svg"
+    trained.look([black]).plot(out)
+    assert "nothing" in out.read_text(encoding="utf-8")
+
+
 def test_images_are_taken_as_files_arrays_and_images(boxes):
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
     with Image.open(path) as image:
@@ -177,7 +198,6 @@ def test_images_are_taken_as_files_arrays_and_images(boxes):
     one = checked_test_input(trained)
     assert one.size == (32, 24)
     assert trained.look([one])[0].scene.title.startswith("test image 0 -> ")
-    trained.draw(one, boxes / "drawn.png")
     for bad in (pixels[..., 0], pixels.astype(float)):
         with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width, 3\)"):
             trained.predict([bad])
@@ -287,6 +307,42 @@ def test_long_sounds_are_several_scenes(events):
     assert sorted(heard) == [(pytest.approx(one.onset, abs=1e-9), one.label) for one in trained.predict([samples])[0]]
 
 
+def test_a_picture_of_a_long_sound_has_all_its_events(events, tmp_path):
+    trained = load(events / "run")
+    long = np.concatenate([wavfile.read(events / f"test{i}.wav")[1] for i in range(3)])
+    capture = trained.look([long])
+    assert [seen.scene.pictures["sound"].begin for seen in capture] == [0, 0.5, 1, 1.5, 2]
+    path = capture.plot(tmp_path / "long.svg")
+    labels = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
+    assert "sound 1" in labels
+    told = [label.split()[0] for label in labels if re.fullmatch(r"(low|high) 0\.\d\d", label)]
+    assert told == [event.label for event in trained.predict([long])[0]]
+    capture.save(tmp_path / "long.safetensors")
+    again = Capture.open(tmp_path / "long.safetensors").plot(tmp_path / "again.svg")
+    assert re.findall(r">([^<>]+)</text>", again.read_text(encoding="utf-8")) == labels
+
+
+def test_gradients_are_those_of_the_events_of_each_piece(events):
+    trained = load(events / "run")
+    sounds = [wavfile.read(events / f"test{i}.wav")[1] for i in range(6)]
+    long = np.concatenate([sound for sound, heard in zip(sounds, trained.predict(sounds), strict=True) if heard][:2])
+    capture = trained.look([long], gradients=True)
+    parts = trained.parts([long])
+    assert [len(part) for part in parts] == [2000] * 3
+    heard = [(part, seen) for part, seen in zip(parts, capture, strict=True) if seen.scene.pictures["sound"].events]
+    assert len(heard) > 1
+    for part, seen in heard:
+        scores = [event.score for event in seen.scene.pictures["sound"].events]
+        assert trained.likelihood(part, seen).item() == pytest.approx(np.log(scores).sum(), abs=1e-4)
+    for seen in capture:
+        weights, changed = seen.find(), seen.find(measure=GRADIENT)
+        there = [one.name for one in weights] if seen.scene.pictures["sound"].events else []
+        assert [one.name for one in changed] == there
+    differentiated(trained, [sound for sound in sounds if trained.predict([sound]) != [[]]][:2])
+    with pytest.raises(UserError, match="no event is found in it"):
+        trained.look([np.zeros(2000, np.int16)], gradients=True)
+
+
 def test_samples_are_taken_as_numbers_of_both_kinds(events):
     trained = load(events / "run")
     samples = wavfile.read(events / "test0.wav")[1]
@@ -295,7 +351,6 @@ def test_samples_are_taken_as_numbers_of_both_kinds(events):
     one = checked_test_input(trained)
     assert np.array_equal(one, samples)
     assert trained.look([one])[0].scene.title.startswith("test sound 0 -> ")
-    trained.draw(one, events / "drawn.png")
     for bad, message in [
         (samples[None], r"input 1: samples must be one row .* int16 of \(1, 2000\)"),
         (samples[:0], "samples must be one row"),

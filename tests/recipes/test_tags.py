@@ -8,13 +8,13 @@ import pytest
 from regard.cli.main import main
 from regard.data.config import TokeniserConfig
 from regard.data.made_tags import made_sentences
-from regard.data.tagged import TaggedBatches, cut, read_tagged
+from regard.data.tagged import Sentences, TaggedBatches, cut, read_tagged
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import Tokeniser
 from regard.errors import UserError
 from regard.recipes.tag_scores import entities, tag_scores
 from regard.recipes.task import load
-from tests.recipes.looked import checked, checked_test_input
+from tests.recipes.looked import checked, checked_test_input, differentiated
 
 
 def test_entities_by_hand():
@@ -145,6 +145,16 @@ def test_looking_shows_what_each_piece_read(run):
     for empty in (" ", []):
         with pytest.raises(UserError, match="input 1 is empty"):
             trained.look([empty])
+
+
+def test_gradients_are_those_of_the_tags_that_are_said(run):
+    trained, inputs = load(run / "run"), ["mister hill saw", ["the", "lake", "saw"]]
+    for one, seen in zip(inputs, differentiated(trained, inputs), strict=True):
+        tokens = one.split() if isinstance(one, str) else one
+        said = Sentences((tuple(tokens),), (tuple(trained.predict([one])[0]),), (1,), "these")
+        _, likely = trained.task.tagged(trained.model, said)
+        assert len(likely) == 3
+        assert trained.likelihood(one, seen).item() == pytest.approx(sum(likely), abs=1e-5)
 
 
 def test_tags_are_scored_and_refused(run, capsys, tmp_path):

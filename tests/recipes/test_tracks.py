@@ -88,7 +88,7 @@ def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
     assert told[:, 0].tolist() == [60, 60, 70, 70, 80, 80, 90, 90]
     np.testing.assert_allclose(told[:, 2:].reshape(4, 2, 2).transpose(1, 0, 2), paths, atol=1e-3)
     assert main(["look", str(run / "run"), str(tmp_path / "now.txt"), "--out", str(tmp_path / "plane.svg")]) == 0
-    assert "the ways of 2 people" in (tmp_path / "plane.svg").read_text(encoding="utf-8")
+    assert f"now.txt: 0 -&gt; ({paths[0, -1, 0]:.2f}, {paths[0, -1, 1]:.2f})" in (tmp_path / "plane.svg").read_text()
     assert np.array_equal(load(run / "run").predict([tmp_path / "now.txt"])[0].round(3), paths.round(3))
     (first, second) = checked(load(run / "run"), [tmp_path / "now.txt"])
     assert first.scene.axes["source"].labels == ("0 (self)", "1")
@@ -124,6 +124,11 @@ def test_a_crowd_shows_its_first_twenty(run):
     assert len(capture) == 22
     assert len(capture[0].scene.pictures["plane"].tracks) == 23
     assert [seen.scene.title.partition(":")[0] for seen in capture] == ["tracks 1"] * 20 + ["tracks 2"] * 2
+
+
+def test_positions_have_no_probability(run):
+    with pytest.raises(UserError, match="this run answers with positions, which have no probability"):
+        load(run / "run").look([np.zeros((3, 6, 2))], gradients=True)
 
 
 def test_a_window_of_the_test_data_is_an_input(run):

@@ -12,7 +12,7 @@ from regard.data.tokenise import Tokeniser
 from regard.errors import UserError
 from regard.recipes.task import load
 from regard.recipes.text_to_text import Prediction, TrainedTexts
-from tests.recipes.looked import checked, checked_test_input
+from tests.recipes.looked import checked, checked_test_input, differentiated
 from tests.recipes.toy import SOURCES, write_pairs
 
 MIXED = [SOURCES[3], "bob", SOURCES[0], "ada sees", SOURCES[11], "hal hal hal hal hal hal"]
@@ -115,6 +115,13 @@ def test_look_ties_output_to_input(trained: TrainedTexts) -> None:
     assert checked_test_input(trained) == SOURCES[7]
     with pytest.raises(UserError, match="input 1 is empty"):
         trained.look([" "])
+
+
+def test_gradients_are_those_of_the_text_that_is_said(trained: TrainedTexts) -> None:
+    first, second = differentiated(trained, ["bob sees ada", "gus"])
+    for text, seen in (("bob sees ada", first), ("gus", second)):
+        said = sum(math.log(step.probability) for step in seen.scene.steps)
+        assert trained.likelihood(text, seen).item() == pytest.approx(said, abs=0.2)  # search bans what is never said
 
 
 def damaged(finished: Path, folder: Path) -> Path:

@@ -1,10 +1,13 @@
 """`regard look RUN INPUT`: where the model looked, as a page to explore or a picture for a paper.
 
-a name of a file that exists   its lines, the first LINES of them; where a run reads images or sounds: the file
-anything else                  the text itself
---test 3 7                     inputs of the run's test data, by number
+    a name of a file that exists   its lines, the first LINES of them; where a run reads images or sounds: the file
+    anything else                  the text itself
+    --test 3 7                     inputs of the run's test data, by number
+
+`regard look FILE.safetensors` shows what was saved of another time, without the model.
 """
 
+import importlib
 import os
 import re
 import sys
@@ -12,7 +15,7 @@ import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
@@ -20,7 +23,7 @@ from regard.cli.inputs import is_file, is_input_itself, lines_of
 from regard.cli.options import NoSettings, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
 from regard.errors import UserError
-from regard.look.files import check_path
+from regard.look.files import SUFFIXES, check_path
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 
@@ -31,11 +34,13 @@ ABOUT = (
     "Where a trained model looked when it answered INPUT: a text, a file with a text a line, an image, a sound or a "
     "recording of tracks, as the run reads them. Writes one HTML page that needs no network and opens it if there is a "
     "browser: alignments, heads, links, chains, heat over images, events over sounds, tracks, and the decoding step by "
-    "step. With --out FILE.png, .svg or .pdf a picture instead; with FILE.safetensors the numbers themselves."
+    "step. With --out FILE.png, .svg or .pdf a picture instead; with FILE.safetensors the numbers themselves, which "
+    "`regard look FILE.safetensors` shows without the model."
 )
 LINES = 20
 """Lines of a file that are looked at, the first ones."""
 
+_CAPTURE = ".safetensors"
 _MOST = 100
 _LONGEST = 40
 
@@ -49,7 +54,7 @@ class Options(UseOptions):
     test: tuple[int, ...] = ()
     """Inputs of the run's test data, by their numbers from 0, instead of INPUT or after it."""
     beside: Path | None = None
-    """Another run, whose page is shown beside this one's, with the same inputs."""
+    """Another run, which is shown beside this one with the same inputs, or FILE.safetensors of a capture."""
     gradients: bool = False
     """Add to the page how much each weight mattered to the answer: weight times gradient."""
     open: bool = True
@@ -68,43 +73,68 @@ class Options(UseOptions):
 
 def run(argv: list[str]) -> int:
     """Read the options; look."""
-    folder, record = one_run(argv, USAGE)
+    is_capture = bool(argv) and argv[0].endswith(_CAPTURE)
+    folder, record = (Path(argv[0]), None) if is_capture else one_run(argv, USAGE)
     if wants_help(argv):
         print(page(USAGE, ABOUT, groups(Options())))
         return DONE
     what = f"a run folder and at most {_MOST} inputs"
-    parsed = parse(argv, Options(), NoSettings(), most_positionals=1 + _MOST, what=what)
-    options = parsed.own
-    words = parsed.positionals[1:]
-    if not words and not options.test:
+    parsed = parse(argv, Options(), NoSettings(), most_positionals=1 if is_capture else 1 + _MOST, what=what)
+    options, words = parsed.own, parsed.positionals[1:]
+    if not words and not options.test and not is_capture:
         raise UserError(f"at which text or file? {USAGE}")
-    out = options.out or _unused(folder / "looks", words[0] if words else f"test {options.test[0]}")
-    if out.exists() and not options.force:
-        raise UserError(f"{out} exists; it is replaced only with --force")
-    is_page = out.suffix.lower() == ".html"
-    if options.beside is not None and not is_page:
-        raise UserError(f"--beside needs a page, FILE.html, but --out is {out}")
-    check_path(out, options.force, (".html", ".safetensors"))
-    trained = opened(folder, options)
-    other = None if options.beside is None else opened(options.beside, options)
-    inputs = [*_inputs(words, record), *(trained.test_input(number) for number in options.test)]
-    if not is_page and hasattr(trained, "draw"):
-        trained.draw(inputs[0], out, overwrite=options.force)
-        print(out)
-        return DONE
-    how = {"gradients": True} if options.gradients else {}
-    capture = trained.look(inputs, **how)
-    for seen in capture:
+    _check(options, is_capture=is_capture)
+    others = () if options.beside is None else (options.beside,)
+    models = [None if path.suffix == _CAPTURE else opened(path, options) for path in (folder, *others)]
+    inputs = _inputs(words, record)
+    if models[0] is not None:
+        inputs += [models[0].test_input(number) for number in options.test]
+        if _is_picture(options.out) and hasattr(models[0], "draw"):
+            models[0].draw(inputs[0], options.out, overwrite=options.force)
+            print(options.out)
+            return DONE
+    captures = [_captured(*pair, inputs, options) for pair in zip(models, (folder, *others), strict=True)]
+    for seen in captures[0]:
         print(seen.scene.title)
-    if is_page or out.suffix.lower() == ".safetensors":
-        capture.save(out, beside=other and other.look(inputs, **how), overwrite=options.force)
-    else:
-        chosen = {"scene": options.scene, "view": options.view, "kind": options.kind, "layer": options.layer}
-        capture.plot(out, overwrite=options.force, **chosen)
+    out = options.out or _unused(folder, str(words[0]) if words else f"test {options.test[0]}" if options.test else "")
+    _write(captures, out, options)
     print(out)
-    if is_page and options.open and _has_screen():
+    if out.suffix.lower() == ".html" and options.open and _has_screen():
         webbrowser.open(out.resolve().as_uri())
     return DONE
+
+
+def _check(options: Options, *, is_capture: bool) -> None:
+    """Raise UserError for what cannot be written, or be done with a capture alone, before anything is loaded."""
+    out = options.out
+    if is_capture and (options.test or options.gradients):
+        raise UserError("a capture holds what was read already: --test and --gradients need the run")
+    if out is None:
+        return
+    if out.exists() and not options.force:
+        raise UserError(f"{out} exists; it is replaced only with --force")
+    if options.beside is not None and out.suffix.lower() != ".html":
+        raise UserError(f"--beside needs a page, FILE.html, but --out is {out}")
+    check_path(out, options.force, (".html", _CAPTURE))
+
+
+def _is_picture(out: Path | None) -> bool:
+    return out is not None and out.suffix.lower() in SUFFIXES
+
+
+def _captured(trained: Any, path: Path, inputs: Sequence[Any], options: Options) -> Any:
+    """What a model read of the inputs, or what was saved of another time."""
+    if trained is None:
+        return importlib.import_module("regard.look.capture").Capture.open(path)
+    return trained.look(inputs, **({"gradients": True} if options.gradients else {}))
+
+
+def _write(captures: Sequence[Any], out: Path, options: Options) -> None:
+    if _is_picture(out):
+        chosen = {"scene": options.scene, "view": options.view, "kind": options.kind, "layer": options.layer}
+        captures[0].plot(out, overwrite=options.force, **chosen)
+    else:
+        captures[0].save(out, beside=captures[1] if len(captures) > 1 else None, overwrite=options.force)
 
 
 def _inputs(words: Sequence[str], record: Run | None) -> list[str]:
@@ -125,10 +155,11 @@ def _inputs(words: Sequence[str], record: Run | None) -> list[str]:
     return found
 
 
-def _unused(folder: Path, name: str) -> Path:
-    """A page in this folder, named for the input, that is not there yet."""
+def _unused(origin: Path, name: str) -> Path:
+    """A page that is not there yet, named for the input: in the run's folder looks, or beside the capture."""
+    folder, stem = (origin.parent, origin.stem) if origin.suffix == _CAPTURE else (origin / "looks", Path(name).name)
     folder.mkdir(exist_ok=True)
-    stem = re.sub(r"[^\w]+", "-", Path(name).name).strip("-")[:_LONGEST] or "look"
+    stem = re.sub(r"[^\w]+", "-", stem).strip("-")[:_LONGEST] or "look"
     number, path = 1, folder / f"{stem}.html"
     while path.exists():
         number += 1

@@ -282,6 +282,29 @@ def test_look_writes_numbers_that_open_without_the_model(run: Path, tmp_path: Pa
     (expected,) = load(run).look(["stop"])
     assert seen.scene.title == expected.scene.title
     assert [one.name for one in seen.maps] == [one.name for one in expected.maps]
+    for name in ("a.html", "a-2.html"):
+        assert main(["look", str(out)]) == 0
+        content, _ = page_of(tmp_path / name)
+        assert content["captures"][0]["scenes"][0]["title"] == expected.scene.title
+    assert main(["look", str(out), "--out", str(tmp_path / "a.svg")]) == 0
+    assert main(["look", str(run), "live", "--beside", str(out), "--out", str(tmp_path / "b.html")]) == 0
+    content, _ = page_of(tmp_path / "b.html")
+    assert [one["scenes"][0]["title"].partition(" ->")[0] for one in content["captures"]] == ["live", "stop"]
+
+
+def test_a_capture_that_is_damaged_or_asked_too_much_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.safetensors"
+    bad.write_bytes(b"12345678")
+    for words, message in {
+        (str(bad),): "bad.safetensors is damaged, or no capture",
+        ("nowhere.safetensors",): "nowhere.safetensors is no file of a capture: it is not there",
+        (str(bad), "text"): "'text' is one argument too many",
+        (str(bad), "--gradients"): "--test and --gradients need the run",
+    }.items():
+        assert main(["look", *words]) == 2
+        assert message in capsys.readouterr().err
 
 
 def command(*argv: str, **options: Any) -> subprocess.Popen[str]:

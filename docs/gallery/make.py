@@ -25,7 +25,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-from docs.gallery.plan import LOOKS, SHOWN, Look, Shown, View
+from docs.gallery.plan import LOOKS, SHOWN, Look, Shown
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.map import Seen
@@ -44,20 +44,21 @@ _QUIET = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgrou
 
 _HEAD = """# Gallery
 
-What trained models read, a recipe each. The pages are alive: in a clone, open the .html in a browser, point, click, choose another
-head or layer, press `?` for the keys. They need no network. All data is embedded or made up; the models are small and were
-trained for minutes. `make gallery RUNS="..."` makes all of it from the runs that the commands below make.
+What trained models read, a recipe each. The pages are alive: in a clone, open the .html in a browser, point, click,
+choose another head or layer, press `?` for the keys. They need no network. All data is embedded or made up; the models
+are small and were trained for minutes, on one core of a shared machine. Weights say what was read, not why the answer
+was given.
 
-[What the pages show, and how to make your own](../recipes/README.md): `regard look RUN INPUT`.
+`make gallery RUNS="..."` makes all of it from the runs that the commands below make.
 """
 _TAIL = """## translate, and your own
 
-The recipe `translate` has no data of its own, so it is not here; [docs/recipes/translate.md](../recipes/translate.md) has its commands. On your pairs:
+The recipe [translate](../recipes/translate.md) has no data of its own, so it is not here. On your pairs:
 
-    regard train translate --run runs/mine --data.train train.tsv --data.val val.tsv
-    regard look runs/mine "a text" --out look.html
+    regard train translate --run runs/mine --data.train train.tsv --data.val val.tsv --data.test test.tsv
+    regard look runs/mine --test 0 1 2 --out look.html
 
-An autoencoder (`rebuild`) reads nothing by attention, and has nothing to look at.
+An autoencoder ([rebuild](../recipes/rebuild.md)) reads nothing by attention: there is nothing to look at.
 """
 
 
@@ -172,7 +173,7 @@ def _picture(browser: Browser, page: Path, fragment: str, path: Path, *, is_dark
     tab.evaluate("window.regard.ready")
     shot = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
     tab.close()
-    few = shot.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few = shot.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
 
 

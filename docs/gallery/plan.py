@@ -74,7 +74,7 @@ class Look:
     """What that side shows."""
 
 
-_DATES = (10, 13, 7, 14, 5, 0)
+_DATES = (10, 13, 7, 14, 5, 112)
 
 SHOWN = {
     "dates": Shown(
@@ -90,8 +90,8 @@ SHOWN = {
         about="The same dates, read by a recurrent network with additive attention.",
     ),
     "reviews": Shown(
-        inputs=(3, 9, 11, 21, 6, 7),
-        view=View(name="links", kind="pooling"),
+        inputs=(6, 7, 9, 11, 21, 3),
+        view=View(name="links", kind="pooling", head=2, query=0, scale="largest"),
         about="Which words of a review its class was read from.",
     ),
     "tags": Shown(
@@ -100,9 +100,9 @@ SHOWN = {
         about="Which words tell that a number is a day and no page: each word reads the others.",
     ),
     "language": Shown(
-        inputs=(0, 5, 7, 2),
-        view=View(name="alignment", kind="decoder self", layer=4),
-        about="What each character of a text read of those before it.",
+        inputs=(37, 30, 10, 36, 13),
+        view=View(name="alignment", kind="decoder self", layer=4, head=3),
+        about="What each character read of those before it: one head looks back at the digit that comes next.",
     ),
     "language-self-attentive": Shown(
         inputs=(0, 5, 7, 2),
@@ -110,14 +110,14 @@ SHOWN = {
         about="A recurrent network whose state reads its own past states: the chain, step by step.",
     ),
     "images": Shown(
-        inputs=(0, 1, 2, 3, 4, 5, 6, 7),
-        view=View(name="image", kind="pooling"),
-        about="Which places of a handwritten digit its class was read from.",
+        inputs=(7, 4, 2, 11, 1, 6),
+        view=View(name="image", kind="encoder self", layer=1, query=5),
+        about="What the places of a handwritten digit read of one another, and the answer of all of them.",
     ),
     "boxes": Shown(
-        inputs=(1, 7),
-        kinds=("decoder self", "cross"),
-        view=View(name="image", kind="cross", query=1),
+        inputs=(2, 5),
+        kinds=("cross",),
+        view=View(name="image", kind="cross", layer=1, head=2, query=0),
         about="Where each query looked that found a shape.",
     ),
     "events": Shown(
@@ -144,11 +144,11 @@ LOOKS = {
     "heads": Look(page="dates", view=View(name="heads", kind="cross")),
     "links": Look(page="dates", view=View(name="links", kind="cross")),
     "chain": Look(page="language-self-attentive", view=View(name="chain", kind="chain")),
-    "image": Look(page="images", view=View(name="image", kind="pooling")),
-    "boxes": Look(page="boxes", view=View(name="image", kind="cross")),
-    "plane": Look(page="tracks", view=View(name="plane", kind="encoder self")),
-    "sound": Look(page="events", view=View(name="sound", kind="cross")),
-    "steps": Look(page="dates", view=View(name="steps", kind="cross", query=5)),
+    "image": Look(page="draw", view=View(name="image", kind="cross", key=1)),
+    "boxes": Look(page="boxes", view=View(name="image", kind="cross", layer=1, head=2, query=0)),
+    "plane": Look(page="tracks", view=View(name="plane", kind="encoder self", query=0)),
+    "sound": Look(page="events", view=View(name="sound", kind="cross", query=0)),
+    "steps": Look(page="dates", view=View(name="steps", kind="cross", scene=5, query=8)),
     "summary": Look(page="dates", view=View(name="summary", kind="cross")),
     "compare": Look(
         page="dates",
@@ -156,6 +156,6 @@ LOOKS = {
         beside="dates-recurrent",
         other=View(name="alignment", kind="recurrent"),
     ),
-    "dark": Look(page="boxes", view=View(name="image", kind="cross", is_dark=True)),
+    "dark": Look(page="boxes", view=View(name="image", kind="cross", layer=2, head=1, query=1, is_dark=True)),
 }
 """Pictures docs/images/look-NAME.png, by name."""

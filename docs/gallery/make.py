@@ -39,6 +39,9 @@ from regard.recipes.task import Trained, load
 __all__ = ["main"]
 
 WIDTH, HEIGHT = 1280, 800
+_MOST_BYTES = 120_000
+"""Of a picture; a noisy one gets fewer colours."""
+
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _QUIET = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 
@@ -67,9 +70,10 @@ class Entry:
     """A run of the gallery."""
 
     name: str
-    folder: Path
     run: Run
     capture: Capture
+    fragment: str
+    """Of its page's address: what the picture shows."""
     score: str
     shown: Shown
 
@@ -92,7 +96,7 @@ def main(argv: list[str] | None = None) -> None:
         browser = playwright.chromium.launch(executable_path=path, args=_QUIET)
         for entry in entries.values():
             page = entry.capture.save(gallery / f"{entry.name}.html", overwrite=True)
-            _picture(browser, page, entry.shown.view.fragment(entry.capture.scenes), gallery / f"{entry.name}.png")
+            _picture(browser, page, entry.fragment, gallery / f"{entry.name}.png")
         for name, look in LOOKS.items():
             if look.page in entries and (look.beside is None or look.beside in entries):
                 _look(browser, look, entries, images / f"look-{name}.png", Path(folder) / "page.html")
@@ -106,8 +110,13 @@ def _entries(folders: list[Path]) -> dict[str, Entry]:
     for folder in folders:
         run = read_run(folder)
         name = _name(run)
-        if name not in SHOWN or getattr(run.config.data, "train", None):
-            raise UserError(f"{folder}: the gallery shows no run of {name}, or none on other than embedded data")
+        if name not in SHOWN:
+            raise UserError(f"{folder}: the gallery shows no run of {name}; it shows {', '.join(SHOWN)}")
+        own = [part for part in ("train", "val", "test") if getattr(run.config.data, part, None)]
+        if own:
+            raise UserError(
+                f"{folder}: the gallery is committed, and this run's data ({own[0]}) is none of the package's"
+            )
         if name in runs:
             raise UserError(f"{folder} and {runs[name]} are both {name}")
         runs[name] = folder
@@ -115,8 +124,8 @@ def _entries(folders: list[Path]) -> dict[str, Entry]:
 
 
 def _name(run: Run) -> str:
-    core, usual = run.config.model.core.name, RECIPES[run.recipe].config().model.core.name
-    return run.recipe if core == usual else f"{run.recipe}-{core}"
+    one, usual = (getattr(config, "model", None) for config in (run.config, RECIPES[run.recipe].config()))
+    return run.recipe if one is None or one.core.name == usual.core.name else f"{run.recipe}-{one.core.name}"
 
 
 def _entry(name: str, folder: Path, shown: Shown) -> Entry:
@@ -133,7 +142,8 @@ def _entry(name: str, folder: Path, shown: Shown) -> Entry:
     capture.title = folder.resolve().name if folder.name in ("", "..") else folder.name
     score = _score(folder, trained.task.metric)
     print(name, *(seen.scene.title.replace("\n", " ") for seen in capture), sep="\n  ")
-    return Entry(name=name, folder=folder, run=trained.run, capture=capture, score=score, shown=shown)
+    fragment = shown.view.fragment(capture.scenes)
+    return Entry(name=name, run=trained.run, capture=capture, fragment=fragment, score=score, shown=shown)
 
 
 def _only(capture: Capture, kinds: Collection[Kind]) -> Capture:
@@ -173,8 +183,11 @@ def _picture(browser: Browser, page: Path, fragment: str, path: Path, *, is_dark
     tab.evaluate("window.regard.ready")
     shot = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
     tab.close()
-    few = shot.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
-    few.save(path, optimize=True)
+    for colours in (256, 128, 64):
+        few = shot.quantize(colours, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+        few.save(path, optimize=True)
+        if path.stat().st_size <= _MOST_BYTES:
+            break
 
 
 def _index(entries: Mapping[str, Entry]) -> str:

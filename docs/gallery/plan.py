@@ -121,13 +121,13 @@ SHOWN = {
         about="Where each query looked that found a shape.",
     ),
     "events": Shown(
-        inputs=(6, 2),
+        inputs=(0, 1, 21),
         kinds=("decoder self", "cross"),
-        view=View(name="sound", kind="cross", query=0),
+        view=View(name="sound", kind="cross", head=3, query=1),
         about="When each query listened that heard a sound, over the spectrogram.",
     ),
     "tracks": Shown(
-        inputs=(6, 0, 12, 17),
+        inputs=(0, 6, 12, 17),
         view=View(name="plane", kind="encoder self", query=0),
         about="Whom each walker regards: ways seen, ways foretold, and lines to those who were read.",
     ),
@@ -147,7 +147,7 @@ LOOKS = {
     "image": Look(page="draw", view=View(name="image", kind="cross", key=1)),
     "boxes": Look(page="boxes", view=View(name="image", kind="cross", layer=1, head=2, query=0)),
     "plane": Look(page="tracks", view=View(name="plane", kind="encoder self", query=0)),
-    "sound": Look(page="events", view=View(name="sound", kind="cross", query=0)),
+    "sound": Look(page="events", view=View(name="sound", kind="cross", head=3, query=1)),
     "steps": Look(page="dates", view=View(name="steps", kind="cross", scene=5, query=8)),
     "summary": Look(page="dates", view=View(name="summary", kind="cross")),
     "compare": Look(

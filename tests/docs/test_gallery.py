@@ -79,6 +79,13 @@ def test_other_data_and_doubles_are_refused_before_anything_is_written(run, tmp_
     docs = tmp_path / "docs"
     with pytest.raises(SystemExit, match="no run of translate"):
         main([str(tmp_path / "run"), "--docs", str(docs)])
+    listed = tmp_path / "listed"
+    listed.mkdir()
+    settings = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    settings["config"]["data"]["test"] = "photos"
+    (listed / "run.json").write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"this run's data \(test\) is none of the package's"):
+        main([str(listed), "--docs", str(docs)])
     with pytest.raises(SystemExit, match="are both images"):
         main([str(run), str(run), "--docs", str(docs)])
     with pytest.raises(SystemExit, match="does not exist"):

@@ -1,7 +1,7 @@
 /** Labels beside a matrix: as many as there is room for, never one over another. */
 
 import { font, styled } from "./dom.js";
-import { readable } from "./format.js";
+import { worded } from "./format.js";
 import type { Viewport } from "./viewport.js";
 
 const SIZE = 12.5;
@@ -38,7 +38,7 @@ export class Labels {
   constructor(labels: string[], drawing: CanvasRenderingContext2D, most = MOST_PX) {
     drawing.font = font(SIZE);
     // Of thousands only some are drawn at a time, but the longest decides how much room all get.
-    this.texts = labels.map((label) => readable(label));
+    this.texts = labels.map(worded);
     this.widths = [];
     this.longest = 0;
     for (let index = 0; index < this.texts.length; index++) {

@@ -10,6 +10,7 @@ import type { Shown, Table } from "./view.js";
 
 const WIDTH = 180;
 const HEIGHT = 10;
+const MOST_FACT = 48;
 
 /** What a view does with numbers that were cut away. */
 const CUT: Record<string, string> = {
@@ -70,5 +71,7 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
 
 function facts({ read }: Shown): HTMLElement {
   const all = Object.entries(read.facts).map(([name, value]) => `${name} ${value}`);
-  return make("p", { class: "facts" }, [read.name, ...all].join(" \u00b7 "));
+  // A mask names the length of every row of its batch: many.
+  const shown = all.map((fact) => (fact.length > MOST_FACT ? `${fact.slice(0, MOST_FACT - 1)}\u2026` : fact));
+  return make("p", { class: "facts", title: all.join("\n") }, [read.name, ...shown].join(" \u00b7 "));
 }

@@ -25,6 +25,11 @@ function visible(character: string, spaces: string, joins: boolean): string {
   return /\s/u.test(character) ? spaces : character;
 }
 
+/** A label on an axis: spaces between its words need no mark, those at an end do. */
+export function worded(label: string): string {
+  return readable(label, 24, label.trim() === label ? " " : "\u2423");
+}
+
 /** A number exactly: with as many significant digits as its type holds (9 of a float32, 5 of a float16). */
 export function exact(number: number, digits: number): string {
   return String(Number(number.toPrecision(digits)));

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { counted, exact, headName, readable } from "../src/format.js";
+import { counted, exact, headName, readable, worded } from "../src/format.js";
 
 test("labels show what cannot be seen", () => {
   const labels: [string, string][] = [
@@ -32,4 +32,10 @@ test("a mean says that it is one", () => {
 test("counts are in the plural", () => {
   assert.equal(counted(1, "box"), "1 box");
   assert.equal(counted(4096, "box"), "4,096 boxes");
+});
+
+test("spaces between the words of a label need no mark, those at an end do", () => {
+  assert.equal(worded("2 (B-DAY)"), "2 (B-DAY)");
+  assert.equal(worded(" "), "\u2423");
+  assert.equal(worded("of "), "of\u2423");
 });

@@ -2,7 +2,7 @@
 
 import { scaleOf, type Scale } from "../colour.js";
 import { font, styled } from "../dom.js";
-import { headName, readable } from "../format.js";
+import { headName, worded } from "../format.js";
 import type { Drawn, Pane, Shown, Table, View } from "../view.js";
 import { columnAt, columnsOf, type Columns } from "./columns.js";
 import { Sheet, type Seen } from "./sheet.js";
@@ -54,7 +54,7 @@ class Chain implements Drawn {
     this.shown = shown;
     this.table = table;
     this.scale = scaleOf(shown, table);
-    this.words = shown.scene.axes[shown.read.keys]!.labels.map((label) => readable(label));
+    this.words = shown.scene.axes[shown.read.keys]!.labels.map(worded);
     this.isAhead = shown.read.kind !== "chain" && looksAhead(table, shown.head);
     const measure = document.createElement("canvas").getContext("2d")!;
     measure.font = font(100, 700);

@@ -119,7 +119,8 @@ export class Light {
     const { picture } = this.focus;
     const found = picture.kind === "image" ? picture.boxes : picture.kind === "sound" ? picture.events : [];
     const own = this.isFound ? found.find(({ query }) => query === entry) : undefined;
-    return named(this.axis(this.side), entry) + (own ? ` (${readable(own.label, 24, " ")})` : "");
+    const name = named(this.axis(this.side), entry);
+    return own && !name.includes(own.label) ? `${name} (${readable(own.label, 24, " ")})` : name;
   }
 
   /** Show the number between what is chosen and a place; or what is pointed at alone. */

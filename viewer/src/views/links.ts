@@ -2,7 +2,7 @@
 
 import { isDark, scaleOf, type Scale } from "../colour.js";
 import { font, make, styled } from "../dom.js";
-import { headName, plural, readable, short } from "../format.js";
+import { headName, plural, short, worded } from "../format.js";
 import type { Drawn, Pane, Shown, Table, View } from "../view.js";
 import { largest, threshold } from "./largest.js";
 import { listen, middle, rove } from "./parts.js";
@@ -89,7 +89,7 @@ class Links implements Drawn {
     for (const side of ["query", "key"] as const) {
       const axis = scene.axes[side === "query" ? read.queries : read.keys]!;
       this.buttons[side] = axis.labels.map((label, i) =>
-        make("button", { type: "button", class: "link-word", "data-entry": i, title: label }, readable(label)),
+        make("button", { type: "button", class: "link-word", "data-entry": i, title: label }, worded(label)),
       );
       const name = side === "query" ? `what asks (${axis.what})` : `what is read (${axis.what})`;
       this.sides[side].setAttribute("aria-label", name);
@@ -277,7 +277,7 @@ class Links implements Drawn {
     const numbers = this.numbers(lit);
     const name = lit.side === "query" ? "keys" : "queries";
     const axis = this.shown!.scene.axes[this.shown!.read[name]]!;
-    const rows = largest(numbers, 3).map((i) => `${readable(axis.labels[i] ?? "")}  ${short(numbers[i]!)}`);
+    const rows = largest(numbers, 3).map((i) => `${worded(axis.labels[i] ?? "")}  ${short(numbers[i]!)}`);
     return [lit.side === "query" ? "reads most:" : "is read most by:", ...(rows.length ? rows : ["nothing"])];
   }
 

@@ -1,7 +1,7 @@
 /** Chips and bars: lists of entries beside a picture, with their numbers. */
 
 import { make } from "../dom.js";
-import { readable, short } from "../format.js";
+import { short, worded } from "../format.js";
 import type { Axis } from "../page.js";
 import { largest, magnitude } from "./largest.js";
 import { named } from "./light.js";
@@ -12,10 +12,8 @@ const MOST_CHIPS = 600;
 /** A small button for an entry. */
 export function chip(axis: Axis, entry: number): HTMLButtonElement {
   const label = axis.labels[entry] ?? "";
-  // Spaces between words need no mark, those at an end do.
-  const shown = readable(label, 24, label.trim() === label ? " " : "\u2423");
   const attributes = { type: "button", class: "chip", "data-entry": entry, "aria-pressed": "false", title: label };
-  return make("button", attributes, shown);
+  return make("button", attributes, worded(label));
 }
 
 export function chips(axis: Axis, entries: readonly number[], about: string): HTMLElement {

@@ -58,7 +58,10 @@ class SoundView implements Drawn, Painter {
     side.replaceChildren(below);
     if (entries.length <= (light.focus.isOwn ? 0 : 1)) return;
     const found = new Map(light.isFound ? this.sound.events.map((event) => [event.query, event.label]) : []);
-    const labels = axis.labels.map((label, i) => (found.has(i) ? `${label}: ${found.get(i)}` : label));
+    const labels = axis.labels.map((label, i) => {
+      const own = found.get(i) ?? "";
+      return label.includes(own) ? label : `${label}: ${own}`;
+    });
     const group = chips({ ...axis, labels }, entries, `${axis.what}: choose one`);
     rove(group);
     side.prepend(make("h3", {}, plural(axis.what)), group);

@@ -174,6 +174,20 @@ def test_keys_do_what_the_help_says(looked, opened):
     assert page.locator("dialog[open]").count() == 0
 
 
+@pytest.mark.parametrize("width", [420, 1280])
+def test_two_panes_stand_beside_or_below_one_another(width, looked, opened):
+    page = opened(looked("transformer")[1], width=width)
+    page.keyboard.press("c")
+    page.evaluate("window.regard.ready")
+    first, second = (pane.bounding_box() for pane in page.locator(".pane").all())
+    if width > 1000:
+        assert first["x"] + first["width"] <= second["x"] + 1
+        tops = [host.bounding_box()["y"] for host in page.locator(".pane .host").all()]
+        assert tops[0] == tops[1]
+    else:
+        assert first["y"] + first["height"] <= second["y"] + 1
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [420, 1280])
 def test_nothing_sticks_out(scheme, width, looked, opened):

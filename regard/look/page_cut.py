@@ -23,7 +23,7 @@ BUDGET = 30_000_000
 SIDE = 128
 """Blocks a side of the overview of a map that is cut."""
 
-_MOST = 64
+_MOST = 128
 _MANY_KEYS = 0xFFFF
 
 

@@ -30,7 +30,7 @@ def test_what_is_kept_fits_and_one_more_would_not():
     def size(count: int) -> int:
         return 4 * 4 * 100 * 100 + 2 * 2 * SIDE * SIDE + 2 * 300 * count * 6
 
-    assert size(count) <= budget < size(count + 1) or (count == 64 and size(count) <= budget)
+    assert size(count) <= budget < size(count + 1) or (count == 128 and size(count) <= budget)
 
 
 def test_what_cannot_fit_is_refused():

@@ -2,6 +2,7 @@
 
     python -m benchmarks.capture [--seconds 2]
 
+telling   one telling that nobody hears; a step of a search has three or four.
 off       a search whose tellings nobody hears, beside one from which the telling is taken out; and the same between two
           searches alike, which is the noise. Pairs of runs, median of their ratio, processor time of one thread.
 on        a search inside `record`, beside one without; then what putting the maps together takes, and the page.
@@ -11,6 +12,7 @@ memory    tensors alive at once beyond those of the search alone (counted), and 
 import argparse
 import tempfile
 import time
+import timeit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -24,6 +26,7 @@ from regard.decode.search import search
 from regard.look.record import record
 from regard.models.build import build
 from regard.models.config import ModelConfig, TransformerConfig
+from regard.telling import Rows, tell
 
 _WORK = [(1, 1), (1, 5), (16, 1), (16, 5)]
 """Sentences at once, and beams."""
@@ -57,6 +60,8 @@ def main() -> None:
     core = TransformerConfig(width=128, heads=4, layers=4, feedforward=256)
     model = build(ModelConfig(core=core, tie="target"), source_vocab=8000, target_vocab=8000).eval()
     print(f"one thread, torch {torch.__version__}; 4 + 4 layers of 128, {_LENGTH} tokens in, {_LENGTH} out")
+    each = min(timeit.repeat(lambda: tell(lambda: Rows(())), number=100_000, repeat=5)) / 100_000
+    print(f"a telling that nobody hears: {each * 1e9:.0f} ns")
     for rows, beam in _WORK:
         sentences = torch.randint(4, 8000, (rows, _LENGTH)).tolist()
         config = DecodeConfig(beam=beam, max_length=_LENGTH)

@@ -18,7 +18,7 @@ from regard.errors import UserError
 
 __all__ = ["BUDGET", "SIDE", "Cut", "blocks", "largest"]
 
-BUDGET = 30_000_000
+BUDGET = 34_000_000
 """Bytes of numbers that a page holds at most, before they are packed: a third more as text."""
 SIDE = 128
 """Blocks a side of the overview of a map that is cut."""

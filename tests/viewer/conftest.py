@@ -35,7 +35,8 @@ _SMALL = "--model.core.width 16 --model.core.layers 2 --model.core.heads 2 --mod
 
 _RUNS = {
     "chain": (
-        f"train language {_SHORT} --model.core self-attentive --model.core.width 16 --model.core.hidden 16 --batch 8"
+        f"train language {_SHORT} --train.steps 10 --train.validate-every 10 --context 24 --model.core self-attentive "
+        "--model.core.width 16 --model.core.hidden 16 --batch 8"
     ),
     "image": f"train images {_SHORT} {_SMALL} --patch 2 --augment none --batch 16",
     "boxes": (

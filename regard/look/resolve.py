@@ -18,7 +18,7 @@ from regard.look.names import KINDS, Role, role_of
 from regard.look.recording import Recording
 from regard.look.recording_file import Call
 from regard.look.scene import Axis, Scene
-from regard.look.story import Chapter, Counts, Story, steps_of
+from regard.look.story import Chapter, Counts, Story, spoken, steps_of
 from regard.telling import Answer
 
 __all__ = ["resolve"]
@@ -256,11 +256,9 @@ def _of_head(weights: Tensor, row: int, head: int) -> Tensor:
 def _spoken(scene: Scene, answer: Answer) -> dict[str, Axis]:
     """What was said and what was fed, as axes."""
     count = len(answer.rows)
-    if scene.tokens is None or not answer.tokens:
+    labels, fed = spoken(scene, answer)
+    if not labels:
         return {"said": scene.said or Axis.numbered(count, "step"), "fed": Axis.numbered(count, "step")}
-    labels = tuple(scene.tokens(answer.tokens))
-    begin = scene.begin if answer.begin is None else scene.tokens([answer.begin])[0]
-    fed = (begin, *labels[:-1])
     if scene.said is None:
         return {"said": Axis(labels=labels, what="token"), "fed": Axis(labels=fed, what="token")}
     said = replace(scene.said, labels=labels)

@@ -195,6 +195,8 @@ class Scene:
     """The same as one text, for titles and beams."""
     begin: str = ""
     """Label of what the decoder is fed first."""
+    fed: Sequence[str] = ()
+    """Labels of the first tokens that are fed, where they say more than ids: unknown words as they stand in a text."""
     ids: Sequence[int] = ()
     """What was said, its end included, as numbers."""
     said: Axis | None = None

@@ -14,7 +14,7 @@ from regard.look.scene import Alternative, Beam, Scene, Step
 from regard.telling import Answer, Answered, Lived, Rows, Scored, Shown, Told
 from regard.telling import Step as Stepped
 
-__all__ = ["Chapter", "Moment", "Story", "steps_of"]
+__all__ = ["Chapter", "Moment", "Story", "spoken", "steps_of"]
 
 Counts = Mapping[str, int]
 """Calls that each read has made."""
@@ -110,13 +110,23 @@ class Story:
         self._chapters.append(chapter)
 
 
+def spoken(scene: Scene, answer: Answer) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Labels of what was said, and of what was fed; nothing if the scene cannot put tokens into words."""
+    if scene.tokens is None or not answer.tokens:
+        return (), ()
+    said = tuple(scene.tokens(answer.tokens))
+    begin = scene.begin if answer.begin is None else scene.tokens([answer.begin])[0]
+    fed = (*scene.fed, *(begin, *said)[len(scene.fed) :])[: len(said)]
+    return (*fed[1:], said[-1]), fed
+
+
 def steps_of(chapter: Chapter, row: int, answer: Answer, scene: Scene) -> tuple[Step, ...]:
     """The search as it came to one answer; nothing if the scene cannot put tokens into words."""
     if scene.tokens is None or not answer.tokens:
         return ()
     trails: list[tuple[int, ...]] = [()] * (len(chapter.steps[0].sentences) if chapter.steps else 0)
     steps = []
-    labels = scene.tokens(answer.tokens)
+    labels, _ = spoken(scene, answer)
     for t, (way, token) in enumerate(zip(answer.rows, answer.tokens, strict=True)):
         moment = chapter.steps[t]
         likely = _likely(moment, way)

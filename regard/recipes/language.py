@@ -119,6 +119,10 @@ class LanguageTask(Task):
         """The ids of a text."""
         return np.asarray(self.tokeniser.encode(self._with_ends(text)), np.int32)
 
+    def labels(self, text: str) -> list[str]:
+        """What each id stands for, in pictures."""
+        return self.tokeniser.tokens(self._with_ends(text))
+
     def has_test(self) -> bool:
         """Always for dates."""
         return self.config.data.train is None or self.config.data.test is not None
@@ -230,7 +234,7 @@ class TrainedLanguage(Trained):
 
         def read() -> None:
             for text, ids in zip(inputs, texts, strict=True):
-                with showing(lambda text=text: [self._scene(text)]):
+                with showing(lambda text=text: [replace(self._scene(text), fed=self.task.labels(text))]):
                     follow(self.model, ids, banned=_BANNED)
 
         capture = self._recorded(read)

@@ -81,6 +81,9 @@ def test_look_shows_what_each_character_went_back_to(run):
     assert [step.token for step in first.scene.steps[:-1]] == list(letters[1:])
     assert first.scene.steps[-1].token == "\u2581"  # behind the last stands what is likeliest
     assert second.scene.title == "a log"
+    (odd,) = trained.look(["the Zat"])
+    assert odd.scene.axes["fed"].labels == (*"the", "\u2581", "<unk:Z>", *"at")
+    assert odd.scene.steps[3].token == odd.scene.axes["said"].labels[3] == "<unk:Z>"
     probabilities = [step.probability for step in first.scene.steps]
     assert all(
         p <= step.alternatives[0].probability + 1e-6 for p, step in zip(probabilities, first.scene.steps, strict=True)

@@ -1,5 +1,7 @@
-# make demo   set up, train the main job on embedded data, show its score, predictions and a picture
-# make test   set up, then style, types, import contracts and tests
+# make demo     set up, train the main job on embedded data, show its score, predictions and a picture
+# make test     set up, then style, types, import contracts and tests
+# make viewer   build regard/look/page.html from viewer/ (needs Node.js with npm)
+# make gallery  pages and pictures of where trained runs looked, for the docs: make gallery RUNS="runs/a runs/b"
 #
 # Both work on a bare machine with Python 3.11 or newer and change nothing outside this folder.
 
@@ -15,7 +17,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python;
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-.PHONY: help install install-test demo test format clean
+.PHONY: help install install-test install-browser demo test test-viewer viewer gallery format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -39,6 +41,15 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@$(PIP) install -c constraints.txt -e ".[data,test]"
 	@touch $@
 
+# The viewer's tests need a browser: the system's, Debian's, or the one that Playwright fetches.
+BROWSERS := chromium chromium-browser google-chrome
+install-browser: install-test
+	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
+	echo "Installing Chromium, which the viewer's tests need"; \
+	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; \
+	then apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; \
+	else $(BIN)/playwright install chromium; fi
+
 # The run folder belongs to this target alone: it starts afresh every time.
 demo: install
 	@rm -rf $(DEMO)
@@ -47,14 +58,26 @@ demo: install
 	printf '%s\n' "3 maart 2019" "Tuesday, 12th of May 1998" "samedi 14 juillet 2029" "4. huhtikuuta 2011" \
 		| $(BIN)/regard predict $(DEMO) -
 	$(BIN)/regard look $(DEMO) "Tuesday, 12th of May 1998" --out $(DEMO)/attention.png
-	@echo "The picture of where it looked: $(DEMO)/attention.png"
+	$(BIN)/regard look $(DEMO) "Tuesday, 12th of May 1998" "3 maart 2019" --out $(DEMO)/look.html
+	@echo "Where it looked: $(DEMO)/attention.png, and as a page to explore $(DEMO)/look.html"
 
-test: install-test
+test: install-test install-browser test-viewer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python -m pytest
+
+# Without npm the built page is tested all the same, by the tests in a browser.
+test-viewer:
+	@if command -v npm >/dev/null; then cd viewer && npm ci --silent --no-audit --no-fund && npm run --silent check && npm test --silent; \
+	else echo "make: no npm, so the viewer's sources are not checked; its built page is"; fi
+
+viewer:
+	cd viewer && npm ci --silent --no-audit --no-fund && npm run --silent build
+
+gallery: install-browser
+	$(BIN)/python -m docs.gallery.make $(RUNS)
 
 format: install-test
 	$(BIN)/ruff check --fix .

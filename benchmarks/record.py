@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import causal
 from regard.layers.multihead import MultiHead
-from regard.look.record import record
+from regard.look.listen import listen
 from tests.look.memory_of import Watch
 
 SIZES = [(16, 32), (4, 256), (1, 2048)]
@@ -79,7 +79,7 @@ def peak(run: Callable[[], object], context: AbstractContextManager) -> int:
 def off(rows: int, size: int, budget: float) -> None:
     items = torch.randn(rows, size, WIDTH)
     fresh, before, other_fresh = (Stack().eval() for _ in range(3))
-    with record(before):
+    with listen(before):
         before(items)
     for name, model in (("off", before), ("noise", other_fresh)):
         one, other, ratio = in_pairs(
@@ -98,12 +98,12 @@ def on(rows: int, size: int, budget: float, folder: Path) -> None:
         return folder / "maps"
 
     ways: dict[str, Callable[[], AbstractContextManager]] = {
-        "all": lambda: record(model),
-        "half precision": lambda: record(model, dtype=torch.float16),
-        "to the disk": lambda: record(model, to=to()),
-        "to the disk, half": lambda: record(model, to=to(), dtype=torch.float16),
-        "one layer, head, row": lambda: record(model, only=["layers.1.read"], rows=[0], heads=[2]),
-        "16 queries": lambda: record(model, queries=range(size - 16, size)),
+        "all": lambda: listen(model),
+        "half precision": lambda: listen(model, dtype=torch.float16),
+        "to the disk": lambda: listen(model, to=to()),
+        "to the disk, half": lambda: listen(model, to=to(), dtype=torch.float16),
+        "one layer, head, row": lambda: listen(model, only=["layers.1.read"], rows=[0], heads=[2]),
+        "16 queries": lambda: listen(model, queries=range(size - 16, size)),
     }
     alone = peak(lambda: model(items), nullcontext())
     plain, by_formula = (lambda one=one: seconds(lambda: one(items), nullcontext()) for one in (model, formula))

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from regard.attention.sparse import TopK as TopK
     from regard.layers.multihead import MultiHead as MultiHead
     from regard.layers.read import Read as Read
+    from regard.look.capture import Capture as Capture
     from regard.look.record import record as record
     from regard.look.recording import Recording as Recording
     from regard.models.model import Model as Model
@@ -59,6 +60,7 @@ __all__ = [
     "Alibi",
     "BareAdditive",
     "Bias",
+    "Capture",
     "Concat",
     "Cosine",
     "Dot",
@@ -110,6 +112,7 @@ _HOMES = {
     "Alibi": "regard.attention.positional",
     "BareAdditive": "regard.attention.scores",
     "Bias": "regard.attention.biases",
+    "Capture": "regard.look.capture",
     "Concat": "regard.attention.scores",
     "Cosine": "regard.attention.scores_more",
     "Dot": "regard.attention.scores",

@@ -1,26 +1,48 @@
-"""`regard look RUN TEXT --out FILE`: a picture of where the model looked."""
+"""`regard look RUN INPUT`: where the model looked, as a page to explore or a picture for a paper.
+
+    a name of a file that exists   its lines, the first LINES of them; where a run reads images or sounds: the file
+    anything else                  the text itself
+    --test 3 7                     inputs of the run's test data, by number
+
+`regard look FILE.safetensors` shows what was saved of another time, without the model.
+"""
 
 import importlib
+import os
+import re
+import sys
+import webbrowser
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
+from regard.cli.inputs import is_file, is_input_itself, lines_of
 from regard.cli.options import NoSettings, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
 from regard.errors import UserError
+from regard.look.files import SUFFIXES, check_path
+from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 
-__all__ = ["Options", "run"]
+__all__ = ["LINES", "Options", "run"]
 
-USAGE = "regard look RUN TEXT --out FILE.png [options]"
+USAGE = "regard look RUN [INPUT ...] [--test NUMBER ...] [options]"
 ABOUT = (
-    "Draw where a trained model looked in TEXT for each piece of its output: one panel for a recurrent core, "
-    "one for each head of a Transformer's cross-attention. Of a self-attentive core that reads texts (language, "
-    "reviews): the words it went back to at each word. Of boxes, events, tracks, rebuild: what was found, over the "
-    "image, the sound or the plane. Of a model that draws: some drawings of TEXT, and where in the first one each word "
-    "was read."
+    "Where a trained model looked when it answered INPUT: a text, a file with a text a line, an image, a sound or a "
+    "recording of tracks, as the run reads them. Writes one HTML page that needs no network and opens it if there is a "
+    "browser: alignments, heads, links, chains, heat over images, events over sounds, tracks, and the decoding step by "
+    "step. With --out FILE.png, .svg or .pdf a picture instead; with FILE.safetensors the numbers themselves, which "
+    "`regard look FILE.safetensors` shows without the model."
 )
+LINES = 20
+"""Lines of a file that are looked at, the first ones."""
+
+_CAPTURE = ".safetensors"
+_MOST = 100
+_LONGEST = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,34 +50,125 @@ class Options(UseOptions):
     """Options of the command."""
 
     out: Path | None = None
-    """The picture to write: .png, .svg or .pdf."""
+    """The file to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if not given."""
+    test: tuple[int, ...] = ()
+    """Inputs of the run's test data, by their numbers from 0, instead of INPUT or after it."""
+    beside: Path | None = None
+    """Another run, which is shown beside this one with the same inputs, or FILE.safetensors of a capture."""
+    gradients: bool = False
+    """Add to the page how much each weight mattered to the answer: weight times gradient."""
+    open: bool = True
+    """Open the page in a browser, if there is a screen."""
+    view: Literal["alignment", "chain", "heat", "boxes", "events", "tracks"] | None = None
+    """Of a picture: what is drawn; what fits if not given."""
+    kind: Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling"] | None = None
+    """Of a picture: the reads to draw; those nearest to the answer if not given."""
     layer: int | None = None
-    """Which layer's heads to draw, from 1; the last if not given."""
+    """Of a picture: which layer's heads to draw, from 1; the last if not given."""
+    scene: int = 0
+    """Of a picture: which input's, from 0."""
     force: bool = False
     """Replace the file if it exists."""
 
 
 def run(argv: list[str]) -> int:
-    """Read the options; draw."""
-    folder, _ = one_run(argv, USAGE)
+    """Read the options; look."""
+    is_capture = bool(argv) and argv[0].endswith(_CAPTURE)
+    folder, record = (Path(argv[0]), None) if is_capture else one_run(argv, USAGE)
     if wants_help(argv):
         print(page(USAGE, ABOUT, groups(Options())))
         return DONE
-    parsed = parse(argv, Options(), NoSettings(), most_positionals=2, what="a run folder and a text")
-    options = parsed.own
-    if len(parsed.positionals) < 2:
-        raise UserError(f"which text? {USAGE}")
-    if options.out is None:
-        raise UserError("where to? --out FILE.png, .svg or .pdf")
-    if options.out.exists() and not options.force:
-        raise UserError(f"{options.out} exists; it is replaced only with --force")
-    trained = opened(folder, options)
-    if hasattr(trained, "draw"):
-        trained.draw(parsed.positionals[1], options.out, overwrite=options.force)
-        print(options.out)
-        return DONE
-    found = trained.look(parsed.positionals[1])
-    picture = importlib.import_module("regard.look.draw")
-    picture.draw(found, options.out, layer=options.layer, overwrite=options.force)
-    print(f"{found[0].title}\n{options.out}")
+    what = f"a run folder and at most {_MOST} inputs"
+    parsed = parse(argv, Options(), NoSettings(), most_positionals=1 if is_capture else 1 + _MOST, what=what)
+    options, words = parsed.own, parsed.positionals[1:]
+    if not words and not options.test and not is_capture:
+        raise UserError(f"at which text or file? {USAGE}")
+    _check(options, is_capture=is_capture)
+    others = () if options.beside is None else (options.beside,)
+    models = [None if path.suffix == _CAPTURE else opened(path, options) for path in (folder, *others)]
+    inputs = _inputs(words, record)
+    if models[0] is not None:
+        inputs += [models[0].test_input(number) for number in options.test]
+        if _is_picture(options.out) and hasattr(models[0], "draw"):
+            models[0].draw(inputs[0], options.out, overwrite=options.force)
+            print(options.out)
+            return DONE
+    captures = [_captured(*pair, inputs, options) for pair in zip(models, (folder, *others), strict=True)]
+    for seen in captures[0]:
+        print(seen.scene.title)
+    out = options.out or _unused(folder, str(words[0]) if words else f"test {options.test[0]}" if options.test else "")
+    _write(captures, out, options)
+    print(out)
+    if out.suffix.lower() == ".html" and options.open and _has_screen():
+        webbrowser.open(out.resolve().as_uri())
     return DONE
+
+
+def _check(options: Options, *, is_capture: bool) -> None:
+    """Raise UserError for what cannot be written, or be done with a capture alone, before anything is loaded."""
+    out = options.out
+    if is_capture and (options.test or options.gradients):
+        raise UserError("a capture holds what was read already: --test and --gradients need the run")
+    if out is None:
+        return
+    if out.exists() and not options.force:
+        raise UserError(f"{out} exists; it is replaced only with --force")
+    if options.beside is not None and out.suffix.lower() != ".html":
+        raise UserError(f"--beside needs a page, FILE.html, but --out is {out}")
+    check_path(out, options.force, (".html", _CAPTURE))
+
+
+def _is_picture(out: Path | None) -> bool:
+    return out is not None and out.suffix.lower() in SUFFIXES
+
+
+def _captured(trained: Any, path: Path, inputs: Sequence[Any], options: Options) -> Any:
+    """What a model read of the inputs, or what was saved of another time."""
+    if trained is None:
+        return importlib.import_module("regard.look.capture").Capture.open(path)
+    return trained.look(inputs, **({"gradients": True} if options.gradients else {}))
+
+
+def _write(captures: Sequence[Any], out: Path, options: Options) -> None:
+    if _is_picture(out):
+        chosen = {"scene": options.scene, "view": options.view, "kind": options.kind, "layer": options.layer}
+        captures[0].plot(out, overwrite=options.force, **chosen)
+    else:
+        captures[0].save(out, beside=captures[1] if len(captures) > 1 else None, overwrite=options.force)
+
+
+def _inputs(words: Sequence[str], record: Run | None) -> list[str]:
+    """Texts and names of files, as the run reads them."""
+    found = []
+    for word in words:
+        if is_file(word) and not is_input_itself(word, record):
+            lines = [line for line in lines_of(word) if line.strip()]
+            if len(lines) > LINES:
+                print(f"{word}: the first {LINES} of {len(lines)} lines", file=sys.stderr)
+            found += lines[:LINES]
+        elif not word.strip():
+            raise UserError("the text is empty: there is nothing to look at")
+        else:
+            found.append(word)
+    if words and not found:
+        raise UserError(f"{', '.join(words)}: there is no line in it to look at")
+    return found
+
+
+def _unused(origin: Path, name: str) -> Path:
+    """A page that is not there yet, named for the input: in the run's folder looks, or beside the capture."""
+    folder, stem = (origin.parent, origin.stem) if origin.suffix == _CAPTURE else (origin / "looks", Path(name).name)
+    folder.mkdir(exist_ok=True)
+    stem = re.sub(r"[^\w]+", "-", stem).strip("-")[:_LONGEST] or "look"
+    number, path = 1, folder / f"{stem}.html"
+    while path.exists():
+        number += 1
+        path = folder / f"{stem}-{number}.html"
+    return path
+
+
+def _has_screen() -> bool:
+    """Whether somebody sits there who could see a browser."""
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

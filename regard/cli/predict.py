@@ -19,11 +19,12 @@ from typing import Any, ClassVar, cast
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
+from regard.cli.inputs import decoded, is_file, is_input_itself, lines_of
 from regard.cli.options import given_first, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
 from regard.decode.config import DecodeConfig, DrawingConfig, SampleConfig
 from regard.errors import UserError
-from regard.recipes.config import Draw, Language, Tracks
+from regard.recipes.config import Draw, Language
 from regard.recipes.folder import Run
 from regard.recipes.registry import entry
 from regard.recipes.settings import groups
@@ -113,7 +114,7 @@ def run(argv: list[str]) -> int:
         argv = _with_beam(argv, settings.decode.beam)
     parsed = parse(argv, Options(), settings, most_positionals=2, what="a run folder and a text or file")
     given = parsed.positionals[1] if len(parsed.positionals) > 1 else "-"
-    blocks = iter([[given]]) if _is_input_itself(given, record) else _blocks(given)
+    blocks = iter([[given]]) if is_input_itself(given, record) else _blocks(given)
     trained = opened(folder, parsed.own)
     chosen = parsed.config
     how: dict[str, Any] = {"n_best": chosen.n_best}
@@ -157,27 +158,12 @@ def _blocks(given: str) -> Iterator[list[str]]:
     """The texts, as many at a time as there are now."""
     if given == "-":
         return _lines_as_they_come()
-    if _is_file(given):
-        lines = _decoded(Path(given).read_bytes(), given, 1)
+    if is_file(given):
+        lines = lines_of(given)
         return (lines[start : start + _LINES] for start in range(0, len(lines), _LINES))
     if not given.strip():
         raise UserError("the text is empty: there is nothing to predict")
     return iter([[given]])
-
-
-def _is_input_itself(given: str, record: Run | None) -> bool:
-    """Whether a file is to be answered itself, and not its lines: an image, a sound, a recording."""
-    if record is None or not _is_file(given):
-        return False
-    kind = entry(record.recipe)
-    return kind.reads_files and (isinstance(record.config, Tracks) or not given.endswith((".txt", ".lst")))
-
-
-def _is_file(given: str) -> bool:
-    try:
-        return Path(given).is_file()
-    except (OSError, ValueError):  # no possible name: too long, or with a null character
-        return False
 
 
 def _lines_as_they_come() -> Iterator[list[str]]:
@@ -188,25 +174,11 @@ def _lines_as_they_come() -> Iterator[list[str]]:
         whole, newline, after = (rest + block).rpartition(b"\n")
         rest = after
         if newline:
-            lines = _decoded(whole + newline, "standard input", number)
+            lines = decoded(whole + newline, "standard input", number)
             number += len(lines)
             yield lines
     if rest:
-        yield _decoded(rest, "standard input", number)
-
-
-def _decoded(content: bytes, origin: str, first: int) -> list[str]:
-    """The lines of some bytes. Raises UserError, naming the line, for what is not UTF-8."""
-    lines = content.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    texts = []
-    for number, line in enumerate(lines, start=first):
-        try:
-            texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r"))
-        except UnicodeDecodeError as error:
-            raise UserError(f"{origin}, line {number}: not UTF-8 ({error.reason})") from error
-    return texts
+        yield decoded(rest, "standard input", number)
 
 
 def _as_text(_number: int, predictions: Sequence[Any]) -> None:

@@ -24,7 +24,8 @@ from regard.attention.masks import Padded
 from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis, Rules, limits
 from regard.decode.pool import Moves, Pool
-from regard.decode.stepper import StateT, Stepper
+from regard.decode.stepper import StateT, Stepper, scored
+from regard.telling import Answered, Lived, Step, tell
 
 __all__ = ["beam", "best"]
 
@@ -132,8 +133,11 @@ def _search(
     state = stepper.start(source)
     history: list[Moves] = []
     for step in range(1, max(most) + 1):
+        tell(lambda live=live: Step(live.sentence.repeat_interleave(live.log_prob.shape[1]).tolist()))
         logits, state = stepper.step(tokens, state)
-        moves = _continue(live, rules.log_probs(logits), 2 * width)
+        log_probs = rules.log_probs(logits)
+        tell(lambda log_probs=log_probs: scored(log_probs, 2 * width))
+        moves = _continue(live, log_probs, 2 * width)
         ends = (moves.token == rules.eos) | (live.limit == step)[:, None]
         first = Moves(*(part[:, :width] for part in moves))
         score = (first.log_prob / powers[step]).masked_fill(~ends[:, :width], -torch.inf)
@@ -150,8 +154,10 @@ def _search(
             live = _Live(*(part[keep] for part in live))
             moves = Moves(*(part[keep] for part in moves))
         history.append(Moves(*(part.flatten() for part in moves)))
+        tell(lambda moves=history[-1]: Lived(*(part.tolist() for part in (moves.row, moves.token, moves.log_prob))))
         _, rows, tokens = history[-1]
         state = state.reorder(rows) if same_rows else state.select(rows)
+    tell(lambda: Answered(pool.answers(history)))
     return _not_empty(pool.read(history, eos=rules.eos))
 
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.decode.hypothesis import Hypothesis, Rules, limits
-from regard.decode.stepper import StateT, Stepper
+from regard.decode.stepper import StateT, Stepper, scored
+from regard.telling import Answer, Answered, Step, tell
 
 __all__ = ["Produced", "greedy", "stream"]
 
@@ -53,9 +54,12 @@ def greedy(
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty)
     produced: list[list[Produced]] = [[] for _ in range(len(source.lengths))]
+    rows: list[list[int]] = [[] for _ in produced]
     for step in _steps(stepper, source, rules, limits(max_length, len(produced))):
-        for one in step:
+        for row, one in enumerate(step):
             produced[one.sentence].append(one)
+            rows[one.sentence].append(row)
+    tell(lambda: Answered([[_answer(*found)] for found in zip(produced, rows, strict=True)]))
     return [[_hypothesis(sentence, rules)] for sentence in produced]
 
 
@@ -86,10 +90,13 @@ def _steps(stepper: Stepper[StateT], source: Padded, rules: Rules, most: list[in
     with torch.no_grad():
         state = stepper.start(source)
     for step in range(1, max(most) + 1):
+        tell(lambda now=sentences: Step(now))
         with torch.no_grad():
             logits, state = stepper.step(tokens, state)
+            every = rules.log_probs(logits)
+            tell(lambda every=every: scored(every))
             # max gives the first of equal values: the lower id.
-            log_probs, tokens = rules.log_probs(logits).max(-1)
+            log_probs, tokens = every.max(-1)
             produced = list(map(Produced, sentences, tokens.tolist(), log_probs.tolist()))
             _check(produced, step)
             ends = [one.token == rules.eos or most[one.sentence] == step for one in produced]
@@ -101,6 +108,10 @@ def _steps(stepper: Stepper[StateT], source: Padded, rules: Rules, most: list[in
         yield produced
         if all(ends):
             return
+
+
+def _answer(produced: list[Produced], rows: list[int]) -> Answer:
+    return Answer([one.token for one in produced], rows, [one.log_prob for one in produced])
 
 
 def _check(produced: list[Produced], step: int) -> None:

@@ -19,7 +19,8 @@ from torch import Tensor
 from regard.attention.masks import Padded
 from regard.decode.config import DrawingConfig
 from regard.decode.sample import narrowed
-from regard.decode.stepper import StateT, Stepper
+from regard.decode.stepper import StateT, Stepper, scored
+from regard.telling import Answer, Answered, Step, tell
 
 __all__ = ["Drawn", "chosen", "guided"]
 
@@ -59,19 +60,28 @@ def guided(
     numbers = torch.stack(draws, 1).to(device) if draws else torch.empty(length, 0)  # (length, rows)
     state = stepper.start(_with_nothing(source, nothing) if is_guided else source)
     tokens = torch.full((rows,), bos, dtype=torch.int64, device=device)
-    found, total = [], torch.zeros(rows, device=device)
+    found, likely = [], []
     for number in numbers:
+        tell(lambda: Step(range(rows)))  # those that read nothing come behind them
         logits, state = stepper.step(tokens.repeat(2) if is_guided else tokens, state)
         logits[:, list(banned)] = -math.inf
         log_p = logits.log_softmax(-1, dtype=torch.float32)
         plain = log_p[:rows]
+        tell(lambda plain=plain: scored(plain))
         if is_guided:
             without = log_p[rows:]
             log_p = torch.where(plain.isfinite(), without + config.guidance * (plain - without), plain)
         tokens = chosen(narrowed(log_p, config.choosing), number)
-        total += plain.gather(1, tokens[:, None])[:, 0]
+        likely.append(plain.gather(1, tokens[:, None])[:, 0])
         found.append(tokens)
-    return Drawn(torch.stack(found, 1), total / length)
+    drawn = torch.stack(found, 1)
+    tell(lambda: Answered(_answers(drawn, torch.stack(likely, 1))))
+    return Drawn(drawn, torch.stack(likely, 1).mean(1))
+
+
+def _answers(tokens: Tensor, log_probs: Tensor) -> list[list[Answer]]:
+    rows = zip(tokens.tolist(), log_probs.tolist(), strict=True)
+    return [[Answer(said, [i] * len(said), likely)] for i, (said, likely) in enumerate(rows)]
 
 
 def chosen(shares: Float[Tensor, "rows vocab"], number: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:

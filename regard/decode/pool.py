@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.decode.hypothesis import Hypothesis
+from regard.telling import Answer
 
 __all__ = ["Moves", "Pool"]
 
@@ -48,18 +49,29 @@ class Pool:
 
     def read(self, history: list[Moves], *, eos: int) -> list[list[Hypothesis]]:
         """The pools as hypotheses, best first; history: the moves that went on after each step, (rows,)."""
+
+        def hypothesis(score: float, log_prob: float, said: Answer) -> Hypothesis:
+            finished = said.tokens[-1] == eos
+            tokens = list(said.tokens[:-1] if finished else said.tokens)
+            return Hypothesis(tokens=tokens, score=score, log_prob=log_prob, finished=finished)
+
+        pools = zip(self.score.tolist(), self.log_prob.tolist(), self.answers(history), strict=True)
+        # An answer for each finite score, which come first.
+        return [[hypothesis(*entry) for entry in zip(*pool, strict=False)] for pool in pools]
+
+    def answers(self, history: list[Moves]) -> list[list[Answer]]:
+        """The tokens of each hypothesis, EOS included, and the row of each step that said them."""
         rows = [moves.row.tolist() for moves in history]
         tokens = [moves.token.tolist() for moves in history]
 
-        def hypothesis(score: float, log_prob: float, trail: list[int]) -> Hypothesis:
+        def answer(trail: list[int]) -> Answer:
             step, row, token = trail
-            found = [token]
+            said, way = [token], [row]
             for time in range(step - 2, -1, -1):
-                found.append(tokens[time][row])
+                said.append(tokens[time][row])
                 row = rows[time][row]
-            finished = token == eos
-            found = found[:0:-1] if finished else found[::-1]
-            return Hypothesis(tokens=found, score=score, log_prob=log_prob, finished=finished)
+                way.append(row)
+            return Answer(said[::-1], way[::-1])
 
-        pools = zip(self.score.tolist(), self.log_prob.tolist(), self.trail.tolist(), strict=True)
-        return [[hypothesis(*entry) for entry in zip(*pool, strict=True) if entry[0] > -torch.inf] for pool in pools]
+        pools = zip(self.score.tolist(), self.trail.tolist(), strict=True)
+        return [[answer(trail) for score, trail in zip(*pool, strict=True) if score > -torch.inf] for pool in pools]

@@ -15,8 +15,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decode.config import SampleConfig
+from regard.decode.stepper import scored
+from regard.telling import Answer, Answered, Rows, Step, is_heard, tell
 
-__all__ = ["Continues", "narrowed", "sample"]
+__all__ = ["Continues", "follow", "narrowed", "sample"]
 
 
 @runtime_checkable
@@ -65,23 +67,61 @@ def sample(
         raise ValueError("the prompt must have a token at least, but is empty")
     draw = torch.Generator().manual_seed(seed)
     seen = list(prompt)
-    logits, state, taken = _fed(model, seen if window is None else seen[-window:])
-    for _ in range(config.length):
+    fed = list(seen if window is None else seen[-window:])
+    logits, state, heard = _fed(model, fed)
+    for number in range(1, config.length + 1):
         logits[:, banned] = -math.inf
         token = int(torch.multinomial(narrowed(logits, config).cpu(), 1, generator=draw))
         yield token
         seen.append(token)
-        if window is not None and taken >= window:
-            logits, state, taken = _fed(model, seen[-max(1, window // 2) :])
+        if number == config.length:
+            break
+        if window is not None and len(fed) >= window:
+            tell(lambda fed=fed, token=token, heard=heard: Answered([[_answer(fed, token, heard)]]))
+            fed = seen[-max(1, window // 2) :]
+            tell(lambda: Rows([0]))  # from here on, what was read before is read once more
+            logits, state, heard = _fed(model, fed)
         else:
-            logits, state = model.step(torch.tensor([token], device=logits.device), state)
-            taken += 1
+            logits, state = _step(model, token, state, heard)
+            fed.append(token)
+    tell(lambda: Answered([[_answer(fed, seen[-1], heard)]]))
 
 
-def _fed(model: Continues, tokens: list[int]) -> tuple[Tensor, Any, int]:
-    """The scores after these tokens, the state, and how many it has taken in."""
-    device = next(model.parameters()).device if isinstance(model, torch.nn.Module) else torch.device("cpu")
+@torch.no_grad()
+def follow(model: Continues, tokens: list[int], *, banned: list[int]) -> None:
+    """Lead the model through tokens as they are, for those who look on: what it read and expected after each.
+
+    Behind the last comes the likeliest that is not banned.
+    Raises: ValueError if there is no token.
+    """
+    if not tokens:
+        raise ValueError("the text must have a token at least, but is empty")
+    logits, _, heard = _fed(model, tokens)
+    logits[:, banned] = -math.inf
+    tell(lambda: Answered([[_answer(tokens, int(logits[0].argmax()), heard)]]))
+
+
+def _fed(model: Continues, tokens: list[int]) -> tuple[Tensor, Any, list[Tensor]]:
+    """The scores after these tokens, the state, and all scores if somebody looks on."""
     state, logits = model.begin(1), torch.empty(0)
+    heard: list[Tensor] = []
     for token in tokens:
-        logits, state = model.step(torch.tensor([token], device=device), state)
-    return logits, state, len(tokens)
+        logits, state = _step(model, token, state, heard)
+    return logits, state, heard
+
+
+def _step(model: Continues, token: int, state: Any, heard: list[Tensor]) -> tuple[Tensor, Any]:
+    device = next(model.parameters()).device if isinstance(model, torch.nn.Module) else torch.device("cpu")
+    tell(lambda: Step([0]))
+    logits, state = model.step(torch.tensor([token], device=device), state)
+    if is_heard():
+        heard.append(logits.detach().float().log_softmax(-1))
+        tell(lambda: scored(heard[-1]))
+    return logits, state
+
+
+def _answer(fed: list[int], last: int, heard: list[Tensor]) -> Answer:
+    """What followed each token that was fed."""
+    said = [*fed[1:], last]
+    likely = [float(log_probs[0, token]) for log_probs, token in zip(heard, said, strict=True)]
+    return Answer(said, [0] * len(said), likely, begin=fed[0])

@@ -14,6 +14,7 @@ from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import StateT, Stepper
+from regard.telling import Rows, tell
 
 __all__ = ["in_batches", "search"]
 
@@ -39,6 +40,7 @@ def search(
         raise ValueError(f"sentences must hold at least one id, got none in sentence {lengths.index(0)}")
     results: list[list[Hypothesis]] = [[] for _ in sentences]
     for rows in in_batches(lengths, budget=config.batch_tokens // config.beam):
+        tell(lambda rows=rows: Rows(rows))
         found = beam(
             stepper,
             _padded([sentences[row] for row in rows], pad=pad, device=device),

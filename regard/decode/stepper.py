@@ -15,8 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.masks import Padded
+from regard.telling import Scored
 
-__all__ = ["State", "Stepper", "score"]
+__all__ = ["State", "Stepper", "score", "scored"]
+
+_ALTERNATIVES = 8
 
 
 @runtime_checkable
@@ -46,6 +49,12 @@ class Stepper(Protocol[StateT]):
     def step(self, tokens: Int[Tensor, " rows"], state: StateT) -> tuple[Float[Tensor, "rows vocab"], StateT]:
         """Logits of the token that follows `tokens` (BOS at the first step), and the state after them."""
         ...
+
+
+def scored(log_probs: Float[Tensor, "rows vocab"], least: int = 1) -> Scored:
+    """The likeliest few tokens of each row, at least so many, for whoever looks on."""
+    values, tokens = log_probs.topk(min(max(_ALTERNATIVES, least), log_probs.shape[-1]), dim=-1)
+    return Scored(tokens.tolist(), values.tolist())
 
 
 def score(

@@ -1,6 +1,6 @@
 """The read as a part of a model: a score, a choice, a bias and a kernel, under a name of their own.
 
-Every read of every model goes through a `Read`, so that whoever wants to look (regard.look.record) finds them
+Every read of every model goes through a `Read`, so that whoever wants to look (regard.look.listen) finds them
 all, per layer, without the model knowing.
 """
 

@@ -27,13 +27,11 @@ from torch import Tensor, nn
 
 from regard.errors import UserError
 from regard.look.alignment import Alignment
+from regard.look.files import check_path
 from regard.look.labels import families_for, readable, spelled
 from regard.look.layout import SLANT, TITLE_FONT, Layout, lay_out
 
-__all__ = ["SUFFIXES", "check_path", "drawing", "plot_alignment", "saved", "weight_colours"]
-
-SUFFIXES = (".png", ".svg", ".pdf")
-"""Formats of pictures, chosen by the ending of the file's name."""
+__all__ = ["drawing", "plot_alignment", "saved", "weight_colours"]
 
 _COLOURS = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #032751"
 """White to dark blue: CIELAB lightness 100, 89.5, ... 16 in equal steps, OKLCH hue 255."""
@@ -87,16 +85,6 @@ def plot_alignment(
 def weight_colours() -> LinearSegmentedColormap:
     """White for 0 to dark blue for 1, in equal steps of lightness."""
     return LinearSegmentedColormap.from_list("weight", _COLOURS.split())
-
-
-def check_path(path: Path, overwrite: bool) -> None:
-    """Raise UserError unless a picture of that name may be written: its suffix, its folder, no file that is there."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"a picture's name must end in one of {', '.join(SUFFIXES)}, but is {path.name!r}")
-    if not path.parent.is_dir():
-        raise UserError(f"{path} cannot be written: there is no folder {path.parent}")
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} exists already: choose another name, or ask to overwrite it")
 
 
 def _check_layers(layers: Sequence[Alignment], layer: int | None) -> None:

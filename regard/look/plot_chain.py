@@ -23,8 +23,9 @@ from matplotlib.textpath import text_to_path
 
 from regard.errors import UserError
 from regard.look.chain import Chain
+from regard.look.files import check_path
 from regard.look.labels import families_for, readable, spelled
-from regard.look.plot import check_path, drawing, saved, weight_colours
+from regard.look.plot import drawing, saved, weight_colours
 
 __all__ = ["MAX_WORDS", "plot_chain"]
 

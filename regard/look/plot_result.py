@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from regard.look.files import check_path
 from regard.look.labels import families_for, readable
-from regard.look.plot import check_path, drawing, saved
+from regard.look.plot import drawing, saved
 
 __all__ = ["plot_boxes", "plot_events", "plot_images", "plot_tracks", "write_picture"]
 

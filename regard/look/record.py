@@ -1,43 +1,36 @@
-"""Record the weights of a model's reads while it runs; the model does not know.
+"""Record what a model reads while it answers: `record` around `predict`, `forward`, or anything that runs it.
 
-    with record(model) as maps:
-        model.loss(batch)
-    maps.names                             ('core.encoder.0.read', ..., 'core.decoder.0.cross.read')
-    maps["core.decoder.0.cross.read"]      the weights of each call, in the order of the calls
+    with record(run) as capture:                   a trained run, or any module with reads
+        run.predict(["3 maart 2019"])
+    capture.save("look.html")
 
-Every read of every model is a `Read`: a hook behind each computes the weights by the formula, from the queries and
-keys that the read was given, so they are those of its score, choice, mask and bias whichever kernel ran, and the
-output is not touched. Rows, heads, queries and calls that nobody keeps are not computed; the others are computed a
-tile at a time (regard.look.part), and kept in memory or written to the disk (regard.look.recording_file).
+A trained run tells what its inputs are and what it said (regard.telling), so that queries and keys have labels and
+beams are resolved. Of a bare module the entries are numbered, unless `scenes` says what the rows of its calls are.
 """
 
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from regard.attention.kernels import table
-from regard.attention.kernels.problem import Problem
-from regard.layers.read import Read
-from regard.look.cut import sizes_of
-from regard.look.part import Part, tiles
-from regard.look.recording import Recording, nearest, some
-from regard.look.recording_file import DTYPES, Call, Folder
+from regard.look.capture import Capture
+from regard.look.gradients import Taken
+from regard.look.listen import TILE_BYTES, listen
+from regard.look.scene import Scene
+from regard.look.story import Story
+from regard.telling import hearing
 
-__all__ = ["TILE_BYTES", "Recording", "record"]
-
-TILE_BYTES = 8 << 20
-"""The largest tensor of a recording's own, unless told: about what stays in a processor's cache."""
+__all__ = ["record"]
 
 
 @contextmanager
 def record(
-    model: nn.Module,
+    model: Any,
     *,
+    scenes: Sequence[Scene] | None = None,
     only: Callable[[str], bool] | Collection[str] | None = None,
     rows: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
@@ -46,182 +39,29 @@ def record(
     to: str | Path | None = None,
     dtype: torch.dtype = torch.float32,
     tile_bytes: int = TILE_BYTES,
-) -> Iterator[Recording]:
-    """Keep the weights of every call of every `Read` inside `model`, until the context ends.
+    gradients: bool = False,
+) -> Iterator[Capture]:
+    """Keep what every read of `model` read, until the context ends.
 
-    Recording changes no output and draws no random number; a choice that draws (Gumbel) is recorded with the draw
-    that the read used. Under autocast the weights are computed as the model computes them, in the same dtypes. It
-    costs the formula of each recorded call once more, and a few times tile_bytes beside what is kept; outside the
-    context nothing is left on the model.
+    Recording changes no output and draws no random number. The numbers are those of the read's own score, choice, mask
+    and bias, computed by the formula from the very queries and keys, whichever kernel the model ran on.
 
-    only:        the reads to record: names, or a function that is given each name and answers; None is all.
-    rows:        the rows of each call's batch to keep; None is all. (Decoding by beams permutes rows.)
-    heads:       the heads to keep; None is all. Reads without heads must then be left out by `only`.
-    queries:     the queries to keep, by their numbers in the call; None is all.
-    steps:       the calls of each read to keep, by their numbers: [0, 5], range(0, 1000, 10); None is all.
-    to:          a folder that does not exist yet: weights are written there, and Recording.open(to) reads them
-                 later. It appears when the context ends; if it ends by an exception, there is none.
-    dtype:       float32, float64, or float16: half the size, rounded by at most 2^-11 of a weight (weights below 2^-14:
-                 by 2^-25).
-    tile_bytes:  bound on each tensor that recording makes; a choice that draws takes the tiles of its kernel.
-    Raises:      ValueError if the model has no `Read`, is compiled, or has none of the names in `only`, or if `to`
-                 exists; at a call that does not have the rows, heads or queries, or runs inside torch.func.vmap.
-                 TypeError for numbers that are none.
+    model:   what `regard.load` gives, or a module.
+    scenes:  what the rows of each call are, if the model does not tell: their axes "source", "queries", "said", "fed"
+             give labels to queries and keys (regard.look.names says which read has which).
+    only, rows, heads, queries, steps, to, dtype, tile_bytes:  what is kept, and where; see regard.look.listen.
+    gradients: keep the graph of what runs, so that capture.differentiate(y) can tell how much each weight mattered.
+    Raises:  as `listen`; ValueError if only a part is recorded with gradients.
     """
-    reads = _choose(_reads(model), only)
-    part = Part(rows=rows, heads=heads, queries=queries)
-    _check(steps, dtype, tile_bytes)
-    folder = None if to is None else Folder(Path(to), dtype=dtype, is_new=True)
-    recording = Recording(reads, part=part, dtype=dtype, folder=folder)
-    handles = []
-    try:
-        for name, read in reads.items():
-            listener = _Listener(name, recording, steps, tile_bytes)
-            handles.append(read.register_forward_pre_hook(_untraced(listener.before), with_kwargs=True))
-            handles.append(read.register_forward_hook(_untraced(listener.after), with_kwargs=True))
-        yield recording
-        recording._finish()
-    except BaseException:
-        recording._discard()
-        raise
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-class _Listener:
-    """Hears one read: before a call, for the random numbers that it will draw, and behind it, for the weights."""
-
-    def __init__(self, name: str, recording: Recording, steps: Collection[int] | None, tile_bytes: int):
-        self._name, self._recording, self._steps, self._tile_bytes = name, recording, steps, tile_bytes
-        self._states: dict[torch.device, Tensor] = {}
-
-    def before(self, read: Read, args: tuple, kwargs: dict[str, Any]) -> None:
-        self._states = {}
-        if read.choose.draws:
-            query = kwargs["query"] if "query" in kwargs else args[0]
-            self._states = {device: _generator_state(device) for device in {torch.device("cpu"), query.device}}
-
-    def after(self, read: Read, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
-        number = self._recording._next(self._name)
-        if self._steps is not None and number not in self._steps:
-            return
-        device = output.device
-        with _same_autocast(device):
-            problem = read.pose(*args, **kwargs)
-            _refuse_mapped(problem)
-            call = Call(
-                number=number,
-                sizes=sizes_of(problem),
-                kernel=table.choose(read.kernel, problem),
-                mask=None if problem.mask is None else repr(problem.mask),
-                bias=None if problem.bias is None else " ".join(repr(problem.bias).split()),
-                autocast=_name_of(torch.get_autocast_dtype(device.type)) if _is_mixed(device) else None,
-            )
-            with torch.no_grad(), _drawn_from(self._states):
-                part, size = self._recording.part, self._tile_bytes
-                weights = tiles(problem, part, tile_bytes=size, drawn_by=call.kernel)
-                self._recording._keep(self._name, call, weights)
-
-
-def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
-    """The hook, kept out of what is compiled while it is there; asking for that loads the compiler, if nobody has."""
-    return torch.compiler.disable(hook) if "torch._dynamo" in sys.modules else hook
-
-
-def _is_mixed(device: torch.device) -> bool:
-    return torch.is_autocast_enabled(device.type)
-
-
-@contextmanager
-def _same_autocast(device: torch.device) -> Iterator[None]:
-    """Autocast as it is, but that it remembers nothing: a weight cast without gradient would be the model's next."""
-    if not _is_mixed(device):
-        yield
-        return
-    with torch.autocast(device.type, dtype=torch.get_autocast_dtype(device.type), cache_enabled=False):
-        yield
-
-
-@contextmanager
-def _drawn_from(states: dict[torch.device, Tensor]) -> Iterator[None]:
-    """Random numbers as from these states of the generators, which are then put back as they were."""
-    before = {device: _generator_state(device) for device in states}
-    try:
-        for device, state in states.items():
-            _set_generator_state(device, state)
-        yield
-    finally:
-        for device, state in before.items():
-            _set_generator_state(device, state)
-
-
-def _generator_state(device: torch.device) -> Tensor:
-    return torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
-
-
-def _set_generator_state(device: torch.device, state: Tensor) -> None:
-    if device.type == "cpu":
-        torch.set_rng_state(state)
-    else:
-        torch.get_device_module(device).set_rng_state(state, device)
-
-
-def _refuse_mapped(problem: Problem) -> None:
-    tensors = problem.query, problem.keys
-    if any(torch._C._functorch.is_batchedtensor(tensor) for tensor in tensors):
-        raise ValueError(
-            "a read inside torch.func.vmap cannot be recorded: it sees one item at a time of a batch that has no "
-            "rows; record a call on the batch instead"
-        )
-
-
-def _name_of(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _check(steps: Collection[int] | None, dtype: torch.dtype, tile_bytes: int) -> None:
-    if steps is not None:
-        _check_steps(steps)
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(map(str, DTYPES))}, but is {dtype}")
-    if isinstance(tile_bytes, bool) or not isinstance(tile_bytes, int) or tile_bytes < 1:
-        raise ValueError(f"tile_bytes must be a number of bytes, at least 1, but is {tile_bytes!r}")
-
-
-def _check_steps(steps: Collection[int]) -> None:
-    if isinstance(steps, str) or not isinstance(steps, Collection):
-        raise TypeError(f"steps must be numbers of calls, such as range(0, 100, 10), but is {steps!r}")
-    if not steps:
-        raise ValueError("steps must name at least one call, but are empty; None is all of them")
-    for step in (steps[0], steps[-1]) if isinstance(steps, range) else steps:
-        if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-            raise ValueError(f"steps must be numbers of calls, from 0 on, but one is {step!r}")
-
-
-def _reads(model: nn.Module) -> dict[str, Read]:
-    for name, module in model.named_modules():
-        # Compiled code calls no hook that came after it: the recording would be empty, or have holes.
-        if hasattr(module, "_orig_mod") or module._compiled_call_impl is not None:
-            raise ValueError(f"a compiled module cannot be recorded, but {name or 'the model'} is one")
-    reads = {name: module for name, module in model.named_modules() if isinstance(module, Read)}
-    if not reads:
-        raise ValueError(f"{type(model).__name__} has no Read: it does not attend, nothing can be recorded")
-    return reads
-
-
-def _choose(reads: dict[str, Read], only: Callable[[str], bool] | Collection[str] | None) -> dict[str, Read]:
-    if only is None:
-        return reads
-    if callable(only):
-        chosen = {name: read for name, read in reads.items() if only(name)}
-        if not chosen:
-            raise ValueError(f"only must choose a read, but refuses all of {some(reads)}")
-        return chosen
-    names = [only] if isinstance(only, str) else list(only)
-    for name in names:
-        if name not in reads:
-            raise ValueError(f"only must name reads, but {name!r} is none; {nearest(name, reads)}")
-    if not names:
-        raise ValueError("only must name at least one read, but is empty")
-    return {name: read for name, read in reads.items() if name in names}
+    module = model if isinstance(model, nn.Module) else model.model
+    if gradients and (rows, heads, queries, to) != (None, None, None, None):
+        raise ValueError("gradients need whole calls in memory: leave rows, heads, queries and to out")
+    taken: list[Taken] | None = [] if gradients else None
+    settings = {"only": only, "rows": rows, "heads": heads, "queries": queries, "steps": steps}
+    with listen(module, **settings, to=to, dtype=dtype, tile_bytes=tile_bytes, taken=taken) as recording:
+        story = Story(recording.counts, scenes=scenes)
+        title = str(getattr(model, "folder", type(module).__name__))
+        count = sum(value.numel() for value in module.parameters())
+        with hearing(story.hear):
+            about = f"{type(module).__name__}, {count:,} weights"
+            yield Capture.of(recording, story, title=title, model=about, taken=taken)

@@ -132,6 +132,10 @@ class Recording:
         calls = ", ".join(f"{name}: {len(heard.calls)}" for name, heard in self._reads.items())
         return f"Recording(calls of each read: {calls})"
 
+    def counts(self) -> dict[str, int]:
+        """How often each read has run by now, kept or not."""
+        return {name: heard.ran for name, heard in self._reads.items()}
+
     def _heard(self, name: str) -> Heard:
         if name not in self._reads:
             raise KeyError(f"no read {name!r} is recorded; {nearest(name, self._reads)}")
@@ -141,6 +145,11 @@ class Recording:
         if not heard.calls:
             raise ValueError(f"read {name!r} did not run inside the recording; {some(self.names)} did")
         return heard
+
+    def keep(self, name: str, call: Call, tiles: Iterable[Tile]) -> None:
+        """Count a call as run, and keep its weights, which come tile by tile."""
+        self._reads[name].ran = call.number + 1
+        self._keep(name, call, tiles)
 
     def _next(self, name: str) -> int:
         """Count a call of a read, and give its number."""

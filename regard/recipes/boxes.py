@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.box_batches import BoxBatches, fitted
 from regard.data.boxes import Annotated, ImageFiles, read_boxes
@@ -22,17 +23,25 @@ from regard.data.config import OnBad
 from regard.data.labelled import Labels
 from regard.data.made_shapes import made_shapes
 from regard.errors import UserError
-from regard.look.plot_result import plot_boxes
+from regard.look.map import Seen
+from regard.look.scene import Axis, Scene
+from regard.look.scene import Box as Region
+from regard.look.scene import Image as Picture
 from regard.models.build import build_detector
 from regard.models.detector import Detector
 from regard.models.reads.images import ImageReader
 from regard.recipes.config import Boxes
 from regard.recipes.detection import FoundBoxes, average_precision
 from regard.recipes.folder import Run
-from regard.recipes.task import Task, Trained
+from regard.recipes.likelihood import of_found
+from regard.recipes.pictures import patches
+from regard.recipes.task import Task, Trained, numbered
+from regard.telling import showing
 
 __all__ = ["Box", "BoxesTask", "Listed", "TrainedBoxes", "task"]
 
+Given = str | Path | Image.Image | NDArray[Any]
+"""An image, or its file."""
 _LABELS = "labels.json"
 _ROWS, _SAMPLES = 16, 5
 
@@ -129,14 +138,17 @@ class BoxesTask(Task):
         return average_precision(found, boxes, batches.classes, self.labels.names)
 
     @torch.no_grad()
-    def found(self, model: nn.Module, source: torch.Tensor, scales: Sequence[float]) -> list[FoundBoxes]:
+    def found(self, model: nn.Module, source: Tensor, scales: Sequence[float]) -> list[FoundBoxes]:
         """What is found in images, in pixels of the images as they were before they were scaled."""
-        score, label, region = model(source.to(next(model.parameters()).device)).best()
+        said = model(source.to(next(model.parameters()).device))
+        (score, label, region), order = said.best(), said.order()
         sides = torch.tensor([self.config.data.width, self.config.data.height] * 2)
         region = (region.float().cpu() * sides).double().numpy()
         boxes = np.concatenate((region[..., :2] - region[..., 2:] / 2, region[..., 2:]), -1)
         return [
-            FoundBoxes(score[i].double().cpu().numpy(), label[i].cpu().numpy(), boxes[i] / scale)
+            FoundBoxes(
+                score[i].double().cpu().numpy(), label[i].cpu().numpy(), boxes[i] / scale, order[i].cpu().numpy()
+            )
             for i, scale in enumerate(scales)
         ]
 
@@ -185,14 +197,17 @@ class TrainedBoxes(Trained):
 
     task: BoxesTask
 
-    def predict(self, inputs: Sequence[str | Path], *, threshold: float | None = None) -> list[list[Box]]:
-        """The boxes found in each image file, the surest first; those of at least `threshold` (the run's own)."""
-        return [self._found(self._image(path), threshold) for path in inputs]
+    def predict(self, inputs: Sequence[Given], *, threshold: float | None = None) -> list[list[Box]]:
+        """The boxes found in each image, the surest first; those of at least `threshold` (the run's own).
 
-    def answers(self, inputs: Sequence[str], *, n_best: int = 1, first: int = 1) -> list[list[Listed]]:
-        """For each image file its boxes."""
+        inputs: image files, Pillow images, or bytes (height, width, 3).
+        """
+        return self._boxes(inputs, threshold, 1)
+
+    def answers(self, inputs: Sequence[Given], *, n_best: int = 1, first: int = 1) -> list[list[Listed]]:
+        """For each image its boxes."""
         rows = []
-        for boxes in self.predict(inputs):
+        for boxes in self._boxes(inputs, None, first):
             text = "\n".join(
                 f"{box.label}\t{box.score:.3f}\t" + "\t".join(f"{number:.1f}" for number in box[2:]) for box in boxes
             )
@@ -218,31 +233,84 @@ class TrainedBoxes(Trained):
         samples = [self._sample(data, i) for i in range(min(_SAMPLES, len(data)))]
         return {"data": data.origin, "examples": len(data), **scores, "signature": signature, "samples": samples}
 
-    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """The image in a file with the boxes found in it. Raises UserError as `regard.look.plot_result`."""
-        image = self._image(text)
-        boxes = [(box.label, box.score, (box.x, box.y, box.width, box.height)) for box in self._found(image, None)]
-        plot_boxes(np.asarray(image), boxes, out, title=Path(text).name, overwrite=overwrite)
+    def likelihood(self, given: Given, seen: Seen) -> Tensor:
+        """Sum of log p of the boxes that were found."""
+        data, names = self.config.data, self.task.labels.names
+        array, _ = fitted(self._image(given, 1), data.width, data.height)
+        said = self.model(_source(array).to(next(self.model.parameters()).device))
+        picture = seen.scene.pictures["image"]
+        assert isinstance(picture, Picture)
+        return of_found(said, [(box.query, names.index(box.label)) for box in picture.boxes], "box")
 
-    def _image(self, path: str | Path) -> Image.Image:
-        path = Path(path)
+    def test_input(self, index: int) -> Image.Image:
+        """An image of the test data."""
+        self._check_test()
+        data = self.task.test_data()
+        return self._named(data.draw(numbered(range(len(data)), index, data.origin)), f"test image {index}")
+
+    def _boxes(self, inputs: Sequence[Given], threshold: float | None, first: int) -> list[list[Box]]:
+        rows = []
+        for number, one in enumerate(inputs, start=first):
+            rows.append(self._found(self._image(one, number), threshold, self._called(one, f"image {number}")))
+        return rows
+
+    def _image(self, one: Given, number: int) -> Image.Image:
+        if isinstance(one, Image.Image):
+            return one.convert("RGB")
+        if isinstance(one, np.ndarray):
+            if one.dtype != np.uint8 or one.ndim != 3 or one.shape[2] != 3 or 0 in one.shape:
+                raise UserError(
+                    f"input {number}: pixels must be bytes (uint8) of (height, width, 3), but are {one.dtype} of "
+                    f"{one.shape}"
+                )
+            return Image.fromarray(one)
+        if not isinstance(one, str | Path):
+            raise UserError(f"input {number}: expected an image file, an image or an array, got {type(one).__name__}")
+        path = Path(one)
         return ImageFiles.of(path.parent).open(path.name, "input")
 
-    def _found(self, image: Image.Image, threshold: float | None) -> list[Box]:
+    def _found(self, image: Image.Image, threshold: float | None, name: str) -> list[Box]:
         data = self.config.data
         array, scale = fitted(image, data.width, data.height)
-        source = torch.from_numpy(array).permute(2, 0, 1)[None].float() / 255
-        (found,) = self.task.found(self.model, source, [scale])
+        with showing(lambda: [Scene(axes={"source": patches(self.model.reads)})]) as scenes:
+            (found,) = self.task.found(self.model, _source(array), [scale])
         least = self.config.threshold if threshold is None else threshold
-        return [
+        boxes = [
             Box(self.task.labels.names[c], float(score), *map(float, box))
-            for score, c, box in zip(*found, strict=True)
+            for score, c, box in zip(found.scores, found.classes, found.boxes, strict=True)
             if score >= least
         ]
+        for scene in scenes:
+            scene.title = f"{name} -> {_counted([box.label for box in boxes])}"
+            self._complete(scene, array, found, scale, len(boxes))
+        return boxes
+
+    def _complete(self, scene: Scene, array: NDArray[np.uint8], found: FoundBoxes, scale: float, count: int) -> None:
+        """What the queries said, on the image as the model saw it; the first `count` boxes are the answer."""
+        assert found.queries is not None
+        sides = np.array([self.config.data.width, self.config.data.height] * 2)
+        regions = []
+        for score, c, box, query in zip(found.scores, found.classes, found.boxes, found.queries, strict=True):
+            left, top, width, height = map(float, box * scale / sides)
+            place, label = (left, top, width, height), self.task.labels.names[c]
+            regions.append(Region(label=label, score=float(score), place=place, query=int(query)))
+        scene.pictures["image"] = Picture(pixels=array, boxes=tuple(regions[:count]))
+        ordered = sorted(regions, key=lambda one: one.query)
+        scene.axes["queries"] = Axis(
+            labels=tuple(f"{one.label} {one.score:.2f}" for one in ordered),
+            what="box",
+            on="image",
+            places=tuple(one.place for one in ordered),
+        )
 
     def _sample(self, data: Annotated, i: int) -> dict[str, str]:
-        counts = [_counted([box.label for box in self._found(data.draw(i), None)]), _counted(data.items[i].labels)]
+        found = self._found(data.draw(i), None, data.items[i].file)
+        counts = [_counted([box.label for box in found]), _counted(data.items[i].labels)]
         return dict(zip(("source", "output", "reference"), (data.items[i].file, *counts), strict=True))
+
+
+def _source(array: NDArray[np.uint8]) -> Tensor:
+    return torch.from_numpy(array).permute(2, 0, 1)[None].float() / 255
 
 
 def _counted(labels: Sequence[str]) -> str:

@@ -27,6 +27,8 @@ class FoundBoxes(NamedTuple):
     classes: NDArray[np.int64]
     boxes: NDArray[np.float64]
     """(found, 4): x, y, width, height in pixels"""
+    queries: NDArray[np.int64] | None = None
+    """Which query of the model found each."""
 
 
 def average_precision(
@@ -50,7 +52,7 @@ def average_precision(
     answers = [
         {"image_id": i + 1, "category_id": int(c) + 1, "bbox": box.tolist(), "score": float(score)}
         for i, one in enumerate(found)
-        for score, c, box in list(zip(*one, strict=True))[:_MOST]
+        for score, c, box in list(zip(one.scores, one.classes, one.boxes, strict=True))[:_MOST]
     ]
     if not answers or not truth["annotations"]:
         return {"ap": 0.0, "ap50": 0.0, "ap75": 0.0, "by_class": dict.fromkeys(names, 0.0)}

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import Encoded, TokenBatches, pad
@@ -30,25 +30,27 @@ from regard.data.tokenise import BOS, EOS, SPECIALS, UNK, Tokeniser
 from regard.decode.config import DrawingConfig
 from regard.decode.guided import guided
 from regard.errors import UserError
-from regard.look.plot import check_path
-from regard.look.plot_result import write_picture
+from regard.look.map import Seen
+from regard.look.scene import Axis
+from regard.look.scene import Scene as Shown
 from regard.models.build import build
 from regard.models.config import TransformerConfig
 from regard.models.model import Model
 from regard.models.quantised import QuantisedAutoencoder
 from regard.recipes.draw_config import Draw
-from regard.recipes.draw_picture import picture
 from regard.recipes.draw_scores import drawing_scores, loss_scores
 from regard.recipes.draw_stages import Judge, codes_of, learn_autoencoder, learn_judge, open_autoencoder, rebuilt
 from regard.recipes.folder import Run
+from regard.recipes.pictures import shown
 from regard.recipes.scoring import device_of
-from regard.recipes.task import Task, Trained
+from regard.recipes.task import Task, Trained, numbered
+from regard.telling import Rows, showing, tell
 from regard.train.step import seed_of
 
 __all__ = ["DrawTask", "Drawing", "TrainedDraw", "task"]
 
 _TOKENISER, _LABELS = "tokeniser.json", "labels.json"
-_ROWS, _SAMPLES = 256, 6
+_ROWS = 256
 
 
 class Drawing(NamedTuple):
@@ -170,10 +172,11 @@ class DrawTask(Task):
 
     def codes(
         self, model: Model, texts: Sequence[Sequence[int]], decode: DrawingConfig, *, seeds: Sequence[int]
-    ) -> tuple[torch.Tensor, list[float]]:
+    ) -> tuple[Tensor, list[float]]:
         """The same as codes (texts, places)."""
         parts, scores = [], []
         for i in range(0, len(texts), _ROWS):
+            tell(lambda i=i: Rows(range(i, min(i + _ROWS, len(texts)))))
             source = _padded(texts[i : i + _ROWS], device_of(model))
             settings = {"config": decode, "length": self.autoencoder.numbers, "seeds": seeds[i : i + _ROWS]}
             found = guided(model, source, nothing=(EOS,), bos=BOS, banned=range(len(SPECIALS)), **settings)
@@ -214,13 +217,16 @@ class TrainedDraw(Trained):
     task: DrawTask
 
     def predict(self, inputs: Sequence[str], **options: Any) -> NDArray[np.uint8]:
-        """An image for each text (texts, channels, height, width), bytes; options as in DrawingConfig."""
+        """An image for each text (texts, channels, height, width), bytes; options as in DrawingConfig.
+
+        Those who look on are shown what was read of the words for each code.
+        """
         if isinstance(inputs, str):
             raise TypeError(f"inputs must be a list of texts, but is one text: {inputs[:40]!r}")
         decode = replace(self.config.decode, **options)
         texts = self._encoded(inputs, 1)
         seeds = [seed_of(decode.draws, number) for number in range(len(texts))]
-        return self.task.drawn(self.model, texts, decode, seeds=seeds)[0]
+        return self._drawn(texts, inputs, decode, seeds)[0]
 
     def answers(
         self,
@@ -247,7 +253,7 @@ class TrainedDraw(Trained):
         results = []
         for number, (ids, row) in enumerate(zip(texts, paths, strict=True), start=first):
             seeds = [seed_of(decode.draws, number - 1, *([rank] if rank else [])) for rank in range(n_best)]
-            images, scores = self.task.drawn(self.model, [ids] * n_best, decode, seeds=seeds)
+            images, scores = self._drawn([ids] * n_best, [inputs[number - first]] * n_best, decode, seeds)
             for image, path in zip(images, row, strict=True):
                 _save(image, path)
             results.append([Drawing(str(path), score) for path, score in zip(row, scores, strict=True)])
@@ -272,27 +278,41 @@ class TrainedDraw(Trained):
         signature = f"{rows} x {columns} codes, guidance {decode.guidance:g}, temperature {decode.temperature:g}"
         return {"data": drawings.origin, "examples": len(drawings.epoch(0)), **scores, "signature": signature}
 
-    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """Several drawings of a text, and where in the first one each word was read.
+    def likelihood(self, given: str, seen: Seen) -> Tensor:
+        """log p of the codes that were drawn, given the text; guidance changes what is drawn, not this."""
+        device = device_of(self.model)
+        source = _padded([self.task.tokeniser.encode(given.strip())], device)
+        target = pad([[BOS, *seen.scene.ids]]).to(device)
+        logits = self.model(source, target)[0].float()
+        logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
+        return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()
 
-        Raises: UserError as `regard.look.plot_result`.
-        """
-        check_path(out, overwrite)
-        (ids,) = self._encoded([text], 1)
-        decode = self.config.decode
-        seeds = [seed_of(decode.draws, 0, *([rank] if rank else [])) for rank in range(_SAMPLES)]
-        codes, _ = self.task.codes(self.model, [ids] * _SAMPLES, decode, seeds=seeds)
-        words = [*self.task.tokeniser.tokens(text.strip()), SPECIALS[EOS]]
-        figure = picture(
-            self.model,
-            _padded([ids], device_of(self.model)),
-            codes=codes,
-            images=rebuilt(self.task.autoencoder, codes),
-            grid=self.task.autoencoder.grid,
-            words=words,
-            title=text.strip(),
+    def test_input(self, index: int) -> str:
+        """A text of the test data."""
+        self._check_test()
+        drawings = self.task.test(None)
+        return drawings.text(numbered(drawings.epoch(0), index, drawings.origin))
+
+    def _drawn(
+        self, texts: Sequence[Sequence[int]], titles: Sequence[str], decode: DrawingConfig, seeds: Sequence[int]
+    ) -> tuple[NDArray[np.uint8], list[float]]:
+        """As the task draws, telling those who look on."""
+        with showing(lambda: [self._scene(title.strip()) for title in titles]) as scenes:
+            images, scores = self.task.drawn(self.model, texts, decode, seeds=seeds)
+        for scene, image in zip(scenes, images, strict=bool(scenes)):
+            scene.pictures["drawn"] = shown(image)
+        return images, scores
+
+    def _scene(self, text: str) -> Shown:
+        """What is read of a text, for those who look on."""
+        words = (*self.task.tokeniser.tokens(text), SPECIALS[EOS])
+        return Shown(
+            title=text,
+            axes={"source": Axis(labels=words, what="token")},
+            tokens=lambda ids: [str(number - len(SPECIALS)) for number in ids],
+            begin=SPECIALS[BOS],
+            said=Axis.grid(*self.task.autoencoder.grid, on="drawn", what="code"),
         )
-        write_picture(figure, out, overwrite=overwrite)
 
     def _encoded(self, texts: Sequence[str], first: int) -> list[list[int]]:
         """The ids of each text. Refuses an empty one, warns of words that were never seen."""

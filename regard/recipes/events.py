@@ -15,24 +15,30 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.config import OnBad
 from regard.data.events import Event, EventBatches, Sounds, pieces, read_events, read_wav, scenes_of
 from regard.data.labelled import Labels
 from regard.data.recordings import made_sounds, read_recordings
 from regard.errors import UserError
-from regard.look.plot_result import plot_events
+from regard.look.map import Seen
+from regard.look.scene import Axis, Scene, Sound
+from regard.look.scene import Event as Sounding
 from regard.models.build import build_detector
 from regard.models.detector import Detector
-from regard.models.reads.frames import FrameReader, LogMel
+from regard.models.reads.frames import FrameReader
 from regard.recipes.config import Events
 from regard.recipes.event_scores import event_scores
 from regard.recipes.folder import Run
-from regard.recipes.task import Task, Trained
+from regard.recipes.likelihood import of_found
+from regard.recipes.task import Task, Trained, numbered
+from regard.telling import showing
 
-__all__ = ["EventsTask", "Heard", "TrainedEvents", "task"]
+__all__ = ["EventsTask", "Heard", "Said", "TrainedEvents", "task"]
 
+Given = str | Path | NDArray[Any]
+"""A wav file, or its samples."""
 _LABELS = "labels.json"
 _ROWS, _SAMPLES = 64, 5
 
@@ -42,6 +48,14 @@ class Heard(NamedTuple):
 
     text: str
     score: float
+
+
+class Said(NamedTuple):
+    """What a query says, with its probability."""
+
+    event: Event
+    score: float
+    query: int = 0
 
 
 class EventsTask(Task):
@@ -146,22 +160,23 @@ class EventsTask(Task):
         found: list[list[Event]] = []
         for rows in batches.plan(0):
             some = self.found(model, batches.collate(0, rows).source)
-            found += [[event for event, score in one if score >= self.config.threshold] for one in some]
+            found += [[said.event for said in one if said.score >= self.config.threshold] for one in some]
         wanted = [batches.heard(i)[1] for i in range(len(batches.sounds))]
         return event_scores(found, wanted, self.config.data.seconds)
 
     @torch.no_grad()
-    def found(self, model: nn.Module, source: torch.Tensor) -> list[list[tuple[Event, float]]]:
-        """All that the queries say of each sound, with probabilities, the surest first."""
-        score, label, region = model(source.to(next(model.parameters()).device)).best()
+    def found(self, model: nn.Module, source: Tensor) -> list[list[Said]]:
+        """All that the queries say of each sound, the surest first."""
+        said = model(source.to(next(model.parameters()).device))
+        score, label, region = said.best()
         region = region.double().cpu() * self.config.data.seconds
         rows = []
-        for scores, labels, regions in zip(score.tolist(), label.tolist(), region.tolist(), strict=True):
-            events = [
-                Event(middle - duration / 2, duration, self.labels.names[c])
-                for c, (middle, duration) in zip(labels, regions, strict=True)
+        for parts in zip(score.tolist(), label.tolist(), region.tolist(), said.order().tolist(), strict=True):
+            row = [
+                Said(Event(middle - duration / 2, duration, self.labels.names[c]), sure, query)
+                for sure, c, (middle, duration), query in zip(*parts, strict=True)
             ]
-            rows.append(list(zip(events, scores, strict=True)))
+            rows.append(row)
         return rows
 
     def has_test(self) -> bool:
@@ -187,15 +202,17 @@ class TrainedEvents(Trained):
 
     task: EventsTask
 
-    def predict(self, inputs: Sequence[str | Path], *, threshold: float | None = None) -> list[list[Event]]:
-        """The events of each wav file, of any length, in order; those of at least `threshold` (the run's own)."""
-        return [[event for event, _ in self._heard(self._samples(path), threshold)] for path in inputs]
+    def predict(self, inputs: Sequence[Given], *, threshold: float | None = None) -> list[list[Event]]:
+        """The events of each sound, of any length, in order; those of at least `threshold` (the run's own).
 
-    def answers(self, inputs: Sequence[str], *, n_best: int = 1, first: int = 1) -> list[list[Heard]]:
-        """For each wav file its events."""
+        inputs: wav files, or samples at the run's rate: 16-bit, or floating within [-1, 1].
+        """
+        return [[event for event, _ in found] for found in self._all_heard(inputs, threshold, 1)]
+
+    def answers(self, inputs: Sequence[Given], *, n_best: int = 1, first: int = 1) -> list[list[Heard]]:
+        """For each sound its events."""
         rows = []
-        for path in inputs:
-            found = self._heard(self._samples(path), None)
+        for found in self._all_heard(inputs, None, first):
             lines = [f"{one.label}\t{score:.3f}\t{one.onset:.3f}\t{one.duration:.3f}" for one, score in found]
             rows.append([Heard("\n".join(lines), sum(score for _, score in found) / max(1, len(found)))])
         return rows
@@ -217,41 +234,121 @@ class TrainedEvents(Trained):
         samples = [self._sample(batches, i) for i in range(min(_SAMPLES, len(sounds)))]
         return {"data": sounds.origin, "examples": len(sounds), **scores, "signature": signature, "samples": samples}
 
-    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """A wav file's spectrogram with the events found. Raises UserError as `regard.look.plot_result`."""
-        samples, data = self._samples(text), self.config.data
-        spectrum = LogMel(data.sample_rate, data.bands, hop=data.hop)
-        bands = spectrum(torch.from_numpy(samples).float()[None] / 32768)[0].numpy()
-        events = [(event.label, score, event.onset, event.duration) for event, score in self._heard(samples, None)]
-        seconds = len(samples) / data.sample_rate
-        plot_events(bands, events, out, seconds=seconds, title=Path(text).name, overwrite=overwrite)
+    def parts(self, inputs: Sequence[Given]) -> list[NDArray[np.int16]]:
+        """The pieces of all sounds, as they are read one by one."""
+        sounds = (self._samples(one, number) for number, one in enumerate(inputs, start=1))
+        return [piece for samples in sounds for _, piece in self._cut(samples)]
 
-    def _samples(self, path: str | Path) -> NDArray[np.int16]:
-        return read_wav(Path(path), self.config.data.sample_rate)
+    def likelihood(self, given: Given, seen: Seen) -> Tensor:
+        """Sum of log p of the events that were heard in a piece of sound, those that it answers for."""
+        ((_, piece),) = self._cut(self._samples(given, 1))
+        said = self.model(_source(piece).to(next(self.model.parameters()).device))
+        sound, names = seen.scene.pictures["sound"], self.task.labels.names
+        assert isinstance(sound, Sound)
+        return of_found(said, [(one.query, names.index(one.label)) for one in sound.events], "event")
 
-    def _heard(self, samples: NDArray[np.int16], threshold: float | None) -> list[tuple[Event, float]]:
+    def test_input(self, index: int) -> NDArray[np.int16]:
+        """The samples of a sound of the test data."""
+        self._check_test()
+        sounds = self.task.sounds("test")
+        number = numbered(range(len(sounds)), index, sounds.origin)
+        return self._named(np.array(sounds.hear(number)[0]), f"test sound {index}")
+
+    def _all_heard(
+        self, inputs: Sequence[Given], threshold: float | None, first: int
+    ) -> list[list[tuple[Event, float]]]:
+        rows = []
+        for number, one in enumerate(inputs, start=first):
+            rows.append(self._heard(self._samples(one, number), threshold, self._called(one, f"sound {number}")))
+        return rows
+
+    def _samples(self, one: Given, number: int) -> NDArray[np.int16]:
+        if not isinstance(one, np.ndarray):
+            return read_wav(Path(one), self.config.data.sample_rate)
+        if one.ndim != 1 or not len(one) or (one.dtype != np.int16 and not np.issubdtype(one.dtype, np.floating)):
+            raise UserError(
+                f"input {number}: samples must be one row of 16-bit or floating numbers, but are {one.dtype} of "
+                f"{one.shape}"
+            )
+        if one.dtype == np.int16:
+            return one
+        if not np.abs(one).max() <= 1:
+            raise UserError(f"input {number}: floating samples must lie within [-1, 1], but some do not")
+        return np.round(one.astype(np.float64) * 32767).astype(np.int16)
+
+    def _heard(self, samples: NDArray[np.int16], threshold: float | None, name: str) -> list[tuple[Event, float]]:
         """The events of a sound of any length, piece by piece: each piece answers for its middle half."""
         data = self.config.data
         least = self.config.threshold if threshold is None else threshold
-        length = round(data.seconds * data.sample_rate)
-        starts = pieces(len(samples), length)
+        cut = self._cut(samples)
+        starts, length = [start for start, _ in cut], len(cut[0][1])
         # Where one piece hands over to the next: the middle of what both hear.
         ends = [(a + length + b) / 2 / data.sample_rate for a, b in pairwise(starts)]
         found = []
-        for start, first, last in zip(starts, [0.0, *ends], [*ends, float("inf")], strict=True):
-            piece = samples[start : start + length]
-            piece = np.pad(piece, (0, length - len(piece)))
-            (heard,) = self.task.found(self.model, torch.from_numpy(piece).float()[None] / 32768)
-            for event, score in heard:
-                here = replace(event, onset=event.onset + start / data.sample_rate)
-                if score >= least and first <= here.onset + here.duration / 2 < last:
-                    found.append((here, score))
+        for (start, piece), first, last in zip(cut, [0.0, *ends], [*ends, float("inf")], strict=True):
+            source, begin = _source(piece), start / data.sample_rate
+            with showing(lambda source=source, begin=begin: [self._scene(source, begin)]) as scenes:
+                (heard,) = self.task.found(self.model, source)
+            own = []
+            for said in heard:
+                here = replace(said.event, onset=said.event.onset + begin)
+                if said.score >= least and first <= here.onset + here.duration / 2 < last:
+                    found.append((here, said.score))
+                    own.append(said)
+            for scene in scenes:
+                part = f"{name}, {begin:g} to {begin + data.seconds:g} s" if len(starts) > 1 else name
+                scene.title = f"{part} -> {_told(sorted(said.event for said in own))}"
+                _complete(scene, heard, own)
         return sorted(found)
+
+    def _cut(self, samples: NDArray[np.int16]) -> list[tuple[int, NDArray[np.int16]]]:
+        """Pieces as long as the model reads, silent behind the end, and where each begins."""
+        length = round(self.config.data.seconds * self.config.data.sample_rate)
+        found = ((start, samples[start : start + length]) for start in pieces(len(samples), length))
+        return [(start, np.pad(piece, (0, length - len(piece)))) for start, piece in found]
+
+    @torch.no_grad()
+    def _scene(self, source: Tensor, begin: float) -> Scene:
+        """What is read of a piece of sound, for those who look on."""
+        seconds, reads = self.config.data.seconds, self.model.reads
+        bands = reads.spectrum(source.to(next(self.model.parameters()).device))[0].float().cpu().numpy()
+        middles = reads.centres[:, 0].double().tolist()
+        half = (middles[1] - middles[0]) / 2 if len(middles) > 1 else 1.0
+        places = tuple((seconds * max(0.0, one - half), seconds * min(1.0, one + half)) for one in middles)
+        labels = tuple(f"{start:.2f} to {stop:.2f} s" for start, stop in places)
+        axis = Axis(labels=labels, what="time", on="sound", places=places)
+        return Scene(axes={"source": axis}, pictures={"sound": Sound(bands=bands, seconds=seconds, begin=begin)})
 
     def _sample(self, batches: EventBatches, i: int) -> dict[str, str]:
         samples, wanted = batches.heard(i)
-        found = [event for event, _ in self._heard(samples, None)]
+        found = [event for event, _ in self._heard(samples, None, f"sound {i}")]
         return {"source": f"sound {i}", "output": _told(found), "reference": _told(wanted)}
+
+
+def _source(piece: NDArray[np.int16]) -> Tensor:
+    return torch.from_numpy(piece).float()[None] / 32768
+
+
+def _complete(scene: Scene, heard: Sequence[Said], own: Sequence[Said]) -> None:
+    """What the queries said of a piece; `own`: of these it answers for."""
+    events = tuple(
+        Sounding(
+            label=said.event.label,
+            score=said.score,
+            onset=said.event.onset,
+            duration=said.event.duration,
+            query=said.query,
+        )
+        for said in own
+    )
+    scene.pictures["sound"] = replace(scene.pictures["sound"], events=events)  # type: ignore[call-arg]
+    ordered = sorted(heard, key=lambda said: said.query)
+    scene.axes["queries"] = Axis(
+        labels=tuple(f"{said.event.label} {said.score:.2f}" for said in ordered),
+        what="event",
+        on="sound",
+        places=tuple((said.event.onset, said.event.offset) for said in ordered),
+    )
 
 
 def _told(events: Sequence[Event]) -> str:

@@ -16,20 +16,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.config import OnBad
-from regard.data.images import Images, embedded_digits, read_images, read_one, read_training, shape_of
+from regard.data.images import Images, embedded_digits, read_images, read_training, shape_of
 from regard.errors import UserError
-from regard.look.alignment import Alignment
-from regard.look.record import record
+from regard.look.map import Seen
+from regard.look.scene import Axis, Scene
 from regard.models.build import build_image_classifier
 from regard.models.classifier import Classifier
 from regard.recipes.config import Images as Config
 from regard.recipes.folder import Run
-from regard.recipes.targets import Answer, Said, Target, kind_of_target
-from regard.recipes.task import Task, Trained
+from regard.recipes.likelihood import of_answer
+from regard.recipes.pictures import patches, pixels_of, shown
+from regard.recipes.targets import Answer, NumberTarget, Said, Target, kind_of_target
+from regard.recipes.task import Task, Trained, numbered
 from regard.recipes.vector_scores import measured
+from regard.telling import showing
 
 __all__ = ["ImageBatches", "ImagesTask", "TrainedImages", "read_shape", "save_shape", "task"]
 
@@ -221,23 +225,33 @@ class TrainedImages(Trained):
 
     task: ImagesTask
 
-    def predict(self, inputs: Sequence[str | Path], *, n_best: int | None = None) -> list[Any] | list[list[Answer]]:
-        """The likeliest class of each image file, in their order, or its labels (a tuple), or its number (or a tuple).
+    def predict(
+        self, inputs: Sequence[str | Path | NDArray[Any]], *, n_best: int | None = None
+    ) -> list[Any] | list[list[Answer]]:
+        """The likeliest class of each image, in their order, or its labels (a tuple), or its number (or a tuple).
 
+        inputs: image files, or bytes (channels, height, width) of the run's shape.
         With n_best, the best few answers with their probabilities.
         """
-        if not inputs:
+        if not len(inputs):
             return []
-        answers = self._answers([str(path) for path in inputs], 1)
+        answers = self._answers(inputs, 1)
         return self.task.target.values(answers) if n_best is None else self.task.target.ranked(answers, n_best)
 
     def answers(self, inputs: Sequence[str], *, n_best: int, first: int = 1) -> list[list[Answer]]:
         """As `predict`, for people."""
         return self.task.target.ranked(self._answers(inputs, first), n_best) if inputs else []
 
-    def _answers(self, inputs: Sequence[str], first: int) -> Tensor:
-        pixels = np.stack([self._pixels(path, number) for number, path in enumerate(inputs, start=first)])
-        return torch.cat([self._answer(pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)])
+    def _answers(self, inputs: Sequence[str | Path | NDArray[Any]], first: int) -> Tensor:
+        numbers = range(first, first + len(inputs))
+        pixels = np.stack([self._pixels(one, i) for one, i in zip(inputs, numbers, strict=True)])
+        names = [self._called(one, f"image {i}") for one, i in zip(inputs, numbers, strict=True)]
+        parts = range(0, len(pixels), _BATCH)
+        return torch.cat([self._answer(pixels[i : i + _BATCH], names[i : i + _BATCH]) for i in parts])
+
+    def _pixels(self, one: str | Path | NDArray[Any], number: int) -> NDArray[np.uint8]:
+        data = self.config.data if self.config.data.size else replace(self.config.data, size=self.task.shape[1])
+        return pixels_of(one, number, data, self.task.shape)
 
     def evaluate(
         self,
@@ -257,28 +271,38 @@ class TrainedImages(Trained):
         about = {"signature": self.task.target.signature, "samples": shown}
         return {"data": images.origin, "examples": count, **scores, **about}
 
-    def look(self, text: str) -> list[Alignment]:
-        """How much the pooling query read of each place of the image in a file, row by row, and what was said."""
-        pixels = self._pixels(text, 1)[None]
-        with record(self.model) as recording:
-            found = self._answer(pixels)
-        best = self.task.target.ranked(found, 1)[0][0]
-        (name,) = [name for name in recording.names if name.startswith("pool.")]
-        rows, columns = self.model.reads.grid
-        labels = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
-        title = f"{Path(text).name} -> {self.task.target.title(best)}"
-        return [Alignment(source=labels, target=[best.text], weights=recording[name][0][0], title=title)]
+    def test_input(self, index: int) -> NDArray[np.uint8]:
+        """The pixels (channels, height, width) of an image of the test data."""
+        self._check_test()
+        images = self.task.test_images()
+        number = numbered(range(len(images)), index, images.origin)
+        return self._named(images.pixels[number], f"test image {index}")
 
-    def _pixels(self, path: str, number: int) -> np.ndarray:
-        if not Path(path).is_file():
-            raise UserError(f"input {number}: {path} is no file; give names of image files")
-        data = self.config.data if self.config.data.size else replace(self.config.data, size=self.task.shape[1])
-        return read_one(Path(path), data, self.task.shape)
+    def likelihood(self, given: str | Path | NDArray[Any], seen: Seen) -> Tensor:
+        """log p of the class that is said, or of all labels that are."""
+        source = torch.from_numpy(self._pixels(given, 1)[None]).float() / 255
+        return of_answer(self.task.target, self.model(source.to(next(self.model.parameters()).device)))
+
+    def check_likelihood(self) -> None:
+        """Raises UserError for a run that answers with numbers."""
+        if isinstance(self.task.target, NumberTarget):
+            raise UserError(self._improbable("numbers"))
 
     @torch.no_grad()
-    def _answer(self, pixels: np.ndarray) -> Tensor:
+    def _answer(self, pixels: NDArray[np.uint8], names: Sequence[str]) -> Tensor:
         source = torch.from_numpy(pixels).float() / 255
-        return self.model(source.to(next(self.model.parameters()).device)).cpu()
+        with showing(lambda: self._scenes(pixels)) as scenes:
+            found = self.model(source.to(next(self.model.parameters()).device)).cpu()
+        for scene, name, row in zip(scenes, names, found.split(1), strict=bool(scenes)):
+            best = self.task.target.ranked(row, 1)[0][0]
+            scene.title = f"{name} -> {self.task.target.title(best)}"
+            scene.axes["queries"] = Axis(labels=(best.text,), what="answer")
+        return found
+
+    def _scenes(self, pixels: NDArray[np.uint8]) -> list[Scene]:
+        """What is read of images, for those who look on."""
+        source = patches(self.model.reads)
+        return [Scene(axes={"source": source}, pictures={"image": shown(one)}) for one in pixels]
 
 
 def task(run: Run, tell: Callable[[str], None]) -> ImagesTask:

@@ -17,22 +17,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data import dates
 from regard.data.dates_config import DatesConfig
 from regard.data.tokenise import SPECIALS, UNK, Tokeniser
 from regard.data.windows import WindowBatches, read_text
 from regard.decode.config import SampleConfig
-from regard.decode.sample import sample
+from regard.decode.sample import follow, sample
 from regard.errors import UserError
-from regard.look.chain import Chain, chains
+from regard.look.capture import Capture
+from regard.look.map import Seen
+from regard.look.scene import Scene
 from regard.models.build import build_language_model
 from regard.models.config import RecurrentConfig
 from regard.models.language import LanguageModel
 from regard.recipes.config import Language
 from regard.recipes.folder import Run
-from regard.recipes.task import Task, Trained
+from regard.recipes.task import Task, Trained, check_inputs, numbered
+from regard.telling import showing
 
 __all__ = ["Continuation", "LanguageTask", "TrainedLanguage", "task"]
 
@@ -166,8 +169,13 @@ class TrainedLanguage(Trained):
             if not ids:
                 raise UserError(f"input {number} is empty: there is nothing to go on from")
             seed = sampling.draws * 1_000_003 + number
-            tokens = list(sample(self.model, ids, sampling, window=self._window, seed=seed, banned=_BANNED))
-            results.append([Continuation(self._joined(ids, tokens), self._mean_log_p(ids, tokens))])
+            with showing(lambda text=text: [self._scene(text)]) as scenes:
+                tokens = list(sample(self.model, ids, sampling, window=self._window, seed=seed, banned=_BANNED))
+            said = self._joined(ids, tokens)
+            for scene in scenes:
+                scene.title = f"{scene.title} -> {said}"
+            with showing(list):  # reading all once more, for the score, is nothing to show
+                results.append([Continuation(said, self._mean_log_p(ids, tokens))])
         return results
 
     def evaluate(self, path: str | Path | None = None, *, tell: Callable[[str], None] | None = None) -> dict[str, Any]:
@@ -199,14 +207,50 @@ class TrainedLanguage(Trained):
         )
         return {"data": data, "examples": count, **scores, "signature": signature, "samples": samples}
 
-    def look(self, text: str) -> list[Chain]:
-        """Which of the tokens before it the model went back to at each token of a text, a layer each.
+    def test_input(self, index: int) -> str:
+        """A line of the test text that is not empty; its beginning, if it is longer than the model's window."""
+        self._check_test()
+        lines = [line for line in self.task.test_text().split("\n") if line.strip()]
+        text, window = numbered(lines, index, "the test text"), self._window
+        while window is not None and (count := len(self.task.encoded(text))) > window:
+            text = text[: min(len(text) - 1, len(text) * window // count)]
+        return text
 
-        Raises UserError if its core does not read its own past, or the text has less than two tokens.
+    def look(self, inputs: Sequence[str], *, gradients: bool = False) -> Capture:
+        """What the model read at each token of these texts, as they are, and which it took to be likely next.
+
+        Behind the last token stands the likeliest one; nothing else is made up.
+        gradients: add how much each weight mattered to log p of the text's tokens behind the first.
+        Raises: UserError if a text has less than two tokens or more than the model reads at once, or the model does
+                not attend.
         """
-        device = next(self.model.parameters()).device
-        ids = torch.from_numpy(self.task.encoded(text)).long().to(device)
-        return chains(self.model, lambda: self.model(ids[None]), self.task.labels(text), title=text.strip())
+        check_inputs(inputs)
+        texts = [self.task.encoded(text).tolist() for text in inputs]
+        for number, ids in enumerate(texts, start=1):
+            if len(ids) < 2:
+                raise UserError(f"input {number} needs two pieces of text at least, but there is {len(ids)}")
+            if self._window is not None and len(ids) > self._window:
+                raise UserError(f"input {number} has {len(ids)} pieces, more than the {self._window} of the context")
+
+        def read() -> None:
+            for text, ids in zip(inputs, texts, strict=True):
+                with showing(lambda text=text: [replace(self._scene(text), fed=self.task.labels(text))]):
+                    follow(self.model, ids, banned=_BANNED)
+
+        capture = self._recorded(read)
+        if gradients:
+            self._differentiate(capture, inputs)
+        return capture
+
+    def likelihood(self, given: str, seen: Seen) -> Tensor:
+        """log p of the text's tokens behind the first; what stands behind the last is not counted."""
+        tokens = torch.tensor([self.task.encoded(given).tolist()], device=next(self.model.parameters()).device)
+        log_p = self.model(tokens)[0, :-1].float().log_softmax(-1)
+        return log_p.gather(1, tokens[0, 1:, None]).sum()
+
+    def _scene(self, text: str) -> Scene:
+        """A text that is gone on with, for those who look on; what is fed first is told with the answer."""
+        return Scene(title=text.strip(), tokens=self.task.tokeniser.tokens)
 
     @property
     def _window(self) -> int | None:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.config import OnBad
-from regard.data.images import Images, embedded_digits, read_images, read_one, read_training, shape_of
+from regard.data.images import Images, embedded_digits, read_images, read_training, shape_of
 from regard.errors import UserError
 from regard.look.plot_result import plot_images
 from regard.models.autoencoder import Autoencoder
@@ -27,7 +28,8 @@ from regard.models.quantised import QuantisedAutoencoder, usage
 from regard.recipes.config import Rebuild
 from regard.recipes.folder import Run
 from regard.recipes.images import ImageBatches, read_shape, save_shape
-from regard.recipes.task import Task, Trained
+from regard.recipes.pictures import pixels_of
+from regard.recipes.task import Task, Trained, numbered
 
 __all__ = ["Code", "RebuildTask", "TrainedRebuild", "pca_error", "task"]
 
@@ -141,15 +143,18 @@ class TrainedRebuild(Trained):
 
     task: RebuildTask
 
-    def predict(self, inputs: Sequence[str | Path], **options: Any) -> Tensor:
-        """The codes of image files (files, code); whole numbers (files, rows, columns) where they are quantised."""
-        return _codes(self.model, np.stack([self._pixels(path) for path in inputs]))
+    def predict(self, inputs: Sequence[str | Path | NDArray[Any]], **options: Any) -> Tensor:
+        """The codes of images (images, code); whole numbers (images, rows, columns) where they are quantised.
+
+        inputs: image files, or bytes (channels, height, width) of the run's shape.
+        """
+        return _codes(self.model, np.stack([self._pixels(one, i) for i, one in enumerate(inputs, start=1)]))
 
     def answers(self, inputs: Sequence[str], *, n_best: int = 1, first: int = 1) -> list[list[Code]]:
         """For each image file its code."""
         found = []
-        for path in inputs:
-            pixels = self._pixels(path)[None]
+        for number, path in enumerate(inputs, start=first):
+            pixels = self._pixels(path, number)[None]
             code = _codes(self.model, pixels)[0].flatten()
             numbers = " ".join(f"{number:.4g}" if code.is_floating_point() else str(number) for number in code.tolist())
             found.append([Code(numbers, error(self.model, pixels))])
@@ -169,17 +174,22 @@ class TrainedRebuild(Trained):
         scores = self.task.scores(self.model, images)
         return {"data": images.origin, "examples": len(images), **scores, "signature": signature, "samples": []}
 
-    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """The image in a file beside what became of it. Raises UserError as `regard.look.plot_result`."""
-        pixels = self._pixels(text)
+    def draw(self, given: str | Path | NDArray[Any], out: Path, *, overwrite: bool = False) -> None:
+        """An image beside what became of it. Raises UserError as `regard.look.plot_result`."""
+        pixels = self._pixels(given, 1)
         rebuilt = _rebuilt(self.model, pixels[None])[0].numpy()
         plot_images([("read", pixels.astype(np.float32) / 255), ("rebuilt", rebuilt)], out, overwrite=overwrite)
 
-    def _pixels(self, path: str | Path) -> np.ndarray:
-        if not Path(path).is_file():
-            raise UserError(f"{path} is no file; give names of image files")
+    def test_input(self, index: int) -> NDArray[np.uint8]:
+        """The pixels (channels, height, width) of an image of the test data."""
+        self._check_test()
+        images = self.task.test_images()
+        number = numbered(range(len(images)), index, images.origin)
+        return self._named(images.pixels[number], f"test image {index}")
+
+    def _pixels(self, one: str | Path | NDArray[Any], number: int) -> NDArray[np.uint8]:
         data = self.config.data if self.config.data.size else replace(self.config.data, size=self.task.shape[1])
-        return read_one(Path(path), data, self.task.shape)
+        return pixels_of(one, number, data, self.task.shape)
 
 
 @torch.no_grad()

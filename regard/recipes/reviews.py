@@ -27,16 +27,17 @@ from regard.data.opinions import KINDS, Opinions
 from regard.data.pairs import Pairs
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
-from regard.look.alignment import Alignment
-from regard.look.chain import Chain, chains, reads_its_past
-from regard.look.record import record
+from regard.look.map import Seen
+from regard.look.scene import Axis, Scene
 from regard.models.build import build_classifier
 from regard.models.classifier import Classifier
 from regard.recipes.config import Reviews
 from regard.recipes.folder import Run
-from regard.recipes.targets import Answer, ClassTarget, Said, Target, kind_of_target
-from regard.recipes.task import Task, Trained
+from regard.recipes.likelihood import of_answer
+from regard.recipes.targets import Answer, ClassTarget, NumberTarget, Said, Target, kind_of_target
+from regard.recipes.task import Task, Trained, numbered
 from regard.recipes.vector_scores import measured
+from regard.telling import showing
 
 __all__ = ["ReviewsTask", "TrainedReviews", "task"]
 
@@ -224,7 +225,7 @@ class TrainedReviews(Trained):
         empty = [number for number, text in enumerate(inputs, start=first) if not text.strip()]
         if empty:
             warnings.warn(f"input {', '.join(map(str, empty[:10]))} is empty: nothing tells its class", stacklevel=3)
-        rows = [self._answer(self.task.source(text.strip())) for text in inputs]
+        rows = [self._answer(text.strip()) for text in inputs]
         return torch.cat(rows) if rows else None
 
     def evaluate(
@@ -260,29 +261,37 @@ class TrainedReviews(Trained):
         about = {"signature": self.task.target.signature, "samples": shown}
         return {"data": pairs.origin, "examples": count, **scores, **about}
 
-    def look(self, text: str) -> list[Alignment] | list[Chain]:
-        """How much the pooling query read of each piece of a text, in each head, and what was said.
+    def test_input(self, index: int) -> str:
+        """A text of the test data."""
+        self._check_test()
+        pairs = self.task.split("test")
+        return numbered(pairs.sources, index, pairs.origin)
 
-        Of a core that reads its own past: which pieces it went back to at each, a layer and direction each.
-        """
-        if not text.strip():
-            raise UserError("the text is empty: there is nothing to look at")
-        ids = self.task.encoded([text.strip()])[0].tolist()
-        source = self.task.source(text.strip())
-        with record(self.model) as recording:
-            found = self._answer(source)
-        best = self.task.target.ranked(found, 1)[0][0]
-        title = f"{text.strip()} -> {self.task.target.title(best)}"
-        labels = self.task.tokeniser.tokens(ids)
-        if reads_its_past(self.model):
-            return chains(self.model, lambda: self._answer(source), labels, title=title)
-        (name,) = [name for name in recording.names if name.startswith("pool.")]
-        weights = recording[name][0][0, :, :, : len(ids)]  # (head, query, piece)
-        return [Alignment(source=labels, target=[best.text], weights=weights, title=title)]
+    def likelihood(self, given: str, seen: Seen) -> Tensor:
+        """log p of the class that is said, or of all labels that are."""
+        source = self.task.source(given.strip()).to(next(self.model.parameters()).device)
+        return of_answer(self.task.target, self.model(source))
+
+    def check_likelihood(self) -> None:
+        """Raises UserError for a run that answers with numbers."""
+        if isinstance(self.task.target, NumberTarget):
+            raise UserError(self._improbable("numbers"))
 
     @torch.no_grad()
-    def _answer(self, source: Padded | Opined) -> Tensor:
-        return self.model(source.to(next(self.model.parameters()).device)).cpu()
+    def _answer(self, text: str) -> Tensor:
+        source = self.task.source(text)
+        with showing(lambda: [self._scene(text)]) as scenes:
+            found = self.model(source.to(next(self.model.parameters()).device)).cpu()
+        for scene in scenes:
+            best = self.task.target.ranked(found, 1)[0][0]
+            scene.title = f"{text} -> {self.task.target.title(best)}"
+            scene.axes["queries"] = Axis(labels=(best.text,), what="answer")
+        return found
+
+    def _scene(self, text: str) -> Scene:
+        """What is read of a text, for those who look on."""
+        pieces = self.task.tokeniser.tokens(self.task.encoded([text])[0].tolist())
+        return Scene(axes={"source": Axis(labels=tuple(pieces), what="token")})
 
 
 def task(run: Run, tell: Callable[[str], None]) -> ReviewsTask:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.batches import pad
 from regard.data.config import OnBad
@@ -25,15 +25,16 @@ from regard.data.tagged import Sentences, TaggedBatches, cut, read_tagged, words
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
-from regard.look.alignment import Alignment
-from regard.look.record import record
+from regard.look.map import Seen
+from regard.look.scene import Axis, Scene
 from regard.models.build import build_tagger
 from regard.models.tagger import Tagger
 from regard.recipes.config import Tags
 from regard.recipes.folder import Run
 from regard.recipes.tag_scores import has_entities, tag_scores
 from regard.recipes.targets import Answer
-from regard.recipes.task import Task, Trained
+from regard.recipes.task import Task, Trained, numbered
+from regard.telling import showing
 
 __all__ = ["TagsTask", "TrainedTags", "task"]
 
@@ -229,27 +230,17 @@ class TrainedTags(Trained):
         signature = f"{len(names)} tags: {', '.join(names[:10])}; entities are exact spans"
         return {"data": sentences.origin, "examples": count, **scores, "signature": signature, "samples": shown}
 
-    def look(self, text: str) -> list[Alignment]:
-        """What each piece read of the others, in each head of the last layer, and the tags.
+    def test_input(self, index: int) -> list[str]:
+        """The tokens of a sentence of the test data."""
+        self._check_test()
+        sentences = self.task.split("test")
+        return list(numbered(sentences.tokens, index, sentences.origin))
 
-        Raises: UserError if the text is empty, or the core reads without attention.
-        """
-        tokens = words_of(text)
-        if not tokens:
-            raise UserError("the text is empty: there is nothing to look at")
-        tags = self._tags(tokens, 1)
-        ids, first = cut(tokens, self.task.tokeniser)
-        try:
-            with record(self.model) as recording, torch.no_grad():
-                self.model(pad([ids]).to(next(self.model.parameters()).device))
-        except ValueError as error:
-            raise UserError("this tagger's core reads one item after the other, without attention") from error
-        pieces = self.task.tokeniser.tokens(ids)
-        said = dict(zip(first, tags, strict=True))
-        target = [f"{piece} ({said[i]})" if said.get(i, "O") != "O" else piece for i, piece in enumerate(pieces)]
-        weights = recording[recording.names[-1]][0][0]  # (head, piece, piece)
-        title = f"{' '.join(tokens)} -> {' '.join(tags)}"
-        return [Alignment(source=pieces, target=target, weights=weights, title=title)]
+    def likelihood(self, given: str | Sequence[str], seen: Seen) -> Tensor:
+        """Sum of log p of the tags that are said."""
+        ids, first = cut(words_of(given) if isinstance(given, str) else given, self.task.tokeniser)
+        found = self.model(pad([ids]).to(next(self.model.parameters()).device))[0, first]
+        return found.amax(-1).log().sum()
 
     @torch.no_grad()
     def _tags(self, tokens: Sequence[str], number: int) -> list[str]:
@@ -259,8 +250,16 @@ class TrainedTags(Trained):
         limit = self.task.config.data.max_length
         if len(ids) > limit:
             raise UserError(f"input {number} has {len(ids)} pieces, more than the run's max_length = {limit}")
-        found = self.model(pad([ids]).to(next(self.model.parameters()).device))[0, first]
-        return [self.task.labels.names[tag] for tag in found.argmax(-1).tolist()]
+        with showing(lambda: [Scene()]) as scenes:
+            found = self.model(pad([ids]).to(next(self.model.parameters()).device))[0, first]
+        tags = [self.task.labels.names[tag] for tag in found.argmax(-1).tolist()]
+        for scene in scenes:
+            said = dict(zip(first, tags, strict=True))
+            pieces = enumerate(self.task.tokeniser.tokens(ids))
+            labels = [f"{piece} ({said[i]})" if said.get(i, "O") != "O" else piece for i, piece in pieces]
+            scene.title = f"{' '.join(tokens)} -> {' '.join(tags)}"
+            scene.axes["source"] = Axis(labels=tuple(labels), what="token")
+        return tags
 
 
 def task(run: Run, tell: Callable[[str], None]) -> TagsTask:

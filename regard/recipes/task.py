@@ -12,21 +12,32 @@ Everything else of a run (its folder, resuming, reports) is the same for all rec
 
 import importlib
 import warnings
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from regard.errors import UserError
+from regard.look.capture import Capture
+from regard.look.listen import NoReadsError
+from regard.look.map import GRADIENT, Map, Seen
+from regard.look.record import record
 from regard.recipes.folder import Run, read_run
 from regard.recipes.registry import entry
 from regard.train.contracts import Batches
 from regard.train.distribution import pick_device
 from regard.train.weights import load_weights
 
-__all__ = ["Task", "Trained", "load", "task_of"]
+__all__ = ["NothingSaidError", "Task", "Trained", "check_inputs", "load", "numbered", "task_of"]
+
+
+class NothingSaidError(UserError):
+    """The answer to an input is that nothing is there: it has no probability to be differentiated."""
 
 
 class Trained(ABC):
@@ -37,6 +48,7 @@ class Trained(ABC):
         self.model: Any = model.eval()
         self.run = task.run
         self.folder = folder
+        self._names: dict[int, tuple[weakref.ref, str]] = {}
 
     @property
     def config(self) -> Any:
@@ -50,6 +62,105 @@ class Trained(ABC):
     @abstractmethod
     def predict(self, inputs: Any, **options: Any) -> Any:
         """What the model says to each input."""
+
+    @abstractmethod
+    def test_input(self, index: int) -> Any:
+        """An input of the run's test data, by its number from 0, as `predict` and `look` take it.
+
+        Raises UserError if the run has no test data, or not so many.
+        """
+
+    def likelihood(self, given: Any, seen: Seen) -> Tensor:
+        """log p of the answer that a scene shows to this input, to be differentiated.
+
+        given:  one of `parts`.
+        Raises: UserError for models that give no probability, NothingSaidError if the answer is that nothing is there.
+        """
+        raise UserError(self._improbable())
+
+    def check_likelihood(self) -> None:
+        """Raises UserError if the answers have no probability: there is nothing to differentiate then."""
+        if type(self).likelihood is Trained.likelihood:
+            raise UserError(self._improbable())
+
+    def parts(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """What each scene of a look at these inputs is of: an input, or a part of one that is read in several."""
+        return inputs
+
+    def look(self, inputs: Sequence[Any], *, gradients: bool = False) -> Capture:
+        """What the model read while it answered each input: see regard.look.capture.
+
+        gradients: add how much each weight mattered to log p of the answer (regard.look.gradients); where the answer is
+                that nothing is there, there is none.
+        Raises: UserError if an input is empty or cannot be read, the model does not attend, or gradients are asked for
+                of answers that have no probability, or where nothing is said of any input.
+        """
+        check_inputs(inputs)
+        if gradients:
+            self.check_likelihood()
+        capture = self._recorded(lambda: self.predict(inputs))
+        if gradients:
+            self._differentiate(capture, inputs)
+        return capture
+
+    def _recorded(self, run: Callable[[], Any]) -> Capture:
+        """What is read while this runs."""
+        try:
+            with record(self) as capture:
+                run()
+        except NoReadsError as error:
+            raise UserError(f"this model does not attend: {error}") from error
+        if not any(capture.recording.counts().values()):
+            raise UserError("the model read nothing: what is a single item long has no other to read")
+        return capture
+
+    def _check_test(self) -> None:
+        """Raises UserError if the run names no test data."""
+        if not self.task.has_test():
+            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+
+    def _named(self, one: Any, name: str) -> Any:
+        """The input; from now on it is called so."""
+        # By identity, for arrays and images are what their numbers are; the reference tells whether it is still it.
+        self._names[id(one)] = weakref.ref(one), name
+        return one
+
+    def _called(self, one: Any, otherwise: str) -> str:
+        """What an input is called that may be a file."""
+        if isinstance(one, str | Path):
+            return Path(one).name
+        known, name = self._names.get(id(one), (None, ""))
+        return name if known is not None and known() is one else otherwise
+
+    def _improbable(self, answers: str = "") -> str:
+        """What is told if gradients are asked for; answers: what they are, if they are known to have no probability."""
+        if answers:
+            return f"this run answers with {answers}, which have no probability whose gradient could be shown"
+        return f"the recipe {self.run.recipe} tells no probability of its answers, whose gradient could be shown"
+
+    def _differentiate(self, capture: Capture, inputs: Sequence[Any]) -> None:
+        """Answer once more, all at once and with gradients, and add what they tell to each scene."""
+        parts = self.parts(inputs)
+        if len(capture) != len(parts):
+            raise UserError(
+                f"gradients are shown of one answer to each input, but {len(parts)} have {len(capture)} scenes"
+            )
+        found: list[list[Map]] = []
+        silent: list[NothingSaidError] = []
+        for number, (given, seen) in enumerate(zip(parts, capture, strict=True)):
+            found.append([])
+            try:
+                with torch.enable_grad(), record(self.model, scenes=[seen.scene], gradients=True) as again:
+                    again.differentiate(self.likelihood(given, seen))
+            except NothingSaidError as error:
+                silent.append(error)
+                continue
+            # Each scene is a recording of its own, whose keys begin anew.
+            changed = again[0].find(measure=GRADIENT)
+            found[-1] += [replace(one, key=f"scene {number}/{one.key}") for one in changed]
+        if len(silent) == len(found):
+            raise silent[0]
+        capture.add(found)
 
 
 class Task(ABC):
@@ -103,6 +214,24 @@ class Task(ABC):
     def ceiling(self) -> float | None:
         """The best score that any model can have, where the data tells."""
         return None
+
+
+def numbered(inputs: Sequence[Any], index: int, origin: str) -> Any:
+    """The input of this number, from 0. Raises UserError if there are not so many."""
+    if not 0 <= index < len(inputs):
+        raise UserError(f"{origin} has {len(inputs)} inputs, from 0 to {len(inputs) - 1}; there is no number {index}")
+    return inputs[index]
+
+
+def check_inputs(inputs: Sequence[Any]) -> None:
+    """Raises: TypeError for one text in place of a list, UserError if there is no input or one is empty."""
+    if isinstance(inputs, str | Path):
+        raise TypeError(f"inputs must be a list, but is one: {str(inputs)[:40]!r}")
+    if not len(inputs):
+        raise UserError("there is nothing to look at: no input is given")
+    for number, one in enumerate(inputs, start=1):
+        if isinstance(one, str | list | tuple) and not (one.strip() if isinstance(one, str) else one):
+            raise UserError(f"input {number} is empty: there is nothing to look at")
 
 
 def task_of(run: Run, tell: Callable[[str], None]) -> Task:

@@ -12,23 +12,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
-from regard.attention.masks import Padded
 from regard.data.batches import TokenBatches, pad
 from regard.data.config import OnBad, PairFormat
 from regard.data.pairs import read_pairs
 from regard.data.tokenise import BOS, EOS, SPECIALS, UNK
 from regard.decode.config import DecodeConfig
 from regard.errors import UserError
-from regard.look.alignment import Alignment, align
+from regard.look.map import Seen
+from regard.look.scene import Axis, Scene
 from regard.models.build import build
 from regard.models.model import Model
 from regard.recipes.config import Dates, Translate, fitting
 from regard.recipes.folder import Run
 from regard.recipes.material import Codec, Material, within
 from regard.recipes.scoring import device_of, outputs, scores
-from regard.recipes.task import Task, Trained
+from regard.recipes.task import Task, Trained, numbered
+from regard.telling import showing
 
 __all__ = ["Prediction", "TextTask", "TrainedTexts"]
 
@@ -158,7 +159,9 @@ class TrainedTexts(Trained):
         sources = self._encoded(texts, first)
         places = [place for place, ids in enumerate(sources) if ids]
         results = [[Prediction("", 0.0)] for _ in texts]
-        found = outputs(self.model, [sources[place] for place in places], fitting(decode, self.config.model))
+        decode = fitting(decode, self.config.model)
+        with showing(lambda: [self._scene(texts[place]) for place in places]):
+            found = outputs(self.model, [sources[place] for place in places], decode)
         for place, hypotheses in zip(places, found, strict=True):
             results[place] = [Prediction(self.codec.target.decode(one.tokens), one.score) for one in hypotheses]
         return results
@@ -193,26 +196,30 @@ class TrainedTexts(Trained):
         decode = fitting(decode, self.config.model)
         return scores(self.model, texts, codec=self.codec, metric=self.material.metric, decode=decode)
 
-    def look(self, text: str) -> list[Alignment]:
-        """Where the model looked in `text` when it said its best output; one alignment a layer.
+    def test_input(self, index: int) -> str:
+        """A source of the test texts."""
+        texts = self.material.held_out("test", self.codec)
+        if texts is None:
+            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+        return numbered(texts.sources, index, texts.origin)
 
-        Raises:  UserError if the text is empty or too long; ValueError if the model has no attention.
-        """
-        if not text.strip():
-            raise UserError("the text is empty: there is nothing to look at")
-        (ids,) = self._encoded([text], 1)
-        decode = dataclasses.replace(self.config.decode, n_best=1)
-        ((best,),) = outputs(self.model, [ids], fitting(decode, self.config.model))
-        target = [*best.tokens, *([EOS] if best.finished else [])]
-        source, device = pad([[*ids, EOS]]), device_of(self.model)
-        return align(
-            self.model,
-            Padded(source.items.to(device), source.lengths.to(device)),
-            target=target,
-            bos=BOS,
-            source_labels=[*self.codec.source.tokens(text.strip()), SPECIALS[EOS]],
-            target_labels=self.codec.target.tokens(target),
-            title=f"{text.strip()} -> {self.codec.target.decode(best.tokens)}",
+    def likelihood(self, given: str, seen: Seen) -> Tensor:
+        """log p of the text that was said, its end included."""
+        device = device_of(self.model)
+        source = pad([[*self.codec.source.encode(given.strip()), EOS]]).to(device)
+        target = pad([[BOS, *seen.scene.ids]]).to(device)
+        log_probs = self.model(source, target)[0].float().log_softmax(-1)
+        return log_probs.gather(1, target.items[0, 1:, None]).sum()
+
+    def _scene(self, text: str) -> Scene:
+        """What is read of a text, for those who look on."""
+        labels = (*self.codec.source.tokens(text.strip()), SPECIALS[EOS])
+        return Scene(
+            title=text.strip(),
+            axes={"source": Axis(labels=labels, what="token")},
+            tokens=self.codec.target.tokens,
+            text=self.codec.target.decode,
+            begin=SPECIALS[BOS],
         )
 
     def _encoded(self, texts: Sequence[str], first: int) -> list[list[int]]:

@@ -20,18 +20,19 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.data.tracks import TrackBatches, Windows, made_tracks, read_frames, read_windows, views
 from regard.errors import UserError
-from regard.look.alignment import Alignment
-from regard.look.plot_result import plot_tracks
-from regard.look.record import record
+from regard.look.scene import Axis, Plane, Scene, Track
 from regard.models.build import build_forecaster
 from regard.models.forecaster import Forecaster
 from regard.recipes.config import Tracks
 from regard.recipes.folder import Run
-from regard.recipes.task import Task, Trained
+from regard.recipes.task import Task, Trained, numbered
+from regard.telling import showing
 
 __all__ = ["TracksTask", "TrainedTracks", "Ways", "errors", "task"]
 
-_ROWS = 1024
+Given = str | Path | NDArray[Any]
+"""A recording's file, or tracks (people, observed, 2) in metres."""
+_ROWS, _SHOWN = 1024, 20
 
 
 class Ways(NamedTuple):
@@ -127,13 +128,17 @@ class TrainedTracks(Trained):
 
     task: TracksTask
 
-    def predict(self, inputs: Sequence[NDArray[np.float64]], **options: Any) -> list[NDArray[np.float64]]:
-        """For each set of tracks (people, observed, 2), where all of them will be: (people, predicted, 2)."""
-        return [self._future(np.asarray(tracks, np.float64)) for tracks in inputs]
+    def predict(self, inputs: Sequence[Given], **options: Any) -> list[NDArray[np.float64]]:
+        """For each set of tracks (people, observed, 2), where all of them will be: (people, predicted, 2).
 
-    def answers(self, inputs: Sequence[str], *, n_best: int = 1, first: int = 1) -> list[list[Ways]]:
-        """For each recording's file, where those will be who are there in its last frames."""
-        return [[Ways("\n".join(self._rows(path)), 0.0)] for path in inputs]
+        inputs: tracks in metres, or recordings' files, of which those count who are there in the last frames.
+        Those who look on are shown what each of the first 20 people of a set reads.
+        """
+        return [self._future(one, number) for number, one in enumerate(inputs, start=1)]
+
+    def answers(self, inputs: Sequence[Given], *, n_best: int = 1, first: int = 1) -> list[list[Ways]]:
+        """For each recording, where those will be who are there in its last frames."""
+        return [[Ways("\n".join(self._rows(one, i)), 0.0)] for i, one in enumerate(inputs, start=first)]
 
     def evaluate(self, path: str | Path | None = None, *, tell: Callable[[str], None] | None = None) -> dict[str, Any]:
         """ADE and FDE, and those of walking on, on the run's test recordings or on another."""
@@ -147,50 +152,40 @@ class TrainedTracks(Trained):
         scores = self.task.scores(self.model, windows)
         return {"data": windows.origin, "examples": len(windows), **scores, "signature": signature, "samples": []}
 
-    def look(self, text: str) -> list[Alignment]:
-        """Whom the first person of a recording's last frames read, in each head of the last layer.
+    def test_input(self, index: int) -> NDArray[np.float64]:
+        """The tracks (people, observed, 2) of a window of the test data."""
+        self._check_test()
+        windows = self.task.windows("test")
+        number = numbered(range(len(windows.offsets) - 1), index, windows.origin)
+        people = slice(windows.offsets[number], windows.offsets[number + 1])
+        return self._named(windows.positions[people, : self.config.data.observed].copy(), f"test window {index}")
 
-        Raises UserError if the core is no Transformer: in others nobody reads the set.
-        """
-        core = self.config.model.core.name
-        if core != "transformer":
-            raise UserError(f"whom people read is seen in a transformer core, but this model's is {core}")
-        names, tracks, _ = self._last(text)
-        source, _ = self._views(tracks[None][0])
-        with record(self.model) as recording:
-            _paths(self.model, source)
-        name = [name for name in recording.names if "attention" in name][-1]
-        count = int(source.lengths[0])
-        labels = [f"{names[0]:g} (self)", *(f"{names[i]:g}" for i in _nearest(tracks, 0, count - 1))]
-        title = f"{Path(text).name}: whom {names[0]:g} reads"
-        weights = recording[name][0][0, :, :1, :count]
-        return [Alignment(source=labels, target=[f"{names[0]:g}"], weights=weights, title=title)]
+    def check_likelihood(self) -> None:
+        """Raises UserError: where somebody will be is said without a probability."""
+        raise UserError(self._improbable("positions"))
 
-    def draw(self, text: str, out: Path, *, overwrite: bool = False) -> None:
-        """The plane: where those of a recording's last frames were and will be, and whom the first of them reads.
-
-        Raises: UserError as `regard.look.plot_result`.
-        """
-        names, tracks, _ = self._last(text)
-        weights: list[tuple[int, float]] = []
-        if self.config.model.core.name == "transformer":
-            (alignment,) = self.look(text)
-            read = alignment.weights.mean(0)[0].tolist()
-            weights = list(zip(_nearest(tracks, 0, len(read) - 1), read[1:], strict=True))
-        called, title = [f"{name:g}" for name in names], f"{Path(text).name}: the ways of {len(names)} people"
-        plot_tracks(called, tracks, self._future(tracks), out, weights=weights, title=title, overwrite=overwrite)
-
-    def _rows(self, path: str) -> list[str]:
-        names, tracks, frames = self._last(path)
+    def _rows(self, one: Given, number: int) -> list[str]:
+        names, _, frames = self._seen(one, number)
         step = frames[-1] - frames[-2]
-        paths = self._future(tracks)
+        paths = self._future(one, number)
         return [
             f"{frames[-1] + (t + 1) * step:g}\t{name:g}\t{paths[i, t, 0]:.3f}\t{paths[i, t, 1]:.3f}"
             for t in range(paths.shape[1])
             for i, name in enumerate(names)
         ]
 
-    def _last(self, path: str) -> tuple[list[float], NDArray[np.float64], list[float]]:
+    def _seen(self, one: Given, number: int) -> tuple[list[float], NDArray[np.float64], list[float]]:
+        """Who is there, where, and the frames; of tracks without names or frames, their numbers."""
+        if isinstance(one, str | Path):
+            return self._last(one)
+        tracks, observed = np.asarray(one, np.float64), self.config.data.observed
+        if tracks.ndim != 3 or tracks.shape[1:] != (observed, 2) or not len(tracks):  # people, time, x and y
+            raise UserError(f"input {number}: tracks must be (people, {observed} observed, 2), but are {tracks.shape}")
+        if not np.isfinite(tracks).all():
+            raise UserError(f"input {number}: tracks must be numbers of metres, but some are not finite")
+        return [float(i) for i in range(len(tracks))], tracks, [float(i) for i in range(observed)]
+
+    def _last(self, path: str | Path) -> tuple[list[float], NDArray[np.float64], list[float]]:
         """Who is there in all of the last frames, where, and the frames. Raises UserError if nobody is."""
         frames, observed = read_frames(path), self.config.data.observed
         last = sorted(frames)[-observed:]
@@ -199,24 +194,55 @@ class TrainedTracks(Trained):
             raise UserError(f"{path}: nobody is there in the last {observed} frames, which a forecast needs.")
         return there, np.array([[frames[frame][who] for frame in last] for who in there]), last
 
-    def _views(self, tracks: NDArray[np.float64]) -> tuple[Padded, NDArray[np.float64]]:
+    def _future(self, one: Given, number: int) -> NDArray[np.float64]:
         data = self.config.data
-        if tracks.ndim != 3 or tracks.shape[1:] != (data.observed, 2):  # people, time, x and y
-            raise ValueError(f"tracks must be (people, {data.observed} observed, 2), but are {tracks.shape}")
+        names, tracks, _ = self._seen(one, number)
         windows = Windows(tracks, np.array([0, len(tracks)]), "tracks")
         sizes = {"observed": data.observed, "neighbours": data.neighbours}
         seen, counts, _, turns = views(windows, range(len(tracks)), **sizes)
-        return Padded(torch.from_numpy(seen).float(), torch.from_numpy(counts)), turns
+        source = Padded(torch.from_numpy(seen).float(), torch.from_numpy(counts))
+        with showing(lambda: self._scenes(names, tracks)) as scenes:
+            paths = tracks[:, -1:] + _paths(self.model, source).double().numpy() @ turns
+        if scenes:
+            _complete(scenes, self._called(one, f"tracks {number}"), names, tracks, paths)
+        return paths
 
-    def _future(self, tracks: NDArray[np.float64]) -> NDArray[np.float64]:
-        source, turns = self._views(tracks)
-        return tracks[:, -1:] + _paths(self.model, source).double().numpy() @ turns
+    def _scenes(self, names: Sequence[float], tracks: NDArray[np.float64]) -> list[Scene]:
+        """What the first people read, for those who look on: themselves, and who is around, the nearest first."""
+        scenes = []
+        for person in range(min(len(tracks), _SHOWN)):
+            who = [person, *_nearest(tracks, person, self.config.data.neighbours)]
+            labels = (f"{names[person]:g} (self)", *(f"{names[i]:g}" for i in who[1:]))
+            places = tuple((float(i),) for i in who)
+            scenes.append(Scene(axes={"source": Axis(labels=labels, what="person", on="plane", places=places)}))
+        return scenes
 
 
 @torch.no_grad()
 def _paths(model: nn.Module, source: Padded) -> Tensor:
     device = next(model.parameters()).device
     return model(source.to(device)).float().cpu()
+
+
+def _complete(
+    scenes: Sequence[Scene],
+    called: str,
+    names: Sequence[float],
+    tracks: NDArray[np.float64],
+    paths: NDArray[np.float64],
+) -> None:
+    """One plane for all, and where each scene's person ends."""
+    ways = zip(names, tracks.tolist(), paths.tolist(), strict=True)
+    plane = Plane(
+        tracks=tuple(
+            Track(label=f"{name:g}", seen=tuple((x, y) for x, y in seen), ahead=tuple((x, y) for x, y in ahead))
+            for name, seen, ahead in ways
+        )
+    )
+    for scene, name, path in zip(scenes, names, paths, strict=False):
+        x, y = path[-1]
+        scene.pictures["plane"] = plane
+        scene.title = f"{called}: {name:g} -> ({x:.2f}, {y:.2f})"
 
 
 def _nearest(tracks: NDArray[np.float64], person: int, count: int) -> list[int]:

@@ -13,9 +13,11 @@ import yaml
 
 import regard
 from regard.cli.main import main
+from regard.look.capture import Capture
 from regard.recipes.config import Dates
 from regard.recipes.settings import plain
 from regard.recipes.task import load
+from tests.look.pages import page_of
 
 ROOT = Path(__file__).parents[2]
 TOY = "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 24"
@@ -79,11 +81,15 @@ BAD = {
     "predict {run} stop --decode.beam 0": "beam must be at least 1",
     "predict {run} stop --device warp": "device warp",
     "predict {run} too_long_for_it": "input 1 is too long: 15 tokens; the limit is max_length = 9",
-    "look {run}": "which text?",
-    "look {run} stop": "where to? --out",
+    "look {run}": "at which text or file?",
     "look {run} stop --out {run}/run.json": "run.json exists; it is replaced only with --force",
-    "look {run} stop --out {run}/a.jpg": "must end in .*.png, .svg, .pdf",
-    "look {run} stop --out {run}/a.png --layer 3": "layer must be between 1 and 1, but is 3",
+    "look {run} stop --out {run}/a.jpg": "must end in one of .html, .safetensors, .png, .svg, .pdf, but is 'a.jpg'",
+    "look {run} stop --out {run}/b/a.html": "there is no folder .*b",
+    "look {run} stop --out {run}/a.svg --beside {run}": "--beside needs a page, FILE.html",
+    "look {run} stop --out {run}/a.html --beside nowhere": "nowhere does not exist",
+    "look {run} --test 5000 --out {run}/a.html": "has .* inputs, from 0 to .*; there is no number 5000",
+    "look {run} --test x --out {run}/a.html": "--test must be a whole number, but is 'x'",
+    "look {run} stop --view chian": "did you mean chain?",
 }
 
 
@@ -220,6 +226,85 @@ def test_look_writes_a_picture_and_never_over_another(
         assert main([*look, "--force", "--layer", "1"]) == 0
         assert (tmp_path / name).read_bytes() == before
     assert "stop -> " in capsys.readouterr().out
+    capsys.readouterr()
+    for options, message in {
+        ("--layer", "3"): "layer must be one of 1, but is 3",
+        ("--scene", "1"): "scene must be between 0 and 0, but is 1",
+        ("--kind", "chain"): "nothing of kind 'chain' was read",
+        ("--view", "tracks"): "there is no plane in this scene",
+    }.items():
+        assert main(["look", str(run), "stop", "--out", str(tmp_path / "b.svg"), *options]) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "b.svg").exists()
+
+
+def test_look_writes_a_page_beside_the_run_and_never_over_another(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for expected in ("stop.html", "stop-2.html"):
+        assert main(["look", str(run), "stop"]) == 0
+        title, path = capsys.readouterr().out.splitlines()
+        assert title.startswith("stop -> ")
+        assert Path(path) == run / "looks" / expected
+        content, _ = page_of(Path(path))
+        assert [scene["title"] for scene in content["captures"][0]["scenes"]] == [title]
+
+
+def test_look_takes_texts_files_and_test_inputs_together(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, out = tmp_path / "lines.txt", tmp_path / "a.html"
+    lines.write_text("\n".join(["", *["stop"] * 25]), encoding="utf-8")
+    assert main(["look", str(run), "live", str(lines), "--test", "1", "0", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert "the first 20 of 25 lines" in printed.err
+    content, _ = page_of(out)
+    titles = [scene["title"] for scene in content["captures"][0]["scenes"]]
+    assert titles == printed.out.splitlines()[:-1]
+    assert [title.partition(" -> ")[0] for title in titles[:21]] == ["live", *["stop"] * 20]
+    trained = load(run)
+    assert [title.partition(" -> ")[0] for title in titles[21:]] == [trained.test_input(i).strip() for i in (1, 0)]
+
+
+def test_look_shows_gradients_and_another_run_beside(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.html"
+    assert main(["look", str(run), "stop", "--gradients", "--beside", str(run), "--out", str(out)]) == 0
+    content, _ = page_of(out)
+    for capture in content["captures"]:
+        measures = {read["measure"] for read in capture["scenes"][0]["reads"]}
+        assert {"weight", "weight x gradient"} <= measures
+
+
+def test_look_writes_numbers_that_open_without_the_model(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.safetensors"
+    assert main(["look", str(run), "stop", "--out", str(out)]) == 0
+    (seen,) = Capture.open(out)
+    (expected,) = load(run).look(["stop"])
+    assert seen.scene.title == expected.scene.title
+    assert [one.name for one in seen.maps] == [one.name for one in expected.maps]
+    for name in ("a.html", "a-2.html"):
+        assert main(["look", str(out)]) == 0
+        content, _ = page_of(tmp_path / name)
+        assert content["captures"][0]["scenes"][0]["title"] == expected.scene.title
+    assert main(["look", str(out), "--out", str(tmp_path / "a.svg")]) == 0
+    assert main(["look", str(run), "live", "--beside", str(out), "--out", str(tmp_path / "b.html")]) == 0
+    content, _ = page_of(tmp_path / "b.html")
+    assert [one["scenes"][0]["title"].partition(" ->")[0] for one in content["captures"]] == ["live", "stop"]
+
+
+def test_a_capture_that_is_damaged_or_asked_too_much_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.safetensors"
+    bad.write_bytes(b"12345678")
+    for words, message in {
+        (str(bad),): "bad.safetensors is damaged, or no capture",
+        ("nowhere.safetensors",): "nowhere.safetensors is no file of a capture: it is not there",
+        (str(bad), "text"): "'text' is one argument too many",
+        (str(bad), "--gradients"): "--test and --gradients need the run",
+    }.items():
+        assert main(["look", *words]) == 2
+        assert message in capsys.readouterr().err
 
 
 def command(*argv: str, **options: Any) -> subprocess.Popen[str]:

@@ -39,6 +39,9 @@ def test_what_is_written_learns_and_answers(folder):
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) > 5
     assert ran(folder, "look", "runs/mine", "1 9 2", "--out", "a.svg").returncode == 0
+    done = ran(folder, "look", "runs/mine", "--test", "0", "--out", "a.html", "--open", "false")
+    assert done.returncode == 0, done.stderr
+    assert " -> " in done.stdout  # the line's numbers, and the answer
     (folder / "other.tsv").write_text("1 2\t2\n1 x\t3\n")
     done = ran(folder, "evaluate", "runs/mine", "--data.test", "other.tsv")
     assert done.returncode == 2

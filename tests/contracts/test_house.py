@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = sorted((ROOT / "regard").rglob("*.py"))
-FOLDERS = [ROOT / name for name in ("regard", "tests", "benchmarks")]
+FOLDERS = [ROOT / name for name in ("regard", "tests", "benchmarks", "docs")]
 EVERYTHING = sorted(path for folder in FOLDERS for path in folder.rglob("*.py"))
 MODULES = [path for path in PACKAGE if path.name not in ("__init__.py", "__main__.py")]
 ROOMS = [path for path in PACKAGE if path.name == "__init__.py" and path.parent != ROOT / "regard"]

@@ -10,7 +10,7 @@ from regard.attention.masks import Padded
 from regard.layers.recurrent import CELLS
 from regard.layers.self_attentive import AHEAD, Past, SelfAttentiveCell
 from regard.layers.self_attentive_encoder import SelfAttentiveEncoder
-from regard.look.record import record
+from regard.look.listen import listen
 from tests.helpers import close
 
 INPUT, HIDDEN, SIZE, STEPS, ROWS = 3, 2, 5, 4, 2
@@ -75,7 +75,7 @@ def test_rnn_is_the_lectures_formula(score, recency):
         found, c = read(cell, times(cell.query_weight, h[-1]), h, h)
         weights.append(found)
     past = cell.begin(1)
-    with record(cell) as maps:
+    with listen(cell) as maps:
         for projected in cell.project(items).unbind(1):
             past = cell(projected, past)
     close(past.output[0], torch.tensor(h[-1], dtype=torch.float64))
@@ -105,7 +105,7 @@ def test_lstm_is_the_papers_formula(score, feeds_back, recency):
         i, f, g, o = (inner[k * HIDDEN : (k + 1) * HIDDEN] for k in range(4))
         c.append([sigmoid(f[k]) * memory[k] + sigmoid(i[k]) * math.tanh(g[k]) for k in range(HIDDEN)])
         h.append([sigmoid(o[k]) * math.tanh(c[-1][k]) for k in range(HIDDEN)])
-    with record(cell) as maps:
+    with listen(cell) as maps:
         outputs, cells = cell.run(items)
     close(outputs[0], torch.tensor(h, dtype=torch.float64))
     close(cells[0], torch.tensor(c, dtype=torch.float64))
@@ -150,7 +150,7 @@ def test_fresh_cell_that_learns_recency_is_nearly_a_plain_cell(cell, score):
     torch.manual_seed(5)
     ours = SelfAttentiveCell(INPUT, HIDDEN, SIZE, cell=cell, score=score, recency="learned").double()
     table, items = ours.read.bias.table, items_of()
-    with record(ours) as maps:
+    with listen(ours) as maps:
         fresh = ours.run(items)[0]
     # Each other state has exp(-AHEAD) of the last one's weight, give or take scores that differ by less than 1.
     for call in maps["read"]:

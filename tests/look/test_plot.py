@@ -12,7 +12,8 @@ from matplotlib.image import imread
 
 from regard.errors import UserError
 from regard.look.alignment import Alignment
-from regard.look.plot import SUFFIXES, plot_alignment, weight_colours
+from regard.look.files import SUFFIXES
+from regard.look.plot import plot_alignment, weight_colours
 
 TITLE = "3 \u043c\u0430\u0440\u0442 = 2019"
 SIGNATURES = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF"}

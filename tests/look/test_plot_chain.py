@@ -10,9 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from regard.errors import UserError
-from regard.look.alignment import Alignment
 from regard.look.chain import Chain
-from regard.look.draw import draw
 from regard.look.plot import weight_colours
 from regard.look.plot_chain import MAX_WORDS, plot_chain
 
@@ -92,9 +90,3 @@ def test_what_cannot_be_drawn_is_refused_and_nothing_written(tmp_path):
     with pytest.raises(UserError, match="exists already"):
         plot_chain([chain_of()], tmp_path / "there.png")
     assert [path.name for path in tmp_path.iterdir()] == ["there.png"]
-
-
-def test_either_kind_of_look_is_drawn(tmp_path):
-    alignment = Alignment(source=["a", "b"], target=["c"], weights=torch.tensor([[[0.25, 0.75]]]))
-    assert "source" in texts(draw([alignment], tmp_path / "alignment.svg"))
-    assert texts(draw([chain_of()], tmp_path / "chain.svg")).count("<b>&") == 2

@@ -18,7 +18,7 @@ from regard.attention.memory import Memory
 from regard.attention.scores import BareAdditive, Dot, ScaledDot
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
-from regard.look.record import record
+from regard.look.listen import listen
 from tests.helpers import close
 
 DRAWING = ["gumbel", "reinforce"]
@@ -44,7 +44,7 @@ def items_of(num_rows: int = 3) -> Tensor:
 def test_a_part_is_that_part_of_the_whole(kernel, tile_bytes):
     model = Own(kernel=kernel).eval()
     chosen = {"rows": [2, 0], "heads": [1, 4, 2], "queries": [6, 2, 3]}
-    with record(model) as whole, record(model, **chosen, tile_bytes=tile_bytes) as part:
+    with listen(model) as whole, listen(model, **chosen, tile_bytes=tile_bytes) as part:
         model(items_of())
     expected = whole["heads.read"][0][[2, 0]][:, [1, 4, 2]][..., [6, 2, 3], :]
     close(part["heads.read"][0], expected)
@@ -54,7 +54,7 @@ def test_a_part_is_that_part_of_the_whole(kernel, tile_bytes):
 def test_steps_choose_calls():
     read = Read(Dot())
     chosen = {"some": [3, 1], "every": range(0, 10**12, 2), "late": {4}, "never": [7]}
-    records = {name: record(read, steps=steps) for name, steps in chosen.items()}
+    records = {name: listen(read, steps=steps) for name, steps in chosen.items()}
     with records["some"] as some, records["every"] as every, records["late"] as late, records["never"] as never:
         for size in range(1, 6):
             read(torch.randn(1, 1, 3), Memory(torch.randn(1, size, 3), torch.randn(1, size, 3)))
@@ -83,7 +83,7 @@ def test_steps_choose_calls():
     ],
 )
 def test_options_are_checked_before_anything_runs(unchecked, tmp_path, options, error, message):
-    with pytest.raises(error, match=message), record(Own(), to=tmp_path / "maps", **options):
+    with pytest.raises(error, match=message), listen(Own(), to=tmp_path / "maps", **options):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -91,14 +91,14 @@ def test_options_are_checked_before_anything_runs(unchecked, tmp_path, options, 
 def test_heads_of_a_read_without_heads_are_refused():
     read = Read(Dot())
     message = r"heads can only be chosen of reads that have several, but one has weights \(2, 3, 3\)"
-    with pytest.raises(ValueError, match=message), record(read, heads=[0]):
+    with pytest.raises(ValueError, match=message), listen(read, heads=[0]):
         read(torch.randn(2, 3, 5), Memory(torch.randn(2, 3, 5), torch.randn(2, 3, 5)))
 
 
 @pytest.mark.parametrize("kernel", ["reference", "sdpa", "products"])
 def test_a_call_tells_its_kernel_masks_and_sizes(kernel):
     model = Own(kernel=kernel)
-    with record(model, rows=[1]) as maps:
+    with listen(model, rows=[1]) as maps:
         model(items_of())
     (call,) = maps.calls("heads.read")
     assert call.kernel == kernel
@@ -109,7 +109,7 @@ def test_a_call_tells_its_kernel_masks_and_sizes(kernel):
 @pytest.mark.parametrize("enabled", [True, False])
 def test_auto_is_told_as_the_kernel_that_it_chose(enabled):
     read, query = Read(Dot()), torch.randn(2, 3, 5)
-    with record(read) as maps, torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+    with listen(read) as maps, torch.autocast("cpu", torch.bfloat16, enabled=enabled):
         read(query, Memory(query, query))
         read(query[:, :1], Memory(query, query), bias=Given(torch.randn(1, 3)))
     first, second = maps.calls("")
@@ -121,7 +121,7 @@ def test_auto_is_told_as_the_kernel_that_it_chose(enabled):
 def test_weights_are_those_of_autocast():
     read, query = Read(ScaledDot(), kernel="reference"), torch.randn(2, 3, 64)
     memory = Memory(torch.randn(2, 5, 64), torch.eye(5).expand(2, 5, 5))
-    with record(read) as maps, torch.autocast("cpu", torch.bfloat16):
+    with listen(read) as maps, torch.autocast("cpu", torch.bfloat16):
         out = read(query, memory)  # the weights themselves, in bfloat16
     (weights,) = maps[""]
     exact = ((query @ memory.keys.mT) / 8).softmax(-1)
@@ -135,7 +135,7 @@ def test_autocast_does_not_remember_what_recording_cast(monkeypatch):
     read, query = Read(score), torch.randn(2, 3, 5)
     monkeypatch.setattr("regard.layers.read.attend", lambda query, *_, **__: query)
     with torch.autocast("cpu", torch.bfloat16):
-        with record(read):
+        with listen(read):
             read(query, Memory(query, query))
         (query.tanh() @ score.v).sum().backward()
     assert score.v.grad is not None
@@ -150,7 +150,7 @@ def test_draws_are_those_that_the_read_used(monkeypatch, kernel, gradient, chose
     query, keys = torch.randn(3, 5, 7, 2), torch.randn(3, 5, 11, 2)
     memory = Memory(keys, torch.eye(11).expand(3, 5, 11, 11), padding([11, 4, 6]))  # reads give their weights
     with torch.no_grad():
-        with record(read, tile_bytes=100, **chosen) as maps:
+        with listen(read, tile_bytes=100, **chosen) as maps:
             out = read(query, memory)
         again = read(query, memory)
     rows, heads, queries = (chosen.get(name, slice(None)) for name in ("rows", "heads", "queries"))
@@ -167,7 +167,7 @@ def test_recording_draws_no_number_that_the_model_would_have_drawn(gradient):
         torch.manual_seed(3)
         with torch.no_grad():
             if recorded:
-                with record(model):
+                with listen(model):
                     runs.append([model(items), model(items), torch.get_rng_state()])
             else:
                 runs.append([model(items), model(items), torch.get_rng_state()])
@@ -179,7 +179,7 @@ def test_recording_draws_no_number_that_the_model_would_have_drawn(gradient):
 def test_a_beta_a_head_is_that_of_the_head():
     read = Read(Dot(), choose=Soft(torch.tensor([0.1, 1.0, 10.0]).view(3, 1, 1), learn=True))
     query, keys = torch.randn(2, 1, 4, 5).expand(2, 3, 4, 5), torch.randn(2, 1, 6, 5).expand(2, 3, 6, 5)
-    with record(read, heads=[2, 0], tile_bytes=1) as maps:
+    with listen(read, heads=[2, 0], tile_bytes=1) as maps:
         read(query, Memory(keys, keys))
     sharp, flat = maps[""][0].amax(-1).unbind(1)
     assert (sharp > flat).all()
@@ -190,7 +190,7 @@ def test_places_that_are_not_filled_have_no_weight():
     empty = StaticMemory.empty((2, 3), capacity=6, key_dim=5), RingMemory.empty((2, 3), window=6, key_dim=5)
     for start in empty:
         memory = start
-        with torch.no_grad(), record(read, heads=[2, 1], tile_bytes=1) as maps:
+        with torch.no_grad(), listen(read, heads=[2, 1], tile_bytes=1) as maps:
             for step in new:
                 memory = memory.extend(step, step)
                 read(step, memory)
@@ -203,22 +203,22 @@ def test_places_that_are_not_filled_have_no_weight():
 
 def test_mapped_functions_are_refused():
     model = Own().eval()
-    with pytest.raises(ValueError, match=r"inside torch\.func\.vmap cannot be recorded"), record(model):
+    with pytest.raises(ValueError, match=r"inside torch\.func\.vmap cannot be recorded"), listen(model):
         torch.func.vmap(model)(items_of().expand(2, 3, 7, 10))
 
 
 def test_weights_recorded_in_inference_mode_may_be_learnt_from():
     model = Own().eval()
-    with torch.inference_mode(), record(model) as maps:
+    with torch.inference_mode(), listen(model) as maps:
         model(items_of())
     assert not maps["heads.read"][0].is_inference()
 
 
 def test_gradients_of_functions_are_no_hindrance(tmp_path):
     model, items = Own().eval(), items_of()
-    with record(model) as plain:
+    with listen(model) as plain:
         model(items)
-    with record(model) as maps, record(model, to=tmp_path / "maps", tile_bytes=900) as written:
+    with listen(model) as maps, listen(model, to=tmp_path / "maps", tile_bytes=900) as written:
         without = torch.func.grad(lambda items: model(items).sum())(items)
     for recording in (maps, written):
         assert type(recording["heads.read"][0]) is Tensor
@@ -233,22 +233,22 @@ def test_functions_that_are_compiled_inside_are_recorded():
         import torch, torch._dynamo
         from regard.attention.masks import causal
         from regard.layers.multihead import MultiHead
-        from regard.look.record import record
+        from regard.look.listen import listen
         heads, items = MultiHead(10, num_heads=5), torch.randn(3, 7, 10)
         torch.set_grad_enabled(False)
 
         def run(items):
             return heads(items, heads.memory(items), mask=causal()) + 1
 
-        with record(heads) as plain:
+        with listen(heads) as plain:
             expected = run(items)
-        with record(heads) as maps:
+        with listen(heads) as maps:
             assert torch.equal(torch.compile(run, backend="eager")(items), expected)
         assert torch.equal(maps["read"][0], plain["read"][0])
         torch._dynamo.reset()
         before = torch.compile(run, backend="eager")
         before(items)
-        with record(heads) as maps:
+        with listen(heads) as maps:
             before(items)
         try:
             maps.names
@@ -265,7 +265,7 @@ def test_second_order_gradients_and_hooks_are_as_without():
     model, items = Own().eval(), items_of().requires_grad_()
     grads = []
     for recorded in (False, True):
-        with record(model) if recorded else torch.enable_grad():
+        with listen(model) if recorded else torch.enable_grad():
             (first,) = torch.autograd.grad(model(items).square().sum(), items, create_graph=True)
         grads.append(torch.autograd.grad(first.square().sum(), items)[0])
     assert torch.equal(*grads)

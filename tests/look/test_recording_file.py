@@ -19,8 +19,8 @@ from regard.attention.scores import Dot
 from regard.errors import UserError
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
+from regard.look.listen import listen
 from regard.look.part import Part
-from regard.look.record import record
 from regard.look.recording import Recording
 from tests.look.memory_of import Watch
 
@@ -42,7 +42,7 @@ class Two(nn.Module):
 def both(path: Path, calls: int = 3, **choices: object) -> tuple[Recording, Recording]:
     """The same calls, recorded in memory and on the disk."""
     model = Two().eval()
-    with record(model, **choices) as kept, record(model, to=path, **choices) as written:
+    with listen(model, **choices) as kept, listen(model, to=path, **choices) as written:
         for _ in range(calls):
             model(torch.randn(2, 7, 6))
     return kept, written
@@ -99,7 +99,7 @@ def test_saving_is_as_good_as_recording_to_the_disk(tmp_path):
 
 def test_half_precision_rounds_to_the_nearest(tmp_path):
     model, items = Two().eval(), torch.randn(2, 7, 6)
-    with record(model) as exact, record(model, to=tmp_path / "maps", dtype=torch.float16) as half:
+    with listen(model) as exact, listen(model, to=tmp_path / "maps", dtype=torch.float16) as half:
         model(items)
     for name in exact:
         assert torch.equal(exact[name][0].half(), half[name][0])
@@ -119,7 +119,7 @@ def test_calls_are_a_sequence(written):
 def test_steps_are_put_together_from_the_disk(tmp_path):
     model = Read(Dot())
     items = torch.randn(1, 5, 3)
-    with record(model) as kept, record(model, to=tmp_path / "maps"):
+    with listen(model) as kept, listen(model, to=tmp_path / "maps"):
         for size in (2, 3, 5):
             model(items[:, :1], Memory(items[:, :size], items[:, :size]))
     opened = Recording.open(tmp_path / "maps")
@@ -149,7 +149,7 @@ def test_a_tensor_may_be_written_to_without_changing_the_file(written):
 def test_looking_at_a_part_loads_no_more(tmp_path):
     model = Read(Dot())
     items = torch.randn(1, 3000, 2)
-    with record(model, to=tmp_path / "maps", dtype=torch.float16):
+    with listen(model, to=tmp_path / "maps", dtype=torch.float16):
         model(items, Memory(items, items))
     program = f"""
         import torch
@@ -176,7 +176,7 @@ def test_recording_to_the_disk_takes_a_few_tiles_of_memory(tmp_path):
     whole = heads * 2048 * 2048 * 2
     with torch.no_grad(), Watch() as without:
         read(items, Memory(items, items), mask=causal())
-    recording = record(read, to=tmp_path / "maps", dtype=torch.float16, tile_bytes=tile_bytes)
+    recording = listen(read, to=tmp_path / "maps", dtype=torch.float16, tile_bytes=tile_bytes)
     with torch.no_grad(), recording, Watch() as during:
         read(items, Memory(items, items), mask=causal())
     assert Recording.open(tmp_path / "maps")[""][0].nbytes == whole
@@ -186,7 +186,7 @@ def test_recording_to_the_disk_takes_a_few_tiles_of_memory(tmp_path):
 
 def test_nothing_is_there_before_the_end(tmp_path):
     model = Two().eval()
-    with record(model, to=tmp_path / "maps") as maps:
+    with listen(model, to=tmp_path / "maps") as maps:
         model(torch.randn(2, 7, 6))
         assert not (tmp_path / "maps").exists()
         assert maps["first.read"][0].shape == (2, 3, 7, 7)
@@ -196,14 +196,14 @@ def test_nothing_is_there_before_the_end(tmp_path):
 def test_nothing_is_left_when_the_run_fails(tmp_path):
     model = Two().eval()
     model.second.output.register_forward_hook(fail)
-    with pytest.raises(ArithmeticError, match="after both reads"), record(model, to=tmp_path / "maps"):
+    with pytest.raises(ArithmeticError, match="after both reads"), listen(model, to=tmp_path / "maps"):
         model(torch.randn(2, 7, 6))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_call_that_cannot_be_recorded_leaves_the_others_whole(tmp_path):
     model = Two().eval()
-    with record(model, to=tmp_path / "maps", rows=[1]):
+    with listen(model, to=tmp_path / "maps", rows=[1]):
         model(torch.randn(2, 7, 6))
         with pytest.raises(ValueError, match="rows must lie in the batch of 1"):
             model.second(torch.randn(1, 5, 6), model.second.memory(torch.randn(1, 5, 6)))
@@ -214,7 +214,7 @@ def test_a_call_that_cannot_be_recorded_leaves_the_others_whole(tmp_path):
 
 def test_a_disk_that_fails_half_way_leaves_no_call_behind(tmp_path, monkeypatch):
     model = Two().eval()
-    with record(model, to=tmp_path / "maps", tile_bytes=300):
+    with listen(model, to=tmp_path / "maps", tile_bytes=300):
         model(torch.randn(2, 7, 6))
         calls = iter(range(100))
 
@@ -238,9 +238,9 @@ def test_a_killed_process_leaves_nothing_that_passes_for_a_recording(tmp_path):
         import os, signal, torch
         from regard.attention.scores import Dot
         from regard.layers.read import Read
-        from regard.look.record import record
+        from regard.look.listen import listen
         read = Read(Dot())
-        with record(read, to={str(tmp_path / "maps")!r}):
+        with listen(read, to={str(tmp_path / "maps")!r}):
             read(torch.ones(1, 2, 3), (torch.ones(1, 2, 3), torch.ones(1, 2, 3)))
             os.kill(os.getpid(), signal.SIGKILL)
     """
@@ -256,7 +256,7 @@ def test_a_killed_process_leaves_nothing_that_passes_for_a_recording(tmp_path):
 def test_a_recording_is_not_written_over(written):
     before = sorted(file.stat().st_mtime_ns for file in written.iterdir())
     for path in (written, written / "index.json"):
-        with pytest.raises(ValueError, match=r"to must not exist yet, but .* does"), record(Two(), to=path):
+        with pytest.raises(ValueError, match=r"to must not exist yet, but .* does"), listen(Two(), to=path):
             pass
         with pytest.raises(ValueError, match="to must not exist yet"):
             Recording.open(written).save(path)
@@ -264,19 +264,19 @@ def test_a_recording_is_not_written_over(written):
 
 
 def test_two_recordings_to_one_place_are_refused(tmp_path):
-    one, other = (record(Two(), to=tmp_path / "maps") for _ in range(2))
+    one, other = (listen(Two(), to=tmp_path / "maps") for _ in range(2))
     with one, pytest.raises(ValueError, match="another recording is being written"), other:
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["maps"]
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="to must lie in a folder that exists"), record(Two(), to=tmp_path / "a" / "b"):
+    with pytest.raises(ValueError, match="to must lie in a folder that exists"), listen(Two(), to=tmp_path / "a" / "b"):
         pass
 
 
 def test_a_recording_in_which_nothing_ran_says_so_when_it_is_opened(tmp_path):
-    with record(Two(), to=tmp_path / "maps"):
+    with listen(Two(), to=tmp_path / "maps"):
         pass
     with pytest.raises(ValueError, match="nothing was recorded"):
         Recording.open(tmp_path / "maps").names  # noqa: B018  # reading the attribute is the test

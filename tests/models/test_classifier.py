@@ -10,7 +10,7 @@ from regard.attention.masks import Padded
 from regard.data.batches import pad
 from regard.data.labelled import LabelledBatch
 from regard.layers.pool import Pool
-from regard.look.record import record
+from regard.look.listen import listen
 from regard.models.build import build_classifier, build_image_classifier
 from regard.models.config import ClassifierConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.reads.images import ImageReader
@@ -64,7 +64,7 @@ def test_images_and_their_weights(config):
     torch.manual_seed(1)
     model = build_image_classifier(config, shape=(3, 9, 6), writes=lambda dim: ClassWriter(dim, 4)).double().eval()
     images = torch.rand(5, 3, 9, 6, dtype=torch.float64)
-    with record(model) as recording:
+    with listen(model) as recording:
         out = model(images)
     assert out.shape == (5, 4)
     (name,) = [name for name in recording.names if name.startswith("pool.")]

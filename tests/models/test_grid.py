@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.data.elements import Elements
 from regard.layers.read import Read
-from regard.look.record import record
+from regard.look.listen import listen
 from regard.models import config as models_config
 from regard.models import reads as reads_folder
 from regard.models import writes as writes_folder
@@ -244,7 +244,7 @@ def test_its_weights_are_recorded_and_sum_to_one(reads, core, writes):
         assert (core, writes) in {("recurrent", "tags")} | {("recurrent", "tracks")}
         return
     plain = answer(model, example)
-    with record(model) as recording:
+    with listen(model) as recording:
         assert torch.equal(answer(model, example), plain)
     assert recording.names
     for name in recording.names:

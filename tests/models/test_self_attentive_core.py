@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard.attention.masks import Padded
-from regard.look.record import record
+from regard.look.listen import listen
 from regard.models.build import build_core
 from regard.models.config import CORES, SelfAttentiveConfig, TransformerConfig
 from regard.models.cores.self_attentive import SelfAttentiveCore
@@ -52,7 +52,7 @@ def test_decoder_past_begins_with_the_encoders_last_state(cell):
 def test_decoder_reads_its_past_and_the_source(cell):
     core, source = core_of(cell=cell), source_of()
     state = core.start(source)
-    with record(core) as maps:
+    with listen(core) as maps:
         core(torch.randn(3, 5, 3, dtype=torch.float64), state)
     assert set(maps.names) == {"read", "cells.0.read"}
     assert [call.shape[-1] for call in maps["read"]] == [7] * 5

@@ -11,9 +11,12 @@ from PIL import Image
 from regard.cli.main import main
 from regard.data.labelled import Labels
 from regard.errors import UserError
+from regard.models.reads.images import ImageReader
+from regard.recipes.pictures import patches
 from regard.recipes.targets import ClassTarget
 from regard.recipes.task import load
 from regard.recipes.vector_scores import class_scores
+from tests.recipes.looked import checked, checked_test_input, differentiated
 
 WORDS = {"good": ["great", "fine", "lovely"], "bad": ["awful", "dull", "grim"], "odd": ["strange", "queer", "weird"]}
 
@@ -104,26 +107,52 @@ def test_other_texts_are_scored_and_unknown_labels_named(reviews, capsys, tmp_pa
     assert json.loads(capsys.readouterr().out)["accuracy"] == 100
 
 
-def test_looking_with_a_core_that_reads_its_past_draws_chains(reviews, tmp_path):
+def test_looking_with_a_core_that_reads_its_past_shows_chains(reviews, tmp_path):
     files = " ".join(f"--data.{name} {reviews.parent / name}.jsonl" for name in ("train", "val", "test"))
     small = "--model.core self-attentive --model.core.width 16 --model.core.hidden 16 --model.core.cell rnn"
     limits = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --tokeniser.min-count 1"
     assert main(f"train reviews --run {tmp_path / 'run'} {files} {small} {limits}".split()) == 0
-    found = load(tmp_path / "run").look("it was awful")
-    assert [list(chain.labels) for chain in found] == [["it", "was", "awful"], ["awful", "was", "it"]]
-    assert found[0].title.startswith("it was awful -> ")
-    for chain in found:
-        torch.testing.assert_close(chain.weights.sum(1), torch.ones(3))
-    assert main(["look", str(tmp_path / "run"), "it was awful", "--out", str(tmp_path / "a.svg")]) == 0
+    (seen,) = checked(load(tmp_path / "run"), ["it was awful"])
+    chains = seen.find("chain")
+    assert {one.direction for one in chains} == {"from the start", "from the end"}
+    labels = {one.direction: seen.keys(one).labels for one in chains}
+    assert labels == {"from the start": ("it", "was", "awful"), "from the end": ("awful", "was", "it")}
+    assert seen.scene.title.startswith("it was awful -> ")
+    for one in chains:
+        torch.testing.assert_close(one.weights.sum(-1), torch.ones(1, 3))
+    (one,) = seen.find("pooling")
+    assert seen.keys(one).labels == ("it", "was", "awful")
+    differentiated(load(tmp_path / "run"), ["it was awful", "it was"])
 
 
-def test_looking_draws_what_the_pool_read(reviews, tmp_path):
-    (alignment,) = load(reviews).look("it was awful")
-    assert list(alignment.source) == ["it", "was", "awful"]
-    assert alignment.target == ["bad"]
-    torch.testing.assert_close(alignment.weights.sum(-1), torch.ones(4, 1))
-    assert main(["look", str(reviews), "it was awful", "--out", str(tmp_path / "a.svg")]) == 0
-    assert (tmp_path / "a.svg").exists()
+def test_looking_shows_what_the_pool_read(reviews):
+    trained = load(reviews)
+    first, second = checked(trained, ["it was awful", " it was a lovely fine one "])
+    (one,) = first.find("pooling")
+    assert first.keys(one).labels == ("it", "was", "awful")
+    assert first.queries(one).labels == ("bad",)
+    assert first.scene.title.startswith("it was awful -> bad (")
+    assert second.scene.title.startswith("it was a lovely fine one -> good (")
+    assert checked_test_input(trained) == "it was great 0"
+    with pytest.raises(UserError, match="input 2 is empty: there is nothing to look at"):
+        trained.look(["it was awful", " "])
+    with pytest.raises(UserError, match="no input is given"):
+        trained.look([])
+    with pytest.raises(TypeError, match="must be a list"):
+        trained.look("it was awful")
+
+
+def test_gradients_are_those_of_the_class_that_is_said(reviews, pictures):
+    trained = load(reviews)
+    capture = differentiated(trained, ["it was awful", " it was a lovely fine one "])
+    for text, seen in zip(["it was awful", "it was a lovely fine one"], capture, strict=True):
+        ((best,),) = trained.predict([text], n_best=1)
+        assert trained.likelihood(text, seen).item() == pytest.approx(np.log(best.score), abs=1e-5)
+    trained, paths = load(pictures / "run"), [pictures / "test" / kind / "0.png" for kind in ("lying", "standing")]
+    capture = differentiated(trained, paths)
+    for path, seen in zip(paths, capture, strict=True):
+        ((best,),) = trained.predict([path], n_best=1)
+        assert trained.likelihood(path, seen).item() == pytest.approx(np.log(best.score), abs=1e-5)
 
 
 def test_images_learn_and_answer(pictures, capsys):
@@ -136,8 +165,49 @@ def test_images_learn_and_answer(pictures, capsys):
     assert capsys.readouterr().out == "standing\n"
     assert main(["evaluate", str(pictures / "run"), "--data.test", str(pictures / "train"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == 48
-    (alignment,) = load(pictures / "run").look(one)
-    assert alignment.weights.shape == (4, 1, 4)
+
+
+def test_looking_at_images_shows_patches_on_what_the_model_saw(pictures):
+    trained, one = load(pictures / "run"), pictures / "test" / "standing" / "0.png"
+    with Image.open(one) as image:
+        pixels = np.asarray(image)
+    of_file, of_pixels = checked(trained, [str(one), pixels[None]])
+    assert of_file.scene.title.startswith("0.png -> standing (")
+    assert of_pixels.scene.title.startswith("image 2 -> standing (")
+    for seen in (of_file, of_pixels):
+        assert np.array_equal(seen.scene.pictures["image"].pixels, pixels)
+        (pooled,) = seen.find("pooling")
+        assert pooled.weights.shape == (4, 1, 4)
+        assert seen.queries(pooled).labels == ("standing",)
+        assert seen.keys(pooled).places == (
+            (0, 0, 0.5, 0.5),
+            (0.5, 0, 0.5, 0.5),
+            (0, 0.5, 0.5, 0.5),
+            (0.5, 0.5, 0.5, 0.5),
+        )
+    one = checked_test_input(trained)
+    assert one.shape == (1, 8, 8)
+    assert trained.look([one])[0].scene.title.startswith("test image 0 -> ")
+
+
+def test_pixels_of_another_shape_are_refused(pictures):
+    trained = load(pictures / "run")
+    for bad, message in [
+        (
+            np.zeros((8, 8), np.uint8),
+            r"input 1: pixels must be bytes \(uint8\) .* \(1, 8, 8\), but are uint8 of \(8, 8\)",
+        ),
+        (np.zeros((1, 8, 8)), r"but are float64 of \(1, 8, 8\)"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            trained.predict([bad])
+
+
+def test_patches_that_reach_over_the_edge_are_cut_there():
+    axis = patches(ImageReader((3, 10, 6), 8, halvings=2))
+    assert axis.labels[-1] == "row 3, column 2"
+    assert axis.places[0] == pytest.approx((0, 0, 4 / 6, 4 / 10))
+    assert axis.places[-1] == pytest.approx((4 / 6, 8 / 10, 2 / 6, 2 / 10))
 
 
 def test_images_name_what_they_cannot_read(pictures, tmp_path):

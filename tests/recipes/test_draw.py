@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -15,10 +16,12 @@ from regard.cli.main import main
 from regard.data.batches import pad
 from regard.data.scenes import NOTHING, Scene
 from regard.data.tokenise import BOS, EOS, SPECIALS
+from regard.look.listen import listen
 from regard.recipes.draw import names_of
 from regard.recipes.draw_scores import _by_class, described
-from regard.recipes.draw_stages import CanvasBatches
+from regard.recipes.draw_stages import CanvasBatches, rebuilt
 from regard.recipes.task import load
+from tests.recipes.looked import checked, checked_test_input, differentiated
 
 SMALL = [
     "--autoencoder.channels",
@@ -149,12 +152,52 @@ def test_other_images_are_put_on_canvases(run, tmp_path, capsys):
 
 
 def test_look_draws_where_words_were_read(run, tmp_path, capsys):
-    out = tmp_path / "look.png"
-    assert main(["look", str(run), "a three left of a seven", "--out", str(out)]) == 0
+    out, vectors = tmp_path / "look.png", tmp_path / "look.svg"
+    for path in (out, vectors):
+        assert main(["look", str(run), "a three left of a seven", "--out", str(path)]) == 0
     with Image.open(out) as picture:
         assert picture.size[0] > 500
+    titles = re.findall(r">([^<>]+)</text>", vectors.read_text(encoding="utf-8"))
+    assert titles[-1] == "a three left of a seven"
+    words = ["a", "three", "left", "of", "a", "seven", "&lt;/s&gt;"]
+    assert [title.split()[0] for title in titles[:-1]] == words
+    shares = [float(title.split()[1]) for title in titles[:-1]]
+    assert sum(shares) == pytest.approx(1, abs=0.04)  # each is written with two digits
     assert main(["look", str(run), "a three", "--out", str(out)]) == 2
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
+
+
+def test_looking_at_a_drawing_ties_codes_to_words(run):
+    model = load(run)
+    texts = ["a three left of a seven", "a two"]
+    first, second = checked(model, texts)
+    drawn = model.predict(texts)
+    rows, columns = model.task.autoencoder.grid
+    for seen, text, image in zip((first, second), texts, drawn, strict=True):
+        assert seen.scene.title == text
+        assert np.array_equal(seen.scene.pictures["drawn"].pixels, image[0])
+        assert seen.scene.axes["source"].labels[-1] == "</s>"
+        said = seen.scene.axes["said"]
+        assert (len(said), said.on) == (rows * columns, "drawn")
+        assert said.places[-1] == pytest.approx((1 - 1 / columns, 1 - 1 / rows, 1 / columns, 1 / rows))
+        codes = torch.tensor([[int(label) for label in said.labels]])
+        assert np.array_equal(rebuilt(model.task.autoencoder, codes)[0], image)
+        (cross,) = seen.find("cross")
+        # What the steps read is what is read when the same codes are given at once.
+        source = pad([[*model.task.tokeniser.encode(text), EOS]])
+        target = pad([[BOS, *(codes[0] + len(SPECIALS)).tolist()]])
+        with listen(model.model) as maps, torch.no_grad():
+            model.model(source, target)
+        torch.testing.assert_close(cross.weights, maps[cross.name][0][0][:, : len(said)], atol=1e-5, rtol=0)
+    assert isinstance(checked_test_input(model), str)
+
+
+def test_gradients_are_those_of_the_codes_that_are_drawn(run):
+    trained = load(run)
+    texts = ["a three left of a seven", "a two"]
+    for text, seen in zip(texts, differentiated(trained, texts), strict=True):
+        probabilities = [step.probability for step in seen.scene.steps]
+        assert trained.likelihood(text, seen).item() == pytest.approx(np.log(probabilities).sum(), abs=1e-3)
 
 
 def test_a_resumed_run_ends_with_the_same_weights_and_learns_no_tokeniser_again(run, tmp_path):

@@ -5,9 +5,12 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.cli.main import main
 from regard.errors import UserError
+from regard.look.map import GRADIENT
+from regard.look.record import record
 from regard.recipes.task import load
 
 TEXT = "the cat sat on the mat and the dog sat on the log.\n"
@@ -66,18 +69,80 @@ def test_context_longer_than_learned_positions_is_refused(tmp_path, capsys):
     assert "max_positions must be at least context=99, but is 98" in capsys.readouterr().err
 
 
-def test_look_draws_what_each_character_went_back_to(run, tmp_path, capsys):
-    picture = tmp_path / "chain.svg"
-    command = ["look", str(run / "run"), "the cat", "--out", str(picture)]
-    if load(run / "run").config.model.core.name != "self-attentive":
-        assert main(command) == 2
-        assert "do not read their own past" in capsys.readouterr().err
-        assert not picture.exists()
+def test_look_shows_what_each_character_went_back_to(run):
+    trained = load(run / "run")
+    if trained.config.model.core.name == "recurrent":
+        with pytest.raises(UserError, match="this model does not attend"):
+            trained.look(["the cat"])
         return
-    assert main(command) == 0
-    assert capsys.readouterr().out == f"the cat\n{picture}\n"
-    (chain,) = load(run / "run").look("the cat")
-    assert list(chain.labels) == [*"the", "\u2581", *"cat"]
-    assert chain.weights.sum(1).tolist() == pytest.approx([0, 1, 1, 1, 1, 1, 1], abs=1e-5)
-    assert main([*command[:2], "t", *command[3:], "--force"]) == 2
-    assert "needs two pieces of text at least" in capsys.readouterr().err
+    first, second = trained.look(["the cat", "a log"])
+    letters = (*"the", "\u2581", *"cat")
+    assert first.scene.axes["fed"].labels == letters
+    assert [step.token for step in first.scene.steps[:-1]] == list(letters[1:])
+    assert first.scene.steps[-1].token == "\u2581"  # behind the last stands what is likeliest
+    assert second.scene.title == "a log"
+    (odd,) = trained.look(["the Zat"])
+    assert odd.scene.axes["fed"].labels == (*"the", "\u2581", "<unk:Z>", *"at")
+    assert odd.scene.steps[3].token == odd.scene.axes["said"].labels[3] == "<unk:Z>"
+    probabilities = [step.probability for step in first.scene.steps]
+    assert all(
+        p <= step.alternatives[0].probability + 1e-6 for p, step in zip(probabilities, first.scene.steps, strict=True)
+    )
+    for one in first.maps:
+        assert one.kind == ("chain" if trained.config.model.core.name == "self-attentive" else "decoder self")
+        assert one.weights.shape[1:] == (7, 7)
+        sums = [int(one.kind != "chain"), 1, 1, 1, 1, 1, 1]
+        assert one.weights[0].sum(1).tolist() == pytest.approx(sums, abs=1e-5)
+
+
+def test_gradients_are_those_of_the_tokens_behind_the_first(run):
+    trained = load(run / "run")
+    if trained.config.model.core.name == "recurrent":
+        return
+    before = [weight.detach().clone() for weight in trained.model.parameters()]
+    plain = trained.look(["the cat", "a log"])
+    capture = trained.look(["the cat", "a log"], gradients=True)
+    for text, seen, other in zip(["the cat", "a log"], capture, plain, strict=True):
+        assert trained.likelihood(text, seen).item() == pytest.approx(
+            sum(math.log(step.probability) for step in seen.scene.steps[:-1]), abs=1e-4
+        )
+        assert [one.name for one in seen.find(measure=GRADIENT)] == [one.name for one in other.maps]
+        for one, of in zip(seen.find(measure=GRADIENT), other.maps, strict=True):
+            assert (one.queries, one.keys) == (of.queries, of.keys)
+            assert one.weights.shape == of.weights.shape
+            assert one.weights.any()
+            assert not one.weights[of.weights == 0].any()
+            assert not one.weights[:, -1].any()  # nothing follows the last token whose log p is counted
+    assert all(weight.grad is None for weight in trained.model.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, trained.model.parameters(), strict=True))
+
+
+def test_what_is_said_is_seen_beside_what_was_given(run):
+    trained = load(run / "run")
+    if trained.config.model.core.name == "recurrent":
+        return
+    before = trained.predict(["the cat"], length=5)
+    with record(trained) as capture:
+        assert trained.predict(["the cat"], length=5) == before
+    (seen,) = capture
+    assert seen.scene.title == f"the cat -> {before[0]}"
+    assert seen.scene.axes["fed"].labels[:3] == ("t", "h", "e")
+    assert len(seen.scene.steps) == 7 - 1 + 5
+
+
+def test_texts_that_cannot_be_looked_at_are_named(run):
+    trained = load(run / "run")
+    with pytest.raises(UserError, match="input 2 needs two pieces of text at least, but there is 1"):
+        trained.look(["the", "t"])
+    with pytest.raises(UserError, match="input 1 is empty"):
+        trained.look([" "])
+    if trained.config.model.core.name == "transformer":
+        with pytest.raises(UserError, match="input 1 has 33 pieces, more than the 32 of the context"):
+            trained.look(["a" * 33])
+    one = trained.test_input(2)
+    assert one == (TEXT[:32] if trained.config.model.core.name != "recurrent" else TEXT.strip())[: len(one)]
+    assert len(trained.predict([one], length=3)[0]) == 3
+    if trained.config.model.core.name != "recurrent":
+        assert trained.look([one])[0].scene.title == one.strip()
+    with pytest.raises(UserError, match="the test text has 6 inputs, from 0 to 5; there is no number 6"):
+        trained.test_input(6)

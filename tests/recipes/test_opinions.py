@@ -9,6 +9,7 @@ from regard.cli.main import main
 from regard.errors import UserError
 from regard.models.opinionated import Opinionated
 from regard.recipes.task import load
+from tests.recipes.looked import checked
 
 SMALL = "--model.core.width 8 --model.core.hidden 8 --tokeniser.min-count 1 --train.warmup 2 --train.tensorboard false"
 WORDS = {"good": ["great", "lovely", "wonderful"], "bad": ["awful", "terrible", "dreadful"]}
@@ -37,9 +38,8 @@ def test_counts_alone_answer_from_the_first_step(files, capsys, tmp_path):
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--data.test", str(files / "train.tsv"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == 100
-    assert main(["look", str(folder), "it was awful", "--out", str(tmp_path / "a.svg")]) == 0
-    (alignment,) = trained.look("it was awful")
-    assert list(alignment.source) == ["it", "was", "awful"]
+    (seen,) = checked(trained, ["it was awful"])
+    assert seen.scene.axes["source"].labels == ("it", "was", "awful")
 
 
 def test_run_whose_counts_are_gone_is_named(files):

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from regard.cli.main import main
+from regard.errors import UserError
 from regard.recipes.rebuild import pca_error
 from regard.recipes.task import load
 
@@ -53,6 +54,22 @@ def test_codes_and_pictures_of_files(run, tmp_path, capsys):
         assert picture.size[0] > 100
     assert main(["look", str(run), path, "--out", str(out)]) == 2
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
+    with pytest.raises(UserError, match="the recipe rebuild tells no probability of its answers"):
+        load(run).look([path], gradients=True)
+
+
+def test_pixels_are_taken_and_nothing_is_read(run, tmp_path):
+    trained = load(run)
+    one = trained.test_input(100)
+    Image.fromarray(one[0]).save(tmp_path / "one.png")
+    assert np.array_equal(trained.predict([one]), trained.predict([tmp_path / "one.png"]))
+    for index in (-1, 297):
+        with pytest.raises(UserError, match=rf"has 297 inputs, from 0 to 296; there is no number {index}"):
+            trained.test_input(index)
+    with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of .* = \(1, 8, 8\), but are uint8"):
+        trained.predict([one[0]])
+    with pytest.raises(UserError, match="this model does not attend"):
+        trained.look([one])
 
 
 def test_a_quantised_code_is_learned_and_its_use_is_told(tmp_path, capsys):

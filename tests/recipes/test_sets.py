@@ -7,13 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.io import wavfile
 
 from regard.cli.main import main
 from regard.data.events import Event
 from regard.errors import UserError
+from regard.look.capture import Capture
+from regard.look.listen import listen
+from regard.look.map import GRADIENT
+from regard.models.writes.sets import Found
+from regard.recipes.events import Said
 from regard.recipes.task import load
+from tests.recipes.looked import checked, checked_test_input, differentiated, same
 
 LIMITS = (
     "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
@@ -81,7 +88,7 @@ def test_boxes_are_scored_on_other_files_and_drawn(boxes, capsys):
     with Image.open(out) as drawn:
         assert drawn.size[0] > 300
     with pytest.raises(UserError, match="exists already"):
-        load(boxes / "run").draw(str(boxes / "test" / "1.png"), out)
+        load(boxes / "run").look([str(boxes / "test" / "1.png")]).plot(out)
 
 
 def test_boxes_of_larger_images_are_in_their_own_pixels(boxes, tmp_path):
@@ -103,6 +110,106 @@ def test_input_that_is_no_image_is_named(boxes, capsys, tmp_path):
     (tmp_path / "no.png").write_text("no", encoding="utf-8")
     assert main(["predict", str(boxes / "run"), str(tmp_path / "no.png")]) == 2
     assert "no.png: no image that can be read" in capsys.readouterr().err
+
+
+def test_boxes_are_tied_to_the_queries_that_found_them(boxes):
+    trained, path = load(boxes / "run"), boxes / "test" / "1.png"
+    with Image.open(path) as image:
+        pixels = np.array(image)
+    (seen,) = checked(trained, [path])
+    picture, queries = seen.scene.pictures["image"], seen.scene.axes["queries"]
+    assert np.array_equal(picture.pixels, pixels)  # which fit the model's size
+    (found,) = trained.predict([path])
+    assert [(box.label, box.score) for box in picture.boxes] == [(box.label, box.score) for box in found]
+    source = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+    with listen(trained.model) as maps, torch.no_grad():
+        said: Found = trained.model(source)
+    scores, labels = said.logits[0].sigmoid().max(-1)
+    for box, answer in zip(picture.boxes, found, strict=True):
+        assert box.score == pytest.approx(float(scores[box.query]), abs=1e-6)
+        assert box.label == trained.task.labels.names[labels[box.query]]
+        x, y, width, height = said.regions[0, box.query].tolist()
+        assert box.place == pytest.approx((x - width / 2, y - height / 2, width, height), abs=1e-5)
+        assert [side * scale for side, scale in zip(box.place, (32, 24, 32, 24), strict=True)] == pytest.approx(
+            list(answer[2:]), abs=1e-3
+        )
+    for number, (label, place) in enumerate(zip(queries.labels, queries.places, strict=True)):
+        assert label == f"{trained.task.labels.names[labels[number]]} {scores[number]:.2f}"
+        x, y, width, height = said.regions[0, number].tolist()
+        assert place == pytest.approx((x - width / 2, y - height / 2, width, height), abs=1e-5)
+    for cross in seen.find("cross"):
+        torch.testing.assert_close(cross.weights, maps[cross.name][0][0], atol=1e-6, rtol=0)
+    assert len(seen.scene.axes["source"]) == (24 // 4) * (32 // 4)
+
+
+def test_weights_and_boxes_go_with_the_queries_wherever_these_stand(boxes, monkeypatch):
+    """If the model asks its queries in another order, boxes are the same and name the queries' new numbers."""
+    trained, path = load(boxes / "run"), boxes / "test" / "1.png"
+    (before,) = trained.look([path])
+    order, asked = torch.tensor([2, 0, 3, 1]), trained.model.writes.asked
+
+    def permuted(items, proposed):
+        queries, start = asked(items, proposed)
+        return queries[:, order], Found(start.logits[:, order], start.regions[:, order])
+
+    monkeypatch.setattr(trained.model.writes, "asked", permuted)
+    (after,) = checked(trained, [path])
+    new = {int(old): number for number, old in enumerate(order)}
+    boxes_before, boxes_after = (seen.scene.pictures["image"].boxes for seen in (before, after))
+    assert boxes_before
+    for one, other in zip(boxes_before, boxes_after, strict=True):
+        assert other.query == new[one.query]
+        assert other.place == pytest.approx(one.place, abs=1e-5)
+    weights = (seen.find("cross")[0].weights for seen in (before, after))
+    first, second = weights
+    torch.testing.assert_close(second, first[:, order], atol=1e-5, rtol=0)
+    assert after.scene.axes["queries"].labels == tuple(before.scene.axes["queries"].labels[i] for i in order)
+
+
+def test_gradients_are_those_of_the_boxes_that_are_found(boxes):
+    trained, path = load(boxes / "run"), boxes / "test" / "1.png"
+    (seen,) = differentiated(trained, [path])
+    (found,) = trained.predict([path])
+    assert found
+    assert trained.likelihood(path, seen).item() == pytest.approx(sum(np.log(box.score) for box in found), abs=1e-4)
+    black = np.zeros((24, 32, 3), np.uint8)
+    assert trained.predict([black]) == [[]]
+    with pytest.raises(UserError, match=r"no box is found in it, .* a lower threshold"):
+        trained.look([black], gradients=True)
+    some, none = trained.look([path, black], gradients=True)
+    assert some.find("cross", measure=GRADIENT)
+    assert none.find("cross")
+    assert not none.find("cross", measure=GRADIENT)
+    out = boxes / "black.svg"
+    trained.look([black]).plot(out)
+    assert "nothing" in out.read_text(encoding="utf-8")
+
+
+def test_images_are_taken_as_files_arrays_and_images(boxes):
+    trained, path = load(boxes / "run"), boxes / "test" / "1.png"
+    with Image.open(path) as image:
+        image.load()
+        pixels = np.asarray(image)
+        answers = trained.predict([path, image, pixels])
+        titles = [seen.scene.title.partition(" -> ")[0] for seen in checked(trained, [path, image, pixels])]
+    assert same(answers[0], answers[1])
+    assert same(answers[0], answers[2])
+    assert titles == ["1.png", "image 2", "image 3"]
+    one = checked_test_input(trained)
+    assert one.size == (32, 24)
+    assert trained.look([one])[0].scene.title.startswith("test image 0 -> ")
+    for bad in (pixels[..., 0], pixels.astype(float)):
+        with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width, 3\)"):
+            trained.predict([bad])
+
+
+def test_what_does_not_fill_the_model_s_size_is_shown_with_its_edge(boxes, tmp_path):
+    trained = load(boxes / "run")
+    (seen,) = checked(trained, [np.zeros((24, 16, 3), np.uint8)])
+    shown = seen.scene.pictures["image"].pixels
+    assert shown.shape == (24, 32, 3)
+    assert (shown[:, :16] == 0).all()
+    assert (shown[:, 16:] == 128).all()
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +257,7 @@ def test_events_of_long_files_are_heard_once(events, tmp_path, monkeypatch):
     def heard(_model, source):
         start = float(source[0, 0]) * 32768 / 2000
         inside = [event for event in there if start <= event.onset and event.offset <= start + 1]
-        return [[(replace(event, onset=event.onset - start), 0.9) for event in inside]]
+        return [[Said(replace(event, onset=event.onset - start), 0.9) for event in inside]]
 
     run = load(events / "run")
     monkeypatch.setattr(run.task, "found", heard)
@@ -160,6 +267,99 @@ def test_events_of_long_files_are_heard_once(events, tmp_path, monkeypatch):
         wanted = [event for event in there if event.offset <= seconds]
         assert [event.label for event in found] == [event.label for event in wanted]
         assert [event.onset for event in found] == pytest.approx([event.onset for event in wanted], abs=1e-3)
+
+
+def test_events_are_tied_to_the_queries_that_heard_them(events):
+    trained, path = load(events / "run"), events / "test0.wav"
+    samples = wavfile.read(path)[1]
+    (seen,) = checked(trained, [path])
+    sound, queries = seen.scene.pictures["sound"], seen.scene.axes["queries"]
+    assert sound.seconds == 1
+    assert sound.bands.shape == (12, 100)
+    with torch.no_grad():
+        said = trained.model(torch.from_numpy(samples).float()[None] / 32768)
+    scores, labels = said.logits[0].sigmoid().max(-1)
+    (found,) = trained.predict([path])
+    assert sorted((one.onset, one.label) for one in sound.events) == [(one.onset, one.label) for one in found]
+    for one in sound.events:
+        middle, duration = said.regions[0, one.query].tolist()
+        assert one.score == pytest.approx(float(scores[one.query]), abs=1e-6)
+        assert one.label == trained.task.labels.names[labels[one.query]]
+        assert (one.onset, one.duration) == pytest.approx((middle - duration / 2, duration), abs=1e-5)
+    for number, (start, stop) in enumerate(queries.places):
+        middle, duration = said.regions[0, number].tolist()
+        assert (start, stop) == pytest.approx((middle - duration / 2, middle + duration / 2), abs=1e-5)
+    source = seen.scene.axes["source"]
+    assert len(source) == 25
+    assert source.places[0] == pytest.approx((0, 0.035))  # four frames, the first of which is cut in half
+    assert source.places[10] == pytest.approx((0.395, 0.435), abs=1e-6)
+    assert seen.find("cross")[0].weights.shape == (2, len(queries), 25)
+
+
+def test_long_sounds_are_several_scenes(events):
+    trained = load(events / "run")
+    samples = np.concatenate([wavfile.read(events / f"test{i}.wav")[1] for i in range(2)])
+    capture = checked(trained, [samples, samples[:1500]])
+    names = [seen.scene.title.partition(" -> ")[0] for seen in capture]
+    assert names == ["sound 1, 0 to 1 s", "sound 1, 0.5 to 1.5 s", "sound 1, 1 to 2 s", "sound 2"]
+    pieces = [seen.scene.pictures["sound"] for seen in capture[:3]]
+    heard = [(0.5 * i + one.onset, one.label) for i, sound in enumerate(pieces) for one in sound.events]
+    assert sorted(heard) == [(pytest.approx(one.onset, abs=1e-9), one.label) for one in trained.predict([samples])[0]]
+
+
+def test_a_picture_of_a_long_sound_has_all_its_events(events, tmp_path):
+    trained = load(events / "run")
+    long = np.concatenate([wavfile.read(events / f"test{i}.wav")[1] for i in range(3)])
+    capture = trained.look([long])
+    assert [seen.scene.pictures["sound"].begin for seen in capture] == [0, 0.5, 1, 1.5, 2]
+    path = capture.plot(tmp_path / "long.svg")
+    labels = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
+    assert "sound 1" in labels
+    told = [label.split()[0] for label in labels if re.fullmatch(r"(low|high) 0\.\d\d", label)]
+    assert told == [event.label for event in trained.predict([long])[0]]
+    capture.save(tmp_path / "long.safetensors")
+    again = Capture.open(tmp_path / "long.safetensors").plot(tmp_path / "again.svg")
+    assert re.findall(r">([^<>]+)</text>", again.read_text(encoding="utf-8")) == labels
+
+
+def test_gradients_are_those_of_the_events_of_each_piece(events):
+    trained = load(events / "run")
+    sounds = [wavfile.read(events / f"test{i}.wav")[1] for i in range(6)]
+    long = np.concatenate([sound for sound, heard in zip(sounds, trained.predict(sounds), strict=True) if heard][:2])
+    capture = trained.look([long], gradients=True)
+    parts = trained.parts([long])
+    assert [len(part) for part in parts] == [2000] * 3
+    heard = [(part, seen) for part, seen in zip(parts, capture, strict=True) if seen.scene.pictures["sound"].events]
+    assert len(heard) > 1
+    for part, seen in heard:
+        scores = [event.score for event in seen.scene.pictures["sound"].events]
+        assert trained.likelihood(part, seen).item() == pytest.approx(np.log(scores).sum(), abs=1e-4)
+    for seen in capture:
+        weights, changed = seen.find(), seen.find(measure=GRADIENT)
+        there = [one.name for one in weights] if seen.scene.pictures["sound"].events else []
+        assert [one.name for one in changed] == there
+    differentiated(trained, [sound for sound in sounds if trained.predict([sound]) != [[]]][:2])
+    with pytest.raises(UserError, match="no event is found in it"):
+        trained.look([np.zeros(2000, np.int16)], gradients=True)
+
+
+def test_samples_are_taken_as_numbers_of_both_kinds(events):
+    trained = load(events / "run")
+    samples = wavfile.read(events / "test0.wav")[1]
+    assert trained.predict([samples]) == trained.predict([events / "test0.wav"])
+    assert trained.predict([samples / 32767]) == trained.predict([samples])
+    one = checked_test_input(trained)
+    assert np.array_equal(one, samples)
+    assert trained.look([one])[0].scene.title.startswith("test sound 0 -> ")
+    for bad, message in [
+        (samples[None], r"input 1: samples must be one row .* int16 of \(1, 2000\)"),
+        (samples[:0], "samples must be one row"),
+        (samples.astype(np.int32), "but are int32"),
+        (samples.astype(float), r"floating samples must lie within \[-1, 1\]"),
+        (np.full(9, np.nan), r"floating samples must lie within \[-1, 1\]"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            trained.predict([bad])
 
 
 def test_events_are_scored_on_other_files_and_drawn(events, capsys):

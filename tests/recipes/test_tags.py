@@ -4,17 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from regard.cli.main import main
 from regard.data.config import TokeniserConfig
 from regard.data.made_tags import made_sentences
-from regard.data.tagged import TaggedBatches, cut, read_tagged
+from regard.data.tagged import Sentences, TaggedBatches, cut, read_tagged
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import Tokeniser
 from regard.errors import UserError
 from regard.recipes.tag_scores import entities, tag_scores
 from regard.recipes.task import load
+from tests.recipes.looked import checked, checked_test_input, differentiated
 
 
 def test_entities_by_hand():
@@ -134,10 +134,30 @@ def test_names_are_told_by_what_is_before_them(run, capsys):
     assert "one answer a sentence" in capsys.readouterr().err
 
 
-def test_tags_are_drawn_scored_and_refused(run, capsys, tmp_path):
-    (alignment,) = load(run / "run").look("mister hill saw")
-    torch.testing.assert_close(alignment.weights.sum(-1), torch.ones(alignment.weights.shape[:-1]))
-    assert main(["look", str(run / "run"), "mister hill saw", "--out", str(tmp_path / "a.svg")]) == 0
+def test_looking_shows_what_each_piece_read(run):
+    trained = load(run / "run")
+    first, second = checked(trained, ["mister hill saw", ["the", "lake", "saw"]])
+    (one,) = first.find("encoder self")
+    assert first.queries(one).labels == first.keys(one).labels == ("\u2581mister", "\u2581hill (B-NAME)", "\u2581saw")
+    assert first.scene.title == "mister hill saw -> O B-NAME O"
+    assert second.scene.title == "the lake saw -> O O O"
+    assert checked_test_input(trained) == ["mister", "berg", "saw"]
+    for empty in (" ", []):
+        with pytest.raises(UserError, match="input 1 is empty"):
+            trained.look([empty])
+
+
+def test_gradients_are_those_of_the_tags_that_are_said(run):
+    trained, inputs = load(run / "run"), ["mister hill saw", ["the", "lake", "saw"]]
+    for one, seen in zip(inputs, differentiated(trained, inputs), strict=True):
+        tokens = one.split() if isinstance(one, str) else one
+        said = Sentences((tuple(tokens),), (tuple(trained.predict([one])[0]),), (1,), "these")
+        _, likely = trained.task.tagged(trained.model, said)
+        assert len(likely) == 3
+        assert trained.likelihood(one, seen).item() == pytest.approx(sum(likely), abs=1e-5)
+
+
+def test_tags_are_scored_and_refused(run, capsys, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("mister O\nhill B-NAME\n\nthe B-PLACE\n", encoding="utf-8")
     assert main(["evaluate", str(run / "run"), "--data.test", str(other)]) == 2
@@ -153,5 +173,6 @@ def test_run_without_data_and_a_recurrent_core(tmp_path):
     small = "--model.core.width 8 --model.core.hidden 8"
     assert main(f"train tags --run {tmp_path / 'run'} {options} {small}".split()) == 0
     assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"] == "made-up sentences, test"
-    with pytest.raises(UserError, match="without attention"):
-        load(tmp_path / "run").look("on 3 May 2001")
+    with pytest.raises(UserError, match="this model does not attend"):
+        load(tmp_path / "run").look(["on 3 May 2001"])
+    assert load(tmp_path / "run").test_input(3)

@@ -12,9 +12,11 @@ from PIL import Image
 from regard.cli.main import main
 from regard.data.config import LabelledConfig, OnBad
 from regard.errors import UserError
+from regard.look.map import GRADIENT
 from regard.recipes.targets import LabelsTarget, NumberTarget, Said
 from regard.recipes.task import load
 from regard.recipes.vector_scores import average_precision, label_scores, number_scores
+from tests.recipes.looked import checked, differentiated
 
 SMALL = (
     "--model.core transformer --model.core.width 16 --model.core.layers 1 --model.core.feedforward 16 "
@@ -132,8 +134,20 @@ def test_labels_of_texts_are_learned_said_and_drawn(labelled, capsys, tmp_path):
     assert capsys.readouterr().out == "green|red\n"
     assert main(["predict", str(labelled), "a bowl of lime .", "--n-best", "2"]) == 0
     assert capsys.readouterr().out.splitlines()[0].split("\t")[3] == "green"
-    (alignment,) = trained.look("a bowl of lime .")
-    assert alignment.target == ["green"]
+    (seen,) = checked(trained, ["a bowl of lime ."])
+    assert seen.scene.axes["queries"].labels == ("green",)
+    both = "a bowl of plum and cherry ."
+    _, second = differentiated(trained, ["a bowl of lime .", both])
+    likely = {one.text: one.score for one in trained.predict([both], n_best=3)[0]}
+    assert trained.likelihood(both, second).item() == pytest.approx(
+        math.log(likely["red"]) + math.log(likely["blue"]), abs=1e-5
+    )
+    with pytest.raises(UserError, match="no label is said of it"):
+        trained.look(["a bowl of  ."], gradients=True)
+    some, none = trained.look(["a bowl of lime .", "a bowl of  ."], gradients=True)
+    assert some.find(measure=GRADIENT)
+    assert none.find()
+    assert not none.find(measure=GRADIENT)
     other = tmp_path / "other.tsv"
     other.write_text("a bowl of lime .\tgreen\na bowl of plum .\tpink|blue\n", encoding="utf-8")
     assert main(["evaluate", str(labelled), "--data.test", str(other)]) == 2
@@ -172,8 +186,13 @@ def test_numbers_of_images_are_learned_in_their_own_units(measured, capsys):
     assert [float(part) for part in capsys.readouterr().out.split(",")] == pytest.approx([place, length], rel=1e-3)
     assert main(["predict", str(measured / "run"), picture, "--n-best", "2"]) == 2
     assert "one answer an input" in capsys.readouterr().err
-    (alignment,) = load(measured / "run").look(picture)
-    assert alignment.title.startswith("test0.png -> ")
+    (seen,) = checked(load(measured / "run"), [picture])
+    assert seen.scene.title.startswith("test0.png -> ")
+    with pytest.raises(UserError, match="this run answers with numbers, which have no probability"):
+        load(measured / "run").look([picture], gradients=True)
+    assert main(["look", str(measured / "run"), picture, "--gradients", "--out", str(measured / "a.html")]) == 2
+    assert "which have no probability" in capsys.readouterr().err
+    assert not (measured / "a.html").exists()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
+from regard.errors import UserError
 from regard.recipes.metrics import Bleu, Exact
 from regard.recipes.task import load
 from tests.recipes.toy import SMALL, toy_arguments
@@ -94,8 +95,8 @@ def test_dates_run_from_training_to_report(tmp_path: Path, attention: str, capsy
     assert run.evaluate()["examples"] == 13
     assert Exact().score(["a", "b", "c"], ["a", "x", "c"]) == pytest.approx(200 / 3)
     if attention == "none":
-        with pytest.raises(ValueError, match="no attention to its source"):
-            run.look("3 maart 2019")
+        with pytest.raises(UserError, match="this model does not attend"):
+            run.look(["3 maart 2019"])
 
 
 def test_run_without_test_data_has_no_test_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

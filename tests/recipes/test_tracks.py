@@ -14,6 +14,7 @@ from regard.models.config import EncoderConfig, RecurrentConfig, SelfAttentiveCo
 from regard.recipes.task import load
 from regard.recipes.tracks import errors
 from tests.helpers import close
+from tests.recipes.looked import checked, checked_test_input
 
 CORES = {
     "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions="none"),
@@ -87,22 +88,76 @@ def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
     assert told[:, 0].tolist() == [60, 60, 70, 70, 80, 80, 90, 90]
     np.testing.assert_allclose(told[:, 2:].reshape(4, 2, 2).transpose(1, 0, 2), paths, atol=1e-3)
     assert main(["look", str(run / "run"), str(tmp_path / "now.txt"), "--out", str(tmp_path / "plane.svg")]) == 0
-    assert "the ways of 2 people" in (tmp_path / "plane.svg").read_text(encoding="utf-8")
-    (alignment,) = load(run / "run").look(str(tmp_path / "now.txt"))
-    assert list(alignment.source) == ["0 (self)", "1"]
+    assert f"now.txt: 0 -&gt; ({paths[0, -1, 0]:.2f}, {paths[0, -1, 1]:.2f})" in (tmp_path / "plane.svg").read_text()
+    assert np.array_equal(load(run / "run").predict([tmp_path / "now.txt"])[0].round(3), paths.round(3))
+    (first, second) = checked(load(run / "run"), [tmp_path / "now.txt"])
+    assert first.scene.axes["source"].labels == ("0 (self)", "1")
+    assert second.scene.axes["source"].labels == ("1 (self)", "0")
+    assert second.scene.axes["source"].places == ((1.0,), (0.0,))
+    x, y = paths[1, -1]
+    assert second.scene.title == f"now.txt: 1 -> ({x:.2f}, {y:.2f})"
+    assert first.scene.pictures["plane"] is second.scene.pictures["plane"]
 
 
-@pytest.mark.parametrize("core", ["recurrent", "self-attentive"])
-def test_looking_at_a_core_that_reads_no_set_is_refused(core, tmp_path):
-    small = f"--model.core {core} --model.core.width 8 --model.core.hidden 8 --train.steps 1 --train.tensorboard false"
-    assert main(f"train tracks --run {tmp_path / 'run'} {small}".split()) == 0
-    with pytest.raises(UserError, match=f"seen in a transformer core, but this model's is {core}"):
-        load(tmp_path / "run").look("now.txt")
+def test_people_read_those_around_them_the_nearest_first(run):
+    """In a line of people each has the others in the order of distance, and weights are those of the model's rows."""
+    trained, observed = load(run / "run"), 6
+    steps = 0.3 * np.arange(observed)
+    tracks = np.stack([np.stack((np.full(observed, x), steps), -1) for x in (0.0, 1.0, 3.0, 7.0, 20.0)])
+    capture = checked(trained, [tracks])
+    orders = [[int(place[0]) for place in seen.scene.axes["source"].places] for seen in capture]
+    assert orders == [[0, 1, 2, 3, 4], [1, 0, 2, 3, 4], [2, 1, 0, 3, 4], [3, 2, 1, 0, 4], [4, 3, 2, 1, 0]]
+    plane = capture[0].scene.pictures["plane"]
+    assert np.allclose([track.seen for track in plane.tracks], tracks)
+    assert np.allclose([track.ahead for track in plane.tracks], trained.predict([tracks])[0])
+    # Who is in another place of the list is the same to the model: weights go along.
+    other = [3, 0, 4, 1, 2]
+    for seen, person in zip(checked(trained, [tracks[other]]), other, strict=True):
+        same_person = capture[person].find("encoder self")[-1].weights
+        torch.testing.assert_close(seen.find("encoder self")[-1].weights, same_person, atol=1e-5, rtol=0)
+
+
+def test_a_crowd_shows_its_first_twenty(run):
+    draw = np.random.default_rng(1)
+    tracks = draw.normal(size=(23, 1, 2)) * 5 + 0.1 * np.arange(6)[:, None]
+    capture = checked(load(run / "run"), [tracks, tracks[:2]])
+    assert len(capture) == 22
+    assert len(capture[0].scene.pictures["plane"].tracks) == 23
+    assert [seen.scene.title.partition(":")[0] for seen in capture] == ["tracks 1"] * 20 + ["tracks 2"] * 2
+
+
+def test_positions_have_no_probability(run):
+    with pytest.raises(UserError, match="this run answers with positions, which have no probability"):
+        load(run / "run").look([np.zeros((3, 6, 2))], gradients=True)
+
+
+def test_a_window_of_the_test_data_is_an_input(run):
+    one = checked_test_input(load(run / "run"))
+    assert one.shape == (2, 6, 2)
+    trained = load(run / "run")
+    assert trained.look([trained.test_input(3)])[0].scene.title.startswith("test window 3: 0 -> (")
+
+
+def test_a_core_that_does_not_attend_is_refused_and_one_that_reads_its_past_shown(tmp_path):
+    for core in ("recurrent", "self-attentive"):
+        small = f"--model.core {core} --model.core.width 8 --model.core.hidden 8 --train.tensorboard false"
+        assert main(f"train tracks --run {tmp_path / core} {small} --train.steps 1".split()) == 0
+    tracks = np.random.default_rng(1).normal(size=(3, 8, 2))
+    with pytest.raises(UserError, match="this model does not attend"):
+        load(tmp_path / "recurrent").look([tracks])
+    for seen in checked(load(tmp_path / "self-attentive"), [tracks]):
+        assert {one.kind for one in seen.maps} == {"chain"}
+        assert {one.queries for one in seen.maps} == {"source", "source from the end"}
 
 
 def test_too_short_a_recording_is_named(run, tmp_path, capsys):
     (tmp_path / "short.txt").write_text("0 1 2 3\n", encoding="utf-8")
     assert main(["predict", str(run / "run"), str(tmp_path / "short.txt")]) == 2
     assert "nobody is there in the last 6 frames" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=r"tracks must be \(people, 6 observed, 2\), but are \(1, 3, 2\)"):
-        load(run / "run").predict([np.zeros((1, 3, 2))])
+    for bad, message in [
+        (np.zeros((1, 3, 2)), r"input 1: tracks must be \(people, 6 observed, 2\), but are \(1, 3, 2\)"),
+        (np.zeros((0, 6, 2)), r"but are \(0, 6, 2\)"),
+        (np.full((1, 6, 2), np.nan), "some are not finite"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            load(run / "run").predict([bad])

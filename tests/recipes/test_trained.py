@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 import regard
 from regard.data.config import TokeniserConfig
@@ -13,6 +12,7 @@ from regard.data.tokenise import Tokeniser
 from regard.errors import UserError
 from regard.recipes.task import load
 from regard.recipes.text_to_text import Prediction, TrainedTexts
+from tests.recipes.looked import checked, checked_test_input, differentiated
 from tests.recipes.toy import SOURCES, write_pairs
 
 MIXED = [SOURCES[3], "bob", SOURCES[0], "ada sees", SOURCES[11], "hal hal hal hal hal hal"]
@@ -104,15 +104,24 @@ def test_evaluation_is_that_of_one_at_a_time(trained: TrainedTexts, tmp_path: Pa
     assert trained.evaluate()["nll"] == pytest.approx(total / count, rel=1e-5)
 
 
-def test_look_aligns_output_with_input(trained: TrainedTexts) -> None:
-    alignments = trained.look("  bob sees ada ")
-    assert alignments[0].source == ("bob", "sees", "ada", "</s>")
-    output = trained.predict(["bob sees ada"], beam=3)[0]
-    assert alignments[0].title == f"bob sees ada -> {output}"
-    for alignment in alignments:
-        torch.testing.assert_close(alignment.weights.sum(-1), torch.ones(alignment.weights.shape[:2]))
-    with pytest.raises(UserError, match="the text is empty"):
-        trained.look(" ")
+def test_look_ties_output_to_input(trained: TrainedTexts) -> None:
+    first, second = checked(trained, ["  bob sees ada ", "gus"])
+    assert first.scene.axes["source"].labels == ("bob", "sees", "ada", "</s>")
+    assert second.scene.axes["source"].labels == ("gus", "</s>")
+    for seen, text in ((first, "bob sees ada"), (second, "gus")):
+        assert seen.scene.title == f"{text} -> {trained.predict([text])[0]}".strip()
+        assert any((one.queries, one.keys) == ("said", "source") for one in seen.maps)
+        assert len(seen.scene.steps) == len(seen.scene.axes["said"])
+    assert checked_test_input(trained) == SOURCES[7]
+    with pytest.raises(UserError, match="input 1 is empty"):
+        trained.look([" "])
+
+
+def test_gradients_are_those_of_the_text_that_is_said(trained: TrainedTexts) -> None:
+    first, second = differentiated(trained, ["bob sees ada", "gus"])
+    for text, seen in (("bob sees ada", first), ("gus", second)):
+        said = sum(math.log(step.probability) for step in seen.scene.steps)
+        assert trained.likelihood(text, seen).item() == pytest.approx(said, abs=0.2)  # search bans what is never said
 
 
 def damaged(finished: Path, folder: Path) -> Path:

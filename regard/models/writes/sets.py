@@ -60,6 +60,10 @@ class Found(NamedTuple):
     logits: Float[Tensor, "rows queries classes"]
     regions: Float[Tensor, "rows queries sides"]
 
+    def order(self) -> Int[Tensor, "rows queries"]:
+        """The queries, the surest first, as `best` has them."""
+        return self.logits.sigmoid().amax(-1).sort(dim=1, descending=True, stable=True).indices
+
     def best(self) -> tuple[Tensor, Tensor, Tensor]:
         """Probability and class of the likeliest class of each query, and its region, the surest first."""
         score, label = self.logits.sigmoid().max(-1)
@@ -125,8 +129,7 @@ class SetWriter(nn.Module):
             references = torch.sigmoid(self.references).expand(len(items), -1, -1)
             nothing = references.new_zeros(*references.shape[:2], self.num_classes)
             return self.queries + self.where(references), Found(nothing, references)
-        # What is proposed is taught as such; the decoder's lessons do not reach it.
-        logits, regions = proposed.logits.detach(), proposed.regions.detach()
+        logits, regions = self._taught_apart(proposed)  # the decoder's lessons do not reach what is proposed
         best = logits.max(-1)
         order, new = distinct(best.values, best.indices, regions, overlap=self.overlap)
         index = order[:, : self.num_queries, None]
@@ -144,8 +147,17 @@ class SetWriter(nn.Module):
             said = widen(classes(h))
             logits = logits + said if self.proposes else said
             found.append(Found(logits, regions))
-            logits, regions = logits.detach(), regions.detach()
+            logits, regions = self._taught_apart(found[-1])
         return found
+
+    def _taught_apart(self, found: Found) -> tuple[Tensor, Tensor]:
+        """What was found, as what comes next starts from it: in training each has lessons of its own.
+
+        A model in use has its whole graph, so that gradients of its answers are their slopes.
+        """
+        if not self.training:
+            return found.logits, found.regions
+        return found.logits.detach(), found.regions.detach()
 
     def loss(self, found: Found, target: Elements) -> Float[Tensor, ""]:
         """Summed over the rows, each target answered for by one query."""

@@ -1,0 +1,25 @@
+"""What a picture, a page or a capture may be called, and where it may be written. (no matplotlib)"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from regard.errors import UserError
+
+__all__ = ["SUFFIXES", "check_path"]
+
+SUFFIXES = (".png", ".svg", ".pdf")
+"""Formats of pictures, chosen by the ending of the file's name."""
+
+
+def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
+    """Raise UserError unless a picture of that name may be written: its suffix, its folder, no file that is there.
+
+    others: suffixes that will do besides those of pictures.
+    """
+    suffixes = (*others, *SUFFIXES)
+    if path.suffix.lower() not in suffixes:
+        raise UserError(f"the file's name must end in one of {', '.join(suffixes)}, but is {path.name!r}")
+    if not path.parent.is_dir():
+        raise UserError(f"{path} cannot be written: there is no folder {path.parent}")
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists already: choose another name, or ask to overwrite it")

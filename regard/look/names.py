@@ -1,0 +1,78 @@
+"""What a read is in its model, by its name: its kind, its layer, and which axes its queries and keys are.
+
+core.encoder.2.attention.read      encoder self, layer 3        source x source
+core.decoder.0.attention.read      decoder self, layer 1        said x fed; queries x queries in sets
+core.decoder.0.cross.read          cross, layer 1               said x source; queries x source in sets
+core.read                          recurrent                    said x source; queries x source in sets
+core.cells.0.read                  chain, layer 1               fed x fed
+core.encoder.forwards.0.read       chain, layer 1, a direction  source x source
+pool.attention.read                pooling                      queries x source
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["KINDS", "Kind", "Role", "role_of"]
+
+Kind = Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling", "other"]
+KINDS: tuple[Kind, ...] = ("encoder self", "decoder self", "cross", "recurrent", "chain", "pooling", "other")
+
+_LAYER = r"(?:^|\.)core\.{}\.(?P<layer>\d+)\.{}$"
+_GATHER = re.compile(_LAYER.format("encoder", r"gather\.read"))
+_PATTERNS: dict[Kind, re.Pattern[str]] = {
+    "encoder self": re.compile(_LAYER.format("encoder", r"attention\.read")),
+    "decoder self": re.compile(_LAYER.format("decoder", r"attention\.read")),
+    "cross": re.compile(_LAYER.format("decoder", r"cross\.read")),
+    "chain": re.compile(_LAYER.format(r"(?:cells|encoder\.(?P<direction>forwards|backwards))", "read")),
+    "recurrent": re.compile(r"(?:^|\.)core\.read$"),
+    "pooling": re.compile(r"(?:^|\.)pool\.attention\.read$"),
+}
+_DIRECTIONS = {"forwards": "from the start", "backwards": "from the end", None: ""}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """What a read is in its model."""
+
+    kind: Kind
+    layer: int = 1
+    """From 1."""
+    direction: str = ""
+    """From which end a chain is read: "from the start", "from the end"; else empty."""
+    queries: str = "queries"
+    """Name of the axis of its queries."""
+    keys: str = "keys"
+    """Name of the axis of its keys."""
+
+
+def role_of(name: str, names: Collection[str], axes: Mapping[str, object]) -> Role:
+    """The role of a read.
+
+    names: of all reads of the model: induced points stand between the items where there are some.
+    axes:  of the scene: "queries" among them if a set is written, or a vector.
+    """
+    asked = "queries" if "queries" in axes else "said"
+    if found := _GATHER.search(name):
+        layer = int(found["layer"]) + 1
+        return Role(kind="encoder self", layer=layer, queries=f"points of layer {layer}", keys="source")
+    for kind, pattern in _PATTERNS.items():
+        if found := pattern.search(name):
+            parts = found.groupdict()
+            layer, way = int(parts.get("layer", 0)) + 1, parts.get("direction")
+            queries, keys = _axes_of(kind, asked, way)
+            if kind == "encoder self" and name.replace(".attention.read", ".gather.read") in names:
+                keys = f"points of layer {layer}"
+            return Role(kind=kind, layer=layer, direction=_DIRECTIONS[way], queries=queries, keys=keys)
+    return Role(kind="other", queries=f"{name}: queries", keys=f"{name}: keys")
+
+
+def _axes_of(kind: str, asked: str, way: str | None) -> tuple[str, str]:
+    """What queries and keys of a kind of read are."""
+    if kind == "chain":
+        axis = {None: "fed", "forwards": "source", "backwards": "source from the end"}[way]
+        return axis, axis
+    if kind == "decoder self":
+        return asked, "queries" if asked == "queries" else "fed"
+    return {"encoder self": "source", "pooling": "queries"}.get(kind, asked), "source"

@@ -1,0 +1,109 @@
+"""The gallery of the docs: what the command makes of a tiny run, and that what is committed is whole."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from docs.gallery.make import main
+from docs.gallery.plan import LOOKS, SHOWN
+from regard.cli.main import main as regard
+from tests.recipes.toy import toy_arguments
+
+ROOT = Path(__file__).parents[2]
+GALLERY = ROOT / "docs" / "gallery"
+_TINY = (
+    "train images --patch 2 --augment none --batch 16 --seed 3 --model.core.width 16 --model.core.layers 1 "
+    "--model.core.heads 2 --model.core.feedforward 16 --train.steps 2 --train.warmup 1 --train.tensorboard false"
+)
+
+
+def told(page: Path) -> dict:
+    """What a page holds, its numbers aside."""
+    (found,) = re.findall(r'<script type="application/json" id="page">(.*?)</script>', page.read_text(encoding="utf-8"))
+    return json.loads(found)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    assert regard([*_TINY.split(), "--run", str(folder)]) == 0
+    return folder
+
+
+def test_the_command_makes_page_picture_and_index(run, tmp_path):
+    docs = tmp_path / "docs"
+    (docs / "gallery").mkdir(parents=True)
+    other = docs / "gallery" / "other.html"
+    other.write_text("someone else's", encoding="utf-8")
+    # A process of its own: two Playwrights in one thread do not go together, and the viewer's tests have one.
+    command = [sys.executable, "-m", "docs.gallery.make", str(run), "--docs", str(docs)]
+    for _ in range(2):
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=200)
+    made = sorted(path.name for path in (docs / "gallery").iterdir())
+    assert made == ["README.md", "images.html", "images.png", "other.html"]
+    assert other.read_text(encoding="utf-8") == "someone else's"
+    (capture,) = told(docs / "gallery" / "images.html")["captures"]
+    assert capture["title"] == "digits"
+    assert len(capture["scenes"]) == len(SHOWN["images"].inputs)
+    with Image.open(docs / "gallery" / "images.png") as picture:
+        assert picture.size == (1280, 800)
+        assert len(picture.convert("RGB").getcolors(1 << 20) or []) > 20, "the picture is blank"
+    index = (docs / "gallery" / "README.md").read_text(encoding="utf-8")
+    targets = re.findall(r"\]\((?!\.\.)([^)#\s]+)", index)
+    assert "images.html" in targets
+    assert [target for target in targets if not (docs / "gallery" / target).exists()] == []
+    # The machine's folders are in none of them.
+    for name in ("images.html", "images.png", "README.md"):
+        assert str(tmp_path.parent).encode() not in (docs / "gallery" / name).read_bytes()
+
+
+def test_the_index_tells_a_command_that_trains_the_same_run(run, tmp_path):
+    """Read back by the command line, it goes on with the run: any other setting would be refused."""
+    docs = tmp_path / "docs"
+    command = [sys.executable, "-m", "docs.gallery.make", str(run), "--docs", str(docs)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=200)
+    index = (docs / "gallery" / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^    regard (train images .*)$", index, re.MULTILINE)
+    words = line.replace("runs/digits", str(run)).split()
+    assert {"--patch", "--seed", "--model.core.width"} <= set(words)
+    assert regard(words) == 0
+
+
+def test_other_data_and_doubles_are_refused_before_anything_is_written(run, tmp_path):
+    assert regard(["train", *toy_arguments(tmp_path, core="transformer", steps=2)]) == 0
+    docs = tmp_path / "docs"
+    with pytest.raises(SystemExit, match="no run of translate"):
+        main([str(tmp_path / "run"), "--docs", str(docs)])
+    listed = tmp_path / "listed"
+    listed.mkdir()
+    settings = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    settings["config"]["data"]["test"] = "photos"
+    (listed / "run.json").write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"this run's data \(test\) is none of the package's"):
+        main([str(listed), "--docs", str(docs)])
+    with pytest.raises(SystemExit, match="are both images"):
+        main([str(run), str(run), "--docs", str(docs)])
+    with pytest.raises(SystemExit, match="does not exist"):
+        main([str(tmp_path / "none"), "--docs", str(docs)])
+    assert not docs.exists()
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_is_committed_is_whole_and_tells_no_folders(name):
+    assert (GALLERY / f"{name}.png").stat().st_size < 150_000
+    page = GALLERY / f"{name}.html"
+    assert page.stat().st_size < 1_200_000
+    (capture,) = told(page)["captures"]
+    assert len(capture["scenes"]) >= len(SHOWN[name].inputs)
+    assert "/" not in capture["title"]
+
+
+def test_pictures_for_the_docs_are_there():
+    small = [ROOT / "docs" / "images" / f"look-{name}.png" for name in LOOKS]
+    assert [path.name for path in small if not path.exists() or path.stat().st_size > 150_000] == []
+    assert {look.page for look in LOOKS.values()} <= set(SHOWN)

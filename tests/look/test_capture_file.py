@@ -1,0 +1,160 @@
+"""Captures on disk: what comes back is what was there, and what is damaged is named."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard.errors import UserError
+from regard.look.capture import Capture
+from regard.look.map import Map, Seen
+from regard.look.scene import Axis, Box, Event, Image, Plane, Scene, Sound, Track
+from tests.look.small import SENTENCES, captured, small
+
+
+@pytest.fixture(scope="module")
+def capture() -> Capture:
+    return captured(small(), SENTENCES, beam=3, n_best=2)
+
+
+@pytest.fixture
+def saved(capture: Capture, tmp_path: Path) -> Path:
+    return capture.save(tmp_path / "a.safetensors")
+
+
+def changed(path: Path, change) -> None:
+    """Rewrite a file's header."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    index = json.loads(header["__metadata__"].get("index", "{}"))
+    change(header, index)
+    if "index" in header["__metadata__"]:
+        header["__metadata__"]["index"] = json.dumps(index)
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_what_comes_back_is_what_was_there(capture, tmp_path, dtype):
+    opened = Capture.open(capture.save(tmp_path / "a.safetensors", dtype=dtype))
+    assert (opened.title, opened.model) == (capture.title, capture.model)
+    for before, after in zip(capture, opened, strict=True):
+        assert after.scene.axes == before.scene.axes
+        assert (after.scene.title, after.scene.steps) == (before.scene.title, before.scene.steps)
+        for one, other in zip(before.maps, after.maps, strict=True):
+            assert torch.equal(other.weights, one.weights.to(dtype))
+            named = ("key", "name", "kind", "layer", "direction", "measure", "queries", "keys", "heads", "facts")
+            assert all(getattr(one, name) == getattr(other, name) for name in named)
+
+
+def test_half_precision_halves_the_numbers(capture, tmp_path):
+    sizes = [
+        capture.save(tmp_path / f"{dtype}.safetensors", dtype=dtype).stat().st_size
+        for dtype in (torch.float16, torch.float32)
+    ]
+    count = sum(value.numel() for value in {one.key: one.weights for seen in capture for one in seen.maps}.values())
+    assert abs(sizes[1] - sizes[0] - 2 * count) < 100  # a header of as many letters, within a few
+
+
+def test_pictures_come_back(tmp_path):
+    pictures = {
+        "image": Image(
+            pixels=np.arange(24, dtype=np.uint8).reshape(2, 4, 3),
+            boxes=(Box(label="a", score=0.5, place=(0.0, 0.25, 0.5, 0.5), query=2),),
+        ),
+        "sound": Sound(
+            bands=np.eye(3, 5), seconds=1.5, events=(Event(label="b", score=1, onset=0, duration=1, query=0),)
+        ),
+        "plane": Plane(tracks=(Track(label="p", seen=((0.0, 1.5),), ahead=()),)),
+    }
+    axes = {"q": Axis.grid(1, 2, on="image"), "k": Axis(labels=("x",), what="track", on="plane", places=((0.0,),))}
+    one = Map(
+        key="k", name="r", kind="other", layer=1, queries="q", keys="k", heads=("",), load=lambda _: torch.ones(2, 1)
+    )
+    capture = Capture(
+        lambda: [Seen(scene=Scene(title="t", axes=axes, pictures=pictures), maps=(one,))], title="t", model="m"
+    )
+    found = Capture.open(capture.save(tmp_path / "a.safetensors"))[0].scene
+    assert found.axes == axes
+    assert np.array_equal(found.pictures["image"].pixels, pictures["image"].pixels)
+    assert found.pictures["image"].boxes == pictures["image"].boxes
+    assert np.array_equal(found.pictures["sound"].bands, pictures["sound"].bands)
+    assert found.pictures["sound"].events == pictures["sound"].events
+    assert found.pictures["plane"] == pictures["plane"]
+
+
+def test_nothing_is_written_over_unasked(capture, saved):
+    with pytest.raises(UserError, match="exists already"):
+        capture.save(saved)
+    capture.save(saved, overwrite=True)
+
+
+def test_a_failure_leaves_nothing(capture, tmp_path):
+    with pytest.raises(ValueError, match="dtype must be one of"):
+        capture.save(tmp_path / "a.safetensors", dtype=torch.int8)
+    with pytest.raises(UserError, match=r"must end in one of .html, .safetensors, .png"):
+        capture.save(tmp_path / "a.npz")
+    with pytest.raises(UserError, match="there is no folder"):
+        capture.save(tmp_path / "b" / "a.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def _drop_axis(header, index):
+    index["scenes"][0]["axes"].pop("source")
+
+
+def _other_heads(header, index):
+    index["scenes"][0]["maps"][0]["heads"].append("head 3")
+
+
+def _no_maps(header, index):
+    for scene in index["scenes"]:
+        scene["maps"] = []
+
+
+def _no_tensor(header, index):
+    index["scenes"][0]["maps"][0]["tensor"] = "maps/99"
+
+
+def _no_kind(header, index):
+    index["scenes"][0]["maps"][0]["kind"] = "os.system"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda header, index: header["__metadata__"].update(version="2"), "has version 2 of the format; .* reads 1"),
+        (lambda header, index: header["__metadata__"].update(format="x"), "is no capture"),
+        (lambda header, index: header["__metadata__"].pop("index"), "damaged: KeyError 'index'"),
+        (_drop_axis, "damaged: ValueError no read"),
+        (_other_heads, r"damaged: ValueError maps/0 must be \[3, 5, 5\]"),
+        (_no_maps, "holds no reads"),
+        (_no_tensor, "tensor 'maps/99' is missing"),
+        (_no_kind, "damaged: ValueError no read"),
+        (lambda header, index: index.update(scenes=3), "damaged: TypeError"),
+    ],
+)
+def test_what_is_wrong_is_named(saved, change, message):
+    changed(saved, change)
+    with pytest.raises(UserError, match=message) as error:
+        Capture.open(saved)
+    assert str(saved) in str(error.value)
+
+
+def test_a_truncated_file_and_no_file_are_named(saved, tmp_path):
+    saved.write_bytes(saved.read_bytes()[:-10])
+    with pytest.raises(UserError, match="is damaged, or no capture"):
+        Capture.open(saved)
+    with pytest.raises(UserError, match="is not there"):
+        Capture.open(tmp_path / "none.safetensors")
+    (tmp_path / "text.safetensors").write_text("hello")
+    with pytest.raises(UserError, match="is damaged, or no capture"):
+        Capture.open(tmp_path / "text.safetensors")
+
+
+def test_an_opened_capture_has_no_calls(saved):
+    with pytest.raises(ValueError, match="not the calls themselves"):
+        _ = Capture.open(saved).recording

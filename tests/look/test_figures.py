@@ -1,0 +1,353 @@
+"""Figures of captures: each view from a small made scene; what is drawn is what was read."""
+
+import inspect
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.look import plot_heat, plot_result
+from regard.look.capture import Capture
+from regard.look.figures import draw
+from regard.look.map import Map, Seen
+from regard.look.names import Kind
+from regard.look.scene import Axis, Box, Event, Image, Plane, Scene, Sound, Track
+
+
+def read(weights: Tensor, kind: Kind, queries: str, keys: str, *, layer: int = 1, direction: str = "") -> Map:
+    heads = tuple(f"head {number + 1}" for number in range(len(weights))) if len(weights) > 1 else ("",)
+    settings = {"kind": kind, "layer": layer, "direction": direction, "queries": queries, "keys": keys}
+    name = f"{kind} {layer}{direction}"
+    return Map(key=name, name=name, heads=heads, load=lambda head: weights[head], **settings)
+
+
+def random(*size: int, seed: int = 0) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed)).softmax(-1)
+
+
+def words(*labels: str) -> Axis:
+    return Axis(labels=labels, what="token")
+
+
+def text() -> Seen:
+    axes = {"source": words("drei", "$mai$"), "said": words("3", "-", "5"), "fed": words("<s>", "3", "-")}
+    maps = (
+        read(random(2, 2, 2), "encoder self", "source", "source"),
+        read(random(1, 3, 3), "decoder self", "said", "fed"),
+        read(torch.tensor([[[0.9, 0.1]] * 3] * 2), "cross", "said", "source"),
+        read(torch.tensor([[[0.25, 0.75]] * 3] * 2), "cross", "said", "source", layer=2),
+    )
+    return Seen(scene=Scene(title="drei mai -> 3-5", axes=axes), maps=maps)
+
+
+def chain() -> Seen:
+    axes = {"fed": words("the", "cat", "sat")}
+    layers = [torch.tensor([[0, 0, 0], [1, 0, 0], [share, 1 - share, 0]])[None] for share in (0.25, 0.75)]
+    maps = tuple(read(one, "chain", "fed", "fed", layer=i) for i, one in enumerate(layers, start=1))
+    return Seen(scene=Scene(title="the cat sat", axes=axes), maps=maps)
+
+
+def classified() -> Seen:
+    axes = {"source": Axis.grid(2, 3, on="image"), "queries": words("standing")}
+    maps = (
+        read(random(2, 6, 6), "encoder self", "source", "source"),
+        read(torch.tensor([[[0.5, 0.1, 0.1, 0.1, 0.1, 0.1]], [[0, 0, 0, 0, 0, 1.0]]]), "pooling", "queries", "source"),
+    )
+    image = Image(pixels=np.zeros((20, 30), np.uint8))
+    return Seen(scene=Scene(title="0.png -> standing", axes=axes, pictures={"image": image}), maps=maps)
+
+
+def drawn(*, is_chained: bool = False) -> Seen:
+    axes = {
+        "source": words("a", "three", "</s>"),
+        "said": Axis.grid(1, 2, on="drawn", what="code"),
+        "fed": Axis.grid(1, 2, on="drawn", what="code"),
+    }
+    first, second = torch.tensor([[0.8, 0.1, 0.1], [0.4, 0.5, 0.1]]), torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.9, 0.1]])
+    maps = (
+        read(random(2, 3, 3), "encoder self", "source", "source"),
+        read(torch.stack((first, first)), "cross", "said", "source"),
+        read(torch.stack((second, second)), "cross", "said", "source", layer=2),
+        *([read(random(1, 2, 2), "chain", "fed", "fed")] if is_chained else []),
+    )
+    image = Image(pixels=np.zeros((8, 16), np.uint8))
+    return Seen(scene=Scene(title="a three", axes=axes, pictures={"drawn": image}), maps=maps)
+
+
+def boxes(*found: Box) -> Seen:
+    axes = {
+        "source": Axis.grid(2, 2, on="image"),
+        "queries": Axis(labels=("cat 0.90", "dog 0.80"), what="box", on="image", places=((0, 0, 1, 1),) * 2),
+    }
+    image = Image(pixels=np.full((50, 100, 3), 200, np.uint8), boxes=found)
+    maps = (read(random(2, 2, 4), "cross", "queries", "source"),)
+    return Seen(scene=Scene(title="1.png -> pets", axes=axes, pictures={"image": image}), maps=maps)
+
+
+BOXES = (
+    Box(label="cat_$x", score=0.9, place=(0.1, 0.2, 0.5, 0.25), query=0),
+    Box(label="dog", score=0.8, place=(0.5, 0.5, 0.5, 0.5), query=1),
+)
+
+
+def events() -> Seen:
+    axes = {"source": words("0 to 1 s", "1 to 2 s"), "queries": words("low 0.90")}
+    heard = (
+        Event(label="low", score=0.9, onset=0.25, duration=0.5, query=0),
+        Event(label="high", score=0.75, onset=1, duration=0.5, query=1),
+    )
+    sound = Sound(bands=np.zeros((4, 20), np.float32), seconds=2, events=heard)
+    maps = (read(random(2, 1, 2), "cross", "queries", "source"),)
+    return Seen(scene=Scene(title="a.wav -> low", axes=axes, pictures={"sound": sound}), maps=maps)
+
+
+def tracks(*, kind: Kind = "encoder self", is_turned: bool = False) -> Seen:
+    """What the second of three people reads: itself, the third, the first."""
+    who = Axis(labels=("b (self)", "c", "a"), what="person", on="plane", places=((1.0,), (2.0,), (0.0,)))
+    ways = [((0.0, i), (1.0, i), (2.0, i)) for i in (0.0, 1.0, 3.0)]
+    people = tuple(Track(label=name, seen=way, ahead=way) for name, way in zip("abc", ways, strict=True))
+    one, two = (torch.tensor([[share, *rest], [1, 0, 0], [0, 0, 1]])[None] for share, *rest in SHARES)
+    axes = {"source": who, "source from the end": who.reversed()}
+    axis = "source from the end" if is_turned else "source"
+    if is_turned:
+        one, two = one.flip(1, 2), two.flip(1, 2)
+    maps = (read(one, kind, axis, axis), read(two, kind, axis, axis, layer=2))
+    return Seen(scene=Scene(title="now.txt: b", axes=axes, pictures={"plane": Plane(tracks=people)}), maps=maps)
+
+
+SHARES = ((0.2, 0.7, 0.1), (0.3, 0.1, 0.6))
+SCENES = {
+    "alignment": text,
+    "chain": chain,
+    "heat": classified,
+    "boxes": lambda: boxes(*BOXES),
+    "events": events,
+    "tracks": tracks,
+}
+
+
+def capture(*scenes: Seen) -> Capture:
+    return Capture(lambda: scenes, title="made", model="made")
+
+
+def told(path: Path) -> list[str]:
+    return re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def figures(monkeypatch) -> list[Figure]:
+    """The figures that are drawn, to look into."""
+    made = []
+
+    class Kept(Figure):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    for module in (plot_heat, plot_result):
+        monkeypatch.setattr(module, "Figure", Kept)
+    return made
+
+
+@pytest.mark.parametrize("view", SCENES)
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_each_scene_is_drawn_in_the_view_that_fits(view, suffix, tmp_path):
+    fitting, named = tmp_path / f"fitting{suffix}", tmp_path / f"named{suffix}"
+    made = capture(SCENES[view]())
+    assert made.plot(fitting) == fitting
+    made.plot(named, view=view)
+    assert fitting.read_bytes() == named.read_bytes()
+    if suffix == ".png":
+        assert min(imread(fitting).shape[:2]) > 100
+    with pytest.raises(UserError, match="exists already"):
+        made.plot(fitting)
+    made.plot(fitting, overwrite=True)
+
+
+def test_alignments_have_the_labels_of_the_nearest_read_and_the_chosen_layer(tmp_path):
+    made = capture(text())
+    labels = told(made.plot(tmp_path / "cross.svg"))
+    assert {"drei", "$mai$", "3", "-", "5", "drei mai -&gt; 3-5"} <= set(labels)
+    assert [label for label in labels if "layer" in label][1:] == [
+        *("layer 2, mean of 2 heads", "layer 2, head 1", "layer 2, head 2")
+    ]
+    first = told(made.plot(tmp_path / "first.svg", layer=1))
+    assert "layer 1, head 2" in first
+    assert not any(label.startswith("layer 2") for label in first)
+    of_own = told(made.plot(tmp_path / "own.svg", kind="decoder self"))
+    assert "&lt;s&gt;" in of_own
+    assert "drei" not in of_own
+
+
+def test_chains_are_of_the_chosen_layer(tmp_path):
+    made = capture(chain())
+    pictures = [made.plot(tmp_path / f"{i}.svg", layer=i).read_text(encoding="utf-8") for i in (None, 1, 2)]
+    assert pictures[0] == pictures[2] != pictures[1]
+    assert told(tmp_path / "1.svg").count("the") == 3
+
+
+def test_heat_of_an_image_has_the_mean_and_each_head(figures, tmp_path):
+    capture(classified()).plot(tmp_path / "x.png")
+    _, *panels = figures[0].axes
+    titles = [axes.get_title() for axes in panels]
+    assert titles == ["mean over heads (up to 0.55)", "head 1 (up to 0.5)", "head 2 (up to 1)"]
+    shades = [axes.collections[0].get_array().tolist() for axes in panels]
+    assert shades[0] == pytest.approx([0.25, 0.05, 0.05, 0.05, 0.05, 0.55])
+    assert shades[2] == [0, 0, 0, 0, 0, 1]
+    assert panels[0].collections[0].get_paths()[5].get_extents().bounds == (20, 10, 10, 10)
+
+
+@pytest.mark.parametrize("is_chained", [False, True])
+def test_heat_of_a_drawing_has_a_panel_a_word_and_the_mean_of_all_layers(is_chained, figures, tmp_path):
+    """Whatever else was read: a chain is no read of the words."""
+    capture(drawn(is_chained=is_chained)).plot(tmp_path / "x.svg")
+    picture, *panels = [axes for axes in figures[0].axes if axes.has_data()]
+    assert not picture.collections
+    assert [axes.get_title() for axes in panels] == [
+        "a  0.35 (up to 0.5)",
+        "three  0.45 (up to 0.7)",
+        "</s>  0.20 (up to 0.3)",
+    ]
+    assert panels[1].collections[0].get_array().tolist() == pytest.approx([0.2, 0.7])
+    assert told(tmp_path / "x.svg")[-1] == "a three"
+
+
+def test_heat_of_a_drawing_is_of_the_chosen_layer(figures, tmp_path):
+    capture(drawn()).plot(tmp_path / "x.png", layer=2)
+    titles = [axes.get_title() for axes in figures[0].axes[1:]]
+    assert titles == ["a  0.10 (up to 0.2)", "three  0.60 (up to 0.9)", "</s>  0.30 (up to 0.5)"]
+
+
+def test_boxes_are_frames_on_the_image(figures, tmp_path):
+    path = capture(boxes(*BOXES)).plot(tmp_path / "x.svg")
+    frames = [one for one in figures[0].axes[0].patches if isinstance(one, Rectangle)]
+    assert [one.get_bbox().bounds for one in frames] == [
+        pytest.approx((9.5, 9.5, 50, 12.5)),
+        pytest.approx((49.5, 24.5, 50, 25)),
+    ]
+    assert {"cat_$x 0.90", "dog 0.80", "1.png -&gt; pets"} <= set(told(path))
+
+
+def test_an_image_without_boxes_is_shown_as_it_is(figures, tmp_path):
+    path = capture(boxes()).plot(tmp_path / "x.svg")
+    assert not figures[0].axes[0].patches
+    assert told(path) == ["1.png -&gt; pets"]
+    assert "head 1" in " ".join(told(capture(boxes(*BOXES)).plot(tmp_path / "cross.svg", kind="cross")))
+
+
+def test_grey_images_have_boxes_as_well(tmp_path):
+    seen = boxes(*BOXES)
+    seen.scene.pictures["image"] = Image(pixels=np.zeros((50, 100), np.uint8), boxes=BOXES)
+    capture(seen).plot(tmp_path / "x.png")
+
+
+def test_events_are_spans_of_the_spectrogram(figures, tmp_path):
+    path = capture(events()).plot(tmp_path / "x.svg")
+    spans = [(one.get_bbox().x0, one.get_bbox().x1) for one in figures[0].axes[0].patches]
+    assert spans == [pytest.approx((0.25, 0.75)), pytest.approx((1, 1.5))]
+    assert {"low 0.90", "high 0.75", "seconds", "a.wav -&gt; low"} <= set(told(path))
+
+
+def piece(name: str, begin: float, level: float, *heard: float) -> Seen:
+    found = [Event(label=f"{name}{onset:g}", score=0.5, onset=onset, duration=0.25, query=0) for onset in heard]
+    sound = Sound(bands=np.full((2, 8), level, np.float32), seconds=2, begin=begin, events=tuple(found))
+    axes = {"source": words("0 to 2 s"), "queries": words("x 0.50")}
+    maps = (read(random(2, 1, 1), "cross", "queries", "source"),)
+    return Seen(
+        scene=Scene(title=f"{name}, {begin:g} to {begin + 2:g} s -> x", axes=axes, pictures={"s": sound}), maps=maps
+    )
+
+
+@pytest.mark.parametrize("scene", [1, 2, 3])
+def test_all_pieces_of_a_sound_are_one_picture(scene, figures, tmp_path):
+    """Between another sound and a third: pieces of two seconds that begin at 0, 1 and 1.5."""
+    long = [piece("b", 0, 1, 0.5), piece("b", 1, 2, 0.75), piece("b", 1.5, 3, 0.5, 1.5)]
+    made = capture(piece("a", 0, 9, 0.5), *long, piece("c", 0, 9, 0.5))
+    path = made.plot(tmp_path / "x.svg", scene=scene)
+    axes = figures[0].axes[0]
+    assert [one.get_bbox().x0 for one in axes.patches] == pytest.approx([0.5, 1.75, 2, 3])
+    (image,) = axes.images
+    assert image.get_extent() == [0, 3.5, 0, 2]
+    # Eight frames each, from 0, 4 and 6 on: two pieces share four and six frames, half of them from each.
+    assert image.get_array()[0].tolist() == [1] * 6 + [2] * 3 + [3] * 5
+    labels = told(path)
+    assert "b" in labels
+    assert sum(label.endswith(" 0.50") for label in labels) == 4
+    for other, name in ((0, "a"), (4, "c")):
+        alone = told(made.plot(tmp_path / f"{name}.svg", scene=other))
+        assert f"{name}, 0 to 2 s -&gt; x" in alone
+        assert f"{name}0.5 0.50" in alone
+
+
+def lines_to_others(figure: Figure) -> Sequence[tuple[float, tuple[float, float]]]:
+    """Widths of the lines from the person of the scene, and where they end."""
+    found = [line for line in figure.axes[0].lines if line.get_alpha() == 0.7]
+    for line in found:
+        assert (line.get_xdata()[0], line.get_ydata()[0]) == (2, 1)  # where the second one stands
+    return [(line.get_linewidth(), (line.get_xdata()[1], line.get_ydata()[1])) for line in found]
+
+
+@pytest.mark.parametrize(("layer", "shares"), [(None, SHARES[1]), (1, SHARES[0]), (2, SHARES[1])])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_lines_are_as_wide_as_the_weights_of_the_chosen_layer(layer, shares, is_turned, figures, tmp_path):
+    path = capture(tracks(kind="chain" if is_turned else "encoder self", is_turned=is_turned)).plot(
+        tmp_path / "x.svg", layer=layer
+    )
+    widths = {place: width for width, place in lines_to_others(figures[0])}
+    _, third, first = shares
+    assert widths == {(2, 3): pytest.approx(8 * third), (2, 0): pytest.approx(8 * first)}
+    assert {"a", "b", "c", "metres", "now.txt: b"} <= set(told(path))
+
+
+def test_a_read_of_no_people_has_no_lines(figures, tmp_path):
+    seen = tracks()
+    axes = seen.scene.axes | {"points of layer 1": Axis.numbered(2)}
+    points = read(random(1, 3, 2), "encoder self", "source", "points of layer 1")
+    scene = Scene(title="x", axes=axes, pictures=seen.scene.pictures)
+    capture(Seen(scene=scene, maps=(points,))).plot(tmp_path / "x.png")
+    assert not lines_to_others(figures[0])
+
+
+BAD = [
+    ("text", {"scene": 2}, "scene must be between 0 and 1, but is 2"),
+    ("text", {"scene": -1}, "scene must be between 0 and 1, but is -1"),
+    ("text", {"view": "boxes"}, "there is no image in this scene to draw boxes on"),
+    ("text", {"view": "events"}, "there is no sound in this scene to draw events on"),
+    ("text", {"view": "tracks"}, "there is no plane in this scene to draw tracks on"),
+    ("text", {"view": "heat"}, "heat needs a read of an image, or by its places, but cross 2 is neither"),
+    ("text", {"view": "chain"}, "nothing of kind 'chain' was read: there is encoder self, decoder self, cross"),
+    ("text", {"kind": "pooling"}, "nothing of kind 'pooling' was read: there is encoder self, decoder self, cross"),
+    ("text", {"layer": 3}, "layer must be one of 1, 2, but is 3"),
+    ("text", {"layer": 2, "kind": "decoder self"}, "layer must be one of 1, but is 2"),
+    ("drawn", {"layer": 3}, "layer must be one of 1, 2, but is 3"),
+    ("tracks", {"layer": 0}, "layer must be one of 1, 2, but is 0"),
+    ("chain", {"layer": 3}, "layer must be between 1 and 2, but is 3"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "message"), BAD)
+def test_what_is_not_there_is_named_and_nothing_written(name, options, message, tmp_path):
+    seen = {"text": text, "drawn": drawn, "tracks": tracks, "chain": chain}[name]()
+    with pytest.raises(UserError, match=re.escape(message)):
+        capture(seen, seen).plot(tmp_path / "x.png", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_scene_is_drawn_if_it_is_chosen(tmp_path):
+    path = capture(text(), chain()).plot(tmp_path / "x.svg", scene=1)
+    assert "drei" not in told(path)
+    assert "cat" in told(path)
+
+
+def test_views_that_are_none_are_named(tmp_path):
+    unchecked = inspect.unwrap(draw)
+    with pytest.raises(UserError, match=r"view must be one of alignment, chain, heat, .*, but is 'pie'"):
+        unchecked(capture(text()), tmp_path / "x.png", view="pie")

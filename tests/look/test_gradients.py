@@ -1,0 +1,108 @@
+"""Weight times gradient: against autograd through the formula itself."""
+
+import pytest
+import torch
+
+from regard.attention.kernels import reference
+from regard.attention.masks import Padded, causal
+from regard.layers.multihead import MultiHead
+from regard.layers.read import Read
+from regard.look.record import record
+from tests.look.small import BOS, SENTENCES, captured, small
+
+
+class Heads(torch.nn.Module):
+    def __init__(self, *, key_heads: int | None = None, kernel: str = "auto"):
+        super().__init__()
+        self.attention = MultiHead(8, num_heads=4, key_heads=key_heads, kernel=kernel)
+
+    def forward(self, items: torch.Tensor) -> torch.Tensor:
+        return self.attention(items, self.attention.memory(items), mask=causal()).square().sum()
+
+
+def by_formula(module: Heads, items: torch.Tensor) -> torch.Tensor:
+    """The same read with its weights as a leaf of the graph: (batch, head, query, key) of weight times gradient."""
+    held = {}
+
+    def stand_in(read: Read, args: tuple, kwargs: dict, output: torch.Tensor) -> torch.Tensor:
+        problem = read.pose(*args, **kwargs).ungrouped()
+        held["weights"] = reference.weights(problem).detach().requires_grad_()
+        return held["weights"] @ problem.values
+
+    handle = module.attention.read.register_forward_hook(stand_in, with_kwargs=True)
+    module(items).backward()
+    handle.remove()
+    return (held["weights"] * held["weights"].grad).detach()
+
+
+@pytest.mark.parametrize("kernel", ["reference", "sdpa", "auto"])
+@pytest.mark.parametrize("key_heads", [None, 2, 1])
+def test_it_is_the_gradient_of_the_weights_themselves(kernel, key_heads):
+    torch.manual_seed(0)
+    module, items = Heads(key_heads=key_heads, kernel=kernel), torch.randn(3, 5, 8)
+    with record(module, gradients=True) as capture:
+        capture.differentiate(module(items))
+    expected = by_formula(module, items)
+    for row, seen in enumerate(capture):
+        weights, changed = seen.maps
+        assert (weights.measure, changed.measure) == ("weight", "weight x gradient")
+        torch.testing.assert_close(changed.weights, expected[row], atol=1e-5, rtol=1e-4)
+
+
+def test_scaling_one_weight_changes_the_number_so_much():
+    """To first order: a finite difference, of one weight of the encoder of a whole model."""
+    model = small()
+    source, target = (
+        Padded(torch.tensor([SENTENCES[0]]), torch.tensor([5])),
+        Padded(torch.tensor([[BOS, 4, 5]]), torch.tensor([3])),
+    )
+
+    def number() -> torch.Tensor:
+        return model(source, target).log_softmax(-1)[0, 1, 5]
+
+    with record(model, gradients=True) as capture:
+        capture.differentiate(number())
+    found = capture[0].find("encoder self", layer=1, measure="weight x gradient")[0].weights[1, 2, 3]
+    read, size = model.core.encoder[0].attention.read, 1e-2
+
+    def scaled(factor: float) -> float:
+        def change(_read: Read, args: tuple, kwargs: dict, output: torch.Tensor) -> torch.Tensor:
+            problem = read.pose(*args, **kwargs)
+            weights = reference.weights(problem).clone()
+            weights[0, 1, 2, 3] *= factor
+            return weights @ problem.values
+
+        handle = read.register_forward_hook(change, with_kwargs=True)
+        with torch.no_grad():
+            result = float(number())
+        handle.remove()
+        return result
+
+    slope = (scaled(1 + size) - scaled(1 - size)) / (2 * size)
+    assert float(found) == pytest.approx(slope, abs=2e-4)
+
+
+def test_what_cannot_be_differentiated_is_named():
+    model = small()
+    with pytest.raises(ValueError, match="record with gradients=True"):
+        captured(model, SENTENCES[:1]).differentiate(torch.zeros(()))
+    with record(model, gradients=True) as capture, torch.no_grad():
+        model(Padded(torch.tensor([[4, 3]]), torch.tensor([2])), Padded(torch.tensor([[BOS, 4]]), torch.tensor([2])))
+    with pytest.raises(ValueError, match="there is no graph"):
+        capture.differentiate(torch.zeros(()))
+    module = Heads()
+    with record(module, gradients=True) as capture:
+        module(torch.randn(1, 3, 8))
+    with pytest.raises(ValueError, match="does not depend on any read"):
+        capture.differentiate(torch.ones((), requires_grad=True) * 2)
+    with pytest.raises(ValueError, match="one number is differentiated at a time"):
+        capture.differentiate(torch.ones(3, requires_grad=True) * 2)
+    with pytest.raises(ValueError, match="gradients need whole calls"), record(module, gradients=True, heads=[0]):
+        pass
+
+
+def test_gradients_of_parameters_are_left_alone():
+    module = Heads()
+    with record(module, gradients=True) as capture:
+        capture.differentiate(module(torch.randn(1, 3, 8)))
+    assert all(weight.grad is None for weight in module.parameters())

@@ -1,0 +1,156 @@
+"""The page holds what the capture holds, number for number, and nothing that could run."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from regard.errors import UserError
+from regard.look import page, page_cut
+from regard.look.capture import Capture
+from regard.look.map import Map, Seen
+from regard.look.scene import Axis, Box, Event, Image, Plane, Scene, Sound, Track
+from tests.look.pages import chunk, numbers, page_of
+from tests.look.small import SENTENCES, captured, small
+
+
+def one_map(weights: torch.Tensor, scene: Scene, key: str = "one") -> Map:
+    heads = tuple(f"head {number + 1}" for number in range(len(weights)))
+    return Map(
+        key=key,
+        name="a.read",
+        kind="other",
+        layer=1,
+        queries="q",
+        keys="k",
+        heads=heads,
+        load=lambda head: weights[head],
+    )
+
+
+def made(weights: torch.Tensor, **scene: object) -> Capture:
+    axes = {"q": Axis.numbered(weights.shape[1]), "k": Axis.numbered(weights.shape[2])}
+    shown = Scene(title="made", axes=axes, **scene)
+    return Capture(lambda: [Seen(scene=shown, maps=(one_map(weights, shown),))], title="t", model="m")
+
+
+def test_every_number_of_a_search_is_in_the_page(tmp_path):
+    capture = captured(small(), SENTENCES, beam=3, n_best=2)
+    content, chunks = page_of(capture.save(tmp_path / "a.html"))
+    assert (content["format"], content["version"], content["rule"]) == ("regard page", 1, "")
+    (shown,) = content["captures"]
+    for seen, scene in zip(capture, shown["scenes"], strict=True):
+        assert scene["title"] == seen.scene.title
+        assert {name: axis["labels"] for name, axis in scene["axes"].items()} == {
+            name: list(axis.labels) for name, axis in seen.scene.axes.items()
+        }
+        assert [step["token"] for step in scene["steps"]] == [step.token for step in seen.scene.steps]
+        reads = [read for read in scene["reads"] if read["measure"] == "weight"]
+        for one, read in zip(seen.maps, reads, strict=True):
+            weights = one.weights.numpy()
+            assert np.array_equal(numbers(chunks, read["weights"], weights.shape), weights)
+            assert (read["name"], read["kind"], read["layer"]) == (one.name, one.kind, one.layer)
+    assert len(chunks) < sum(len(scene["reads"]) for scene in shown["scenes"])  # answers share what they read
+
+
+def test_labels_cannot_leave_their_script(tmp_path):
+    wicked = "</script><script>alert(1)</script><!--"
+    capture = made(torch.eye(3)[None])
+    capture.scenes[0].scene.title = wicked
+    text = capture.save(tmp_path / "a.html").read_text()
+    assert wicked not in text
+    assert text.count("alert(1)") == 1
+    content, _ = page_of(text)
+    assert content["captures"][0]["scenes"][0]["title"] == wicked
+
+
+def test_the_page_asks_for_nothing_from_elsewhere():
+    text = page.text([made(torch.eye(3)[None])])
+    assert "Content-Security-Policy" in text
+    assert "default-src 'none'" in text
+    assert not [word for word in ("http://", "https://", 'src="//') if word in text.replace("http://www.w3.org/", "")]
+
+
+def test_two_captures_are_side_by_side_in_one_page(tmp_path):
+    first, second = (captured(small(seed=seed), SENTENCES[:1]) for seed in (0, 1))
+    content, chunks = page_of(first.save(tmp_path / "a.html", beside=second))
+    for capture, shown in zip((first, second), content["captures"], strict=True):
+        read = shown["scenes"][0]["reads"][0]
+        weights = capture[0].maps[0].weights.numpy()
+        assert np.array_equal(numbers(chunks, read["weights"], weights.shape), weights)
+
+
+def test_pictures_are_in_the_page(tmp_path):
+    box = Box(label="cat", score=0.5, place=(0.1, 0.2, 0.3, 0.4), query=1)
+    pictures = {
+        "image": Image(pixels=np.zeros((4, 6, 3), np.uint8), boxes=(box,)),
+        "sound": Sound(
+            bands=np.eye(4), seconds=2.0, events=(Event(label="a", score=1.0, onset=0.5, duration=1.0, query=0),)
+        ),
+        "plane": Plane(tracks=(Track(label="p", seen=((0.0, 1.0),), ahead=((2.0, 3.0),)),)),
+    }
+    content, _ = page_of(made(torch.eye(3)[None], pictures=pictures).save(tmp_path / "a.html"))
+    found = content["captures"][0]["scenes"][0]["pictures"]
+    assert found["image"]["boxes"] == [{"label": "cat", "score": 0.5, "place": [0.1, 0.2, 0.3, 0.4], "query": 1}]
+    assert (found["image"]["width"], found["image"]["height"]) == (6, 4)
+    assert found["sound"]["seconds"] == 2.0
+    assert found["plane"]["tracks"] == [{"label": "p", "seen": [[0, 1]], "ahead": [[2, 3]]}]
+    assert all(
+        picture.get("url", "data:image/png;base64,").startswith("data:image/png;base64,") for picture in found.values()
+    )
+
+
+def test_a_large_map_keeps_the_largest_of_each_query_exactly(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_cut, "BUDGET", 100_000)
+    weights = torch.randn(2, 300, 200).softmax(-1)
+    content, chunks = page_of(made(weights).save(tmp_path / "a.html"))
+    found = content["captures"][0]["scenes"][0]["reads"][0]["weights"]
+    assert found["form"] == "top"
+    count = found["count"]
+    assert f"the {count} largest numbers of each query" in content["rule"]
+    for head, name in enumerate(found["heads"]):
+        packed = chunk(chunks, name)
+        values = np.frombuffer(packed[: 300 * count * 4], np.float32).reshape(300, count)
+        keys = np.frombuffer(packed[300 * count * 4 :], np.uint16).reshape(300, count)
+        expected = weights[head].topk(count)
+        assert np.array_equal(values, expected.values.numpy())
+        assert np.array_equal(weights[head].gather(1, torch.from_numpy(keys.astype(np.int64))).numpy(), values)
+    overview = np.frombuffer(chunk(chunks, found["overview"]["chunk"]), np.float16).reshape(2, 128, 128)
+    assert np.allclose(overview.max((1, 2)), weights.amax((1, 2)), rtol=2**-10)
+
+
+def test_too_much_for_one_page_is_said_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_cut, "BUDGET", 1000)
+    with pytest.raises(UserError, match="too many for one page: record fewer inputs"):
+        made(torch.rand(2, 300, 200)).save(tmp_path / "a.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_read_is_said(tmp_path):
+    empty = Capture(lambda: [Seen(scene=Scene(title="nothing"), maps=())], title="t", model="m")
+    with pytest.raises(UserError, match="nothing was read"):
+        empty.save(tmp_path / "a.html")
+
+
+def test_more_scenes_than_a_page_shows_are_counted(monkeypatch):
+    monkeypatch.setattr(page, "MAX_SCENES", 2)
+    content, _ = page_of(page.text([captured(small(), SENTENCES)]))
+    assert len(content["captures"][0]["scenes"]) == 2
+    assert content["rule"] == "2 more scenes are not shown."
+
+
+def test_numbers_that_json_has_not_are_refused():
+    capture = made(torch.full((1, 2, 2), float("nan")))
+    content, chunks = page_of(page.text([capture]))  # in chunks they are numbers like others
+    read = content["captures"][0]["scenes"][0]["reads"][0]
+    assert np.isnan(numbers(chunks, read["weights"], (1, 2, 2))).all()
+    assert read["summaries"]["entropy"] == [None]
+
+
+def test_notebooks_show_the_page_in_a_frame_that_may_not_leave(monkeypatch):
+    frame = made(torch.eye(3)[None])._repr_html_()
+    assert frame.startswith("<iframe srcdoc=")
+    assert 'sandbox="allow-scripts"' in frame
+    assert "<script" not in frame  # all of it is escaped
+    assert json.dumps("regard page")[1:-1] in frame

@@ -1,0 +1,67 @@
+"""Pages that something is wrong with, and what they must say."""
+
+import base64
+import copy
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+
+__all__ = ["BAD", "page_with"]
+
+_READ = {
+    "name": "a.read",
+    "kind": "other",
+    "layer": 1,
+    "direction": "",
+    "measure": "weight",
+    "queries": "q",
+    "keys": "k",
+    "heads": ["head 1"],
+    "facts": {},
+    "summaries": {},
+    "weights": {"form": "whole", "dtype": "float32", "chunk": "0"},
+}
+_AXIS = {"what": "item", "labels": ["a", "b"], "on": "", "places": []}
+_SCENE = {"title": "t", "axes": {"q": _AXIS, "k": _AXIS}, "reads": [_READ], "pictures": {}, "steps": []}
+_PAGE = {
+    "format": "regard page",
+    "version": 1,
+    "captures": [{"title": "t", "model": "m", "scenes": [_SCENE]}],
+    "rule": "",
+}
+
+
+def page_with(page: str, content: str) -> str:
+    """The shipped page with this in the place of its data."""
+    return page.replace("<!-- data -->", content)
+
+
+def _data(*path: Any, value: Any = None, chunk: str | None = None) -> str:
+    page = copy.deepcopy(_PAGE)
+    place: Any = page
+    for name in path[:-1]:
+        place = place[name]
+    if path:
+        place[path[-1]] = value
+    if chunk is None:
+        chunk = base64.b64encode(zlib.compress(np.eye(2, dtype=np.float32).tobytes())).decode()
+    chunks = f'<script type="application/octet-stream" class="chunk" id="chunk-0">{chunk}</script>' if chunk else ""
+    return f'{chunks}<script type="application/json" id="page">{json.dumps(page)}</script>'
+
+
+_FIRST = ("captures", 0, "scenes")
+BAD = {
+    "no data": ("", "holds no data"),
+    "no JSON": ('<script type="application/json" id="page">{</script>', "damaged: it is no JSON"),
+    "another format": (_data("format", value="x"), "not what regard writes"),
+    "another version": (_data("version", value=2), "reads version 1 of the data, but the page holds version 2"),
+    "no captures": (_data("captures", value=[]), "holds no captures"),
+    "no scenes": (_data(*_FIRST, value=[]), "has no scenes"),
+    "no reads": (_data(*_FIRST, 0, "reads", value=[]), "holds no reads"),
+    "an axis that is missing": (_data(*_FIRST, 0, "axes", value={"q": _AXIS}), 'names an axis that is not there: "k"'),
+    "no chunk": (_data(chunk=""), 'its chunk "0" is missing'),
+    "a damaged chunk": (_data(chunk="AAAA"), 'its chunk "0" cannot be unpacked'),
+    "a short chunk": (_data(chunk=base64.b64encode(zlib.compress(b"1234")).decode()), "has 4 bytes instead of 16"),
+}

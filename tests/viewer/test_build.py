@@ -1,0 +1,38 @@
+"""The page that is shipped is the one that its sources build, and bad pages say what is wrong with them."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.viewer.bad import BAD, page_with
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "regard" / "look" / "page.html"
+
+
+def test_the_page_was_built_from_these_sources():
+    """`make viewer` builds it."""
+    viewer = ROOT / "viewer"
+    files = [
+        viewer / "index.html",
+        viewer / "style.css",
+        *(path for path in (viewer / "src").rglob("*") if path.is_file()),
+    ]
+    found = hashlib.sha256()
+    for name in sorted(path.relative_to(ROOT).as_posix() for path in files):
+        found.update(name.encode() + b"\0" + (ROOT / name).read_bytes() + b"\0")
+    (stated,) = re.findall(r"<!-- built from sha256:([0-9a-f]+) -->", PAGE.read_text(encoding="utf-8"))
+    assert stated == found.hexdigest(), "regard/look/page.html is not of these sources: make viewer"
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_page_is_never_blank(name, opened, tmp_path):
+    content, message = BAD[name]
+    path = tmp_path / "page.html"
+    path.write_text(page_with(PAGE.read_text(encoding="utf-8"), content), encoding="utf-8")
+    page = opened(path)
+    told = page.locator("[role=alert]").first
+    told.wait_for()
+    assert re.search(message, told.inner_text()), told.inner_text()

@@ -1,0 +1,207 @@
+"""Every view of the page in a real browser, over what a trained model read: its numbers are those of the capture."""
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page
+
+from regard.look.capture import Capture
+from regard.look.map import Map
+from tests.viewer.conftest import tip_of
+
+# The run, the view, and the read that it is opened on.
+VIEWS = [
+    ("transformer", "alignment", "cross"),
+    ("transformer", "alignment", "encoder self"),
+    ("transformer", "links", "cross"),
+    ("transformer", "links", "decoder self"),
+    ("transformer", "steps", "cross"),
+    ("recurrent", "alignment", "recurrent"),
+    ("recurrent", "steps", "recurrent"),
+    ("chain", "chain", "chain"),
+    ("image", "image", "pooling"),
+    ("image", "image", "encoder self"),
+    ("boxes", "image", "cross"),
+    ("tracks", "plane", "encoder self"),
+    ("events", "sound", "cross"),
+]
+
+
+def first(capture: Capture, kind: str, measure: str = "weight") -> Map:
+    return capture[0].find(kind, measure=measure)[0]
+
+
+def fragment(one: Map, view: str, head: int = 0) -> str:
+    return f"#scene=0&read={one.name}&measure={one.measure.replace(' ', '%20')}&head={head}&view={view}"
+
+
+def point_at(page: Page, query: int | None, key: int | None, *, click: bool = False) -> bool:
+    """Whether the pair is drawn; the pointer is on it then."""
+    place = page.evaluate("([q, k]) => window.regard.place(q, k)", [query, key])
+    if place is None:
+        return False
+    (page.mouse.click if click else page.mouse.move)(place["x"], place["y"])
+    page.evaluate("window.regard.ready")
+    return True
+
+
+def check(tip: dict, weights: np.ndarray) -> None:
+    """The number that is told is, to its last digit, the one that was computed."""
+    number = weights[int(tip["query"]), int(tip["key"])]
+    assert np.float32(tip["number"]) == np.float32(number), tip
+
+
+@pytest.mark.parametrize(("run", "view", "kind"), VIEWS)
+def test_the_number_at_the_pointer_is_the_models(run, view, kind, looked, opened):
+    capture, path = looked(run)
+    one = first(capture, kind)
+    head = len(one.heads) - 1
+    weights = one.head(head).float().numpy()
+    page = opened(path, fragment(one, view, head))
+    shown = page.evaluate("window.regard.shown()")
+    assert (shown["view"], shown["read"], shown["head"]) == (view, one.name, head)
+    told = 0
+    queries = range(0, weights.shape[0], max(1, weights.shape[0] // 3))
+    for query in queries:
+        # Views over pictures and lines show what one query reads: it is pinned first.
+        point_at(page, query, None, click=True)
+        for key in {int(weights[query].argmax()), 0, weights.shape[1] - 1}:
+            for place in ((query, key), (None, key)):
+                if point_at(page, *place) and page.locator("#tip").is_visible():
+                    tip = tip_of(page)
+                    if tip["number"] and tip["query"] and tip["key"]:
+                        check(tip, weights)
+                        told += 1
+    assert told >= min(2, len(queries)), "no number was told"
+
+
+@pytest.mark.parametrize("run", ["transformer", "recurrent", "chain", "image", "boxes", "tracks", "events"])
+def test_every_view_of_every_read_opens(run, looked, opened):
+    """Nothing is written to the console; something is drawn."""
+    capture, path = looked(run)
+    page = opened(path)
+    for one in {(seen.kind, seen.measure): seen for seen in capture[0].maps}.values():
+        for view in page.evaluate("window.regard.shown()")["views"]:
+            page.evaluate("hash => { location.hash = hash }", fragment(one, view))
+            page.evaluate("window.regard.ready")
+            shown = page.evaluate("window.regard.shown()")
+            assert (shown["kind"], shown["measure"]) == (one.kind, one.measure)
+            drawn = page.locator("main canvas, main table, main svg, main button")
+            assert drawn.count() > 0
+
+
+def test_heads_lead_to_the_head_that_is_clicked(looked, opened):
+    capture, path = looked("transformer")
+    one = first(capture, "cross")
+    page = opened(path, fragment(one, "heads", -1))
+    canvas = page.locator("main canvas").first
+    box = canvas.bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2)
+    page.evaluate("window.regard.ready")
+    shown = page.evaluate("window.regard.shown()")
+    assert (shown["view"], shown["head"], shown["read"]) == ("alignment", 0, one.name)
+
+
+def test_decoding_is_stepped_through(looked, opened):
+    capture, path = looked("transformer")
+    seen = capture[0]
+    page = opened(path, fragment(first(capture, "cross"), "steps", -1))
+    for number, step in enumerate(seen.scene.steps[:4]):
+        if number:
+            page.keyboard.press("ArrowRight")
+            page.evaluate("window.regard.ready")
+        assert page.evaluate("window.regard.shown()")["query"] == (number if number else None) or number == 0
+        text = page.locator("main").inner_text()
+        for one in step.alternatives[:3]:
+            assert f"{one.probability:.9g}"[:6] in text
+        for beam in step.beams:
+            assert f"{beam.score:.9g}"[:6] in text
+
+
+def test_gradients_and_rollout_are_measures_of_their_own(looked, opened):
+    capture, path = looked("transformer")
+    page = opened(path, fragment(first(capture, "cross", "weight x gradient"), "alignment"))
+    weights = first(capture, "cross", "weight x gradient").head(0).numpy()
+    assert weights.min() < 0
+    for query, key in ((0, 0), np.unravel_index(np.abs(weights).argmax(), weights.shape)):
+        assert point_at(page, int(query), int(key))
+        check(tip_of(page), weights)
+    assert "rollout" in page.locator("select").nth(0).inner_text()
+
+
+def test_two_captures_are_compared(looked, opened, tmp_path):
+    one, other = looked("transformer")[0], looked("recurrent")[0]
+    path = one.save(tmp_path / "both.html", beside=other)
+    page = opened(path)
+    page.keyboard.press("c")
+    page.evaluate("window.regard.ready")
+    left, right = (page.evaluate("i => window.regard.shown(i)", i) for i in (0, 1))
+    assert (left["capture"], right["capture"]) == (0, 1)
+    weights = first(other, "recurrent").head(0).numpy()
+    place = page.evaluate("window.regard.place(0, 1, 1)")
+    page.mouse.move(place["x"], place["y"])
+    check(tip_of(page), weights)
+
+
+def test_the_address_holds_what_is_shown(looked, opened):
+    capture, path = looked("transformer")
+    page = opened(path, fragment(first(capture, "cross"), "links", 1))
+    point_at(page, 2, None, click=True)
+    before = page.evaluate("window.regard.shown()")
+    assert before["query"] == 2
+    page.reload()
+    page.wait_for_function("window.regard")
+    page.evaluate("window.regard.ready")
+    assert page.evaluate("window.regard.shown()") == before
+
+
+def test_keys_do_what_the_help_says(looked, opened):
+    page = opened(looked("transformer")[1])
+
+    def shown() -> dict:
+        page.evaluate("window.regard.ready")
+        return page.evaluate("window.regard.shown()")
+
+    start = shown()
+    page.keyboard.press("]")
+    assert shown()["head"] != start["head"]
+    page.keyboard.press("[")
+    assert shown()["head"] == start["head"]
+    page.keyboard.press("v")
+    assert shown()["view"] == start["views"][1]
+    page.keyboard.press("?")
+    assert page.locator("dialog[open]").is_visible()
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+
+
+@pytest.mark.parametrize("width", [420, 1280])
+def test_two_panes_stand_beside_or_below_one_another(width, looked, opened):
+    page = opened(looked("transformer")[1], width=width)
+    page.keyboard.press("c")
+    page.evaluate("window.regard.ready")
+    first, second = (pane.bounding_box() for pane in page.locator(".pane").all())
+    if width > 1000:
+        assert first["x"] + first["width"] <= second["x"] + 1
+        tops = [host.bounding_box()["y"] for host in page.locator(".pane .host").all()]
+        assert tops[0] == tops[1]
+    else:
+        assert first["y"] + first["height"] <= second["y"] + 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [420, 1280])
+def test_nothing_sticks_out(scheme, width, looked, opened):
+    page = opened(looked("transformer")[1], width=width, color_scheme=scheme)
+    for view in page.evaluate("window.regard.shown()")["views"]:
+        page.evaluate("view => { location.hash = `#view=${view}` }", view)
+        page.evaluate("window.regard.ready")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, dark.removeprefix("rgb(").removesuffix(")").split(","))) < 200) == (scheme == "dark")
+
+
+def test_notebooks_show_it_in_a_frame_without_rights(looked, opened, tmp_path):
+    outer = tmp_path / "notebook.html"
+    outer.write_text(f"<!doctype html><meta charset=utf-8><body>{looked('transformer')[0]._repr_html_()}", "utf-8")
+    page = opened(outer)
+    page.frame_locator("iframe").locator("main canvas").first.wait_for()

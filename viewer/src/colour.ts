@@ -1,0 +1,114 @@
+/** Colours of numbers, in equal steps of lightness; of categories, told apart by the colour-blind. */
+
+import type { Read } from "./page.js";
+import type { Shown, Table } from "./view.js";
+
+/** White to dark blue: CIELAB lightness 100, 89.5, ... 16 (regard/look/plot.py). */
+const LIGHT = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #032751";
+/** The dark ground to a light blue: lightness 8.5, 18.9, ... 92, OKLCH hue 255. */
+const DARK = "#15191d #1c2f47 #214675 #295fa0 #3779c8 #5895e1 #7eb1f3 #a8ceff #daeafe";
+/** Below zero: white, or the dark ground, to orange, as even; OKLCH hue 60. */
+const LIGHT_BELOW = "#ffffff #fcdbc1 #f1b88a #e39652 #c57a35 #a56019 #814a11 #5e340a #3e2104";
+const DARK_BELOW = "#15191d #3c2a1c #5e3e23 #825329 #a76a33 #c6844a #dfa16e #f4c198 #ffe3ce";
+/** Okabe and Ito's. */
+const CATEGORIES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000"];
+const STEPS = 512;
+
+/** Whether the page is shown light on dark. */
+export function isDark(): boolean {
+  return document.documentElement.dataset["theme"] === "dark";
+}
+
+/** The colour of the nth category; dark ones are lightened on a dark ground. */
+export function category(index: number): string {
+  const colour = CATEGORIES[index % CATEGORIES.length]!;
+  return isDark() && colour === "#000000" ? "#e8edf2" : colour;
+}
+
+/** Whether numbers of a read may be negative. */
+export function isSigned(read: Read): boolean {
+  return read.measure === "weight x gradient";
+}
+
+/** The number that gets the darkest colour. */
+export function darkest(shown: Shown, table: Table): number {
+  if (shown.scale === "one") return 1;
+  return Math.abs(table.most(shown.head)) || 1;
+}
+
+/** Colours of numbers from 0, or from minus `most`, to `most`. */
+export interface Scale {
+  readonly most: number;
+  readonly signed: boolean;
+  /** As a style, such as "rgb(1, 2, 3)". */
+  css(number: number): string;
+  /** As four bytes of a picture's data (little-endian: alpha, blue, green, red). */
+  bytes(number: number): number;
+  /** The ink that can be read on it. */
+  ink(number: number): string;
+}
+
+export function scaleTo(most: number, signed: boolean, dark = isDark()): Scale {
+  const up = ramp(dark ? DARK : LIGHT);
+  const down = signed ? ramp(dark ? DARK_BELOW : LIGHT_BELOW) : up;
+  const bytes = (number: number) => {
+    const share = Math.min(1, Math.abs(number) / most) || 0;
+    return (number < 0 ? down : up)[Math.round(share * (STEPS - 1))]!;
+  };
+  return {
+    most,
+    signed,
+    bytes,
+    css: (number) => css(bytes(number)),
+    ink: (number) => (luminance(bytes(number)) > 0.179 ? "#000000" : "#ffffff"),
+  };
+}
+
+/** The scale of what is shown. */
+export function scaleOf(shown: Shown, table: Table): Scale {
+  return scaleTo(darkest(shown, table), isSigned(shown.read));
+}
+
+/** The colour of numbers that were cut away. */
+export function unknown(dark = isDark()): number {
+  return packed(dark ? [44, 44, 47] : [238, 237, 233]);
+}
+
+/** Four bytes of a picture's data as a style. */
+export function css(bytes: number): string {
+  return `rgb(${bytes & 255}, ${(bytes >> 8) & 255}, ${(bytes >> 16) & 255})`;
+}
+
+/** How bright a colour is, as WCAG 2 defines relative luminance; black and white ink are as readable at 0.18. */
+export function luminance(bytes: number): number {
+  const linear = (byte: number) => {
+    const share = byte / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  };
+  return 0.2126 * linear(bytes & 255) + 0.7152 * linear((bytes >> 8) & 255) + 0.0722 * linear((bytes >> 16) & 255);
+}
+
+function packed([red, green, blue]: [number, number, number]): number {
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+const ramps = new Map<string, Uint32Array>();
+
+function ramp(colours: string): Uint32Array {
+  let bytes = ramps.get(colours);
+  if (!bytes) {
+    const stops = colours.split(" ").map((colour) => {
+      const number = Number.parseInt(colour.slice(1), 16);
+      return [number >> 16, (number >> 8) & 255, number & 255] as const;
+    });
+    bytes = Uint32Array.from({ length: STEPS }, (_, step) => {
+      const place = (step / (STEPS - 1)) * (stops.length - 1);
+      const below = Math.min(stops.length - 2, Math.floor(place));
+      const [from, to] = [stops[below]!, stops[below + 1]!];
+      const mixed = ([0, 1, 2] as const).map((part) => Math.round(from[part] + (to[part] - from[part]) * (place - below)));
+      return packed(mixed as [number, number, number]);
+    });
+    ramps.set(colours, bytes);
+  }
+  return bytes;
+}

@@ -1,0 +1,47 @@
+/** Small helpers to build the page's elements. */
+
+type Child = Node | string | null;
+type Attributes = Record<string, string | number | boolean | ((event: never) => void)>;
+
+/** An element; attributes that are functions listen, `true` is an empty attribute, `false` none. */
+export function make<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  attributes: Attributes = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name, value as (event: Event) => void);
+    else if (value !== false) element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.filter((child): child is Node | string => child !== null));
+  return element;
+}
+
+/** The canvas's drawing context, with one unit a CSS pixel, for an area of that size; cleared. */
+export function context(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
+  const ratio = window.devicePixelRatio || 1;
+  const wide = Math.max(1, Math.round(width * ratio));
+  const high = Math.max(1, Math.round(height * ratio));
+  if (canvas.width !== wide || canvas.height !== high) {
+    canvas.width = wide;
+    canvas.height = high;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  const drawing = canvas.getContext("2d");
+  if (!drawing) throw new Error("This browser gives no canvas to draw on.");
+  drawing.setTransform(ratio, 0, 0, ratio, 0, 0);
+  drawing.clearRect(0, 0, width, height);
+  return drawing;
+}
+
+/** The value of a colour or font named in style.css, such as "--ink". */
+export function styled(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+/** The font of labels on canvases. */
+export function font(size: number, weight = 400): string {
+  return `${weight} ${size}px ${styled("--font") || "sans-serif"}`;
+}

@@ -1,0 +1,77 @@
+/** What is said below a view: the colour scale, the read's facts, and what was cut away. */
+
+import { css, darkest, isSigned, scaleTo, unknown } from "./colour.js";
+import { context, make } from "./dom.js";
+import { headName, short } from "./format.js";
+import type { Panel } from "./pane.js";
+import { scalePicker } from "./pickers.js";
+import { MEASURES } from "./texts.js";
+import type { Shown, Table } from "./view.js";
+
+const WIDTH = 180;
+const HEIGHT = 10;
+const MOST_FACT = 48;
+
+/** What a view does with numbers that were cut away. */
+const CUT: Record<string, string> = {
+  alignment: "Farther away, each block has the colour of its largest number; closer, what was cut away is grey: it is not zero.",
+  heads: "Each block has the colour of its largest number.",
+  summary: "Summaries were computed before anything was cut away.",
+  others: "What was cut away to keep this page small is not drawn: it is not zero.",
+};
+
+const MEAN = "A mean over heads counts what was cut away as zero; of a block it is the mean of the heads' largest numbers.";
+
+/** The elements below a view; `most` is the number of the darkest colour. */
+export function foot(pane: Panel, table: Table, most = darkest(pane.shown, table)): HTMLElement[] {
+  const { page, shown, view } = pane;
+  const { read } = shown;
+  const parts: HTMLElement[] = [];
+  if (view === "summary") parts.push(facts(shown));
+  else {
+    const hasScale = pane.views.find(({ name }) => name === view)?.hasScale;
+    const colours = hasScale ? null : legend(shown, table, { view, most });
+    const legends = make("div", { class: "legends" }, colours, scalePicker(pane));
+    parts.push(make("div", { class: "line" }, legends, facts(shown)));
+  }
+  parts.push(make("p", { class: "pale" }, MEASURES[read.measure].about));
+  if (!table.isWhole) {
+    const mean = shown.head < 0 && view === "alignment" ? MEAN : "";
+    const words = [page.rule, CUT[view] ?? CUT["others"]!, mean].filter((words) => words);
+    parts.push(make("p", { class: "cut" }, words.join(" ")));
+  } else if (page.rule) {
+    parts.push(make("p", { class: "pale" }, `${page.rule} Of this read every number is here.`));
+  }
+  return parts;
+}
+
+function legend(shown: Shown, table: Table, { view, most }: { view: string; most: number }): HTMLElement {
+  const { read } = shown;
+  const signed = isSigned(read);
+  const scale = scaleTo(most, signed);
+  const canvas = make("canvas", { role: "img", "aria-label": `Colours from ${signed ? -most : 0} to ${most}` });
+  const drawing = context(canvas, WIDTH, HEIGHT);
+  for (let x = 0; x < WIDTH; x++) {
+    const share = x / (WIDTH - 1);
+    drawing.fillStyle = scale.css((signed ? share * 2 - 1 : share) * most);
+    drawing.fillRect(x, 0, 1.5, HEIGHT);
+  }
+  const from = make("span", { class: "number" }, signed ? short(-most) : "0");
+  const to = make("span", { class: "number" }, short(most));
+  const parts: HTMLElement[] = [from, canvas, to];
+  if (!table.isWhole && view === "alignment") {
+    const swatch = make("i", { class: "swatch" });
+    swatch.style.background = css(unknown());
+    parts.push(make("span", { class: "kept" }, swatch, "not kept"));
+  }
+  const { name } = MEASURES[read.measure];
+  const head = view === "heads" ? "" : headName(read.heads, shown.head);
+  return make("div", { class: "legend" }, make("span", {}, head ? `${name}, ${head}` : name), ...parts);
+}
+
+function facts({ read }: Shown): HTMLElement {
+  const all = Object.entries(read.facts).map(([name, value]) => `${name} ${value}`);
+  // A mask names the length of every row of its batch: many.
+  const shown = all.map((fact) => (fact.length > MOST_FACT ? `${fact.slice(0, MOST_FACT - 1)}\u2026` : fact));
+  return make("p", { class: "facts", title: all.join("\n") }, [read.name, ...shown].join(" \u00b7 "));
+}

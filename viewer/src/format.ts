@@ -1,0 +1,63 @@
+/** Numbers and labels as people read them. */
+
+const SHOWN: Record<string, string> = { "\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d" };
+const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/u;
+const ELLIPSIS = "\u2026";
+
+/** A token with everything visible: spaces as open boxes, a lone accent on a dotted circle, cut if long; the same as
+ *  `readable` of regard/look/labels.py. */
+export function readable(token: string, most = 24, spaces = "\u2423"): string {
+  if (token === "") return "\u2205";
+  let characters = [...token];
+  if (characters.length > most) characters = [...characters.slice(0, most - 1), ELLIPSIS];
+  const joins = characters.length > 1;
+  const shown = characters.map((character) => visible(character, spaces, joins)).join("");
+  return /^\p{M}/u.test(shown) ? `\u25cc${shown}` : shown;
+}
+
+function visible(character: string, spaces: string, joins: boolean): string {
+  const known = SHOWN[character];
+  if (known) return known;
+  if (joins && (character === "\u200c" || character === "\u200d")) return character;
+  if (INVISIBLE.test(character)) {
+    return `<${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}>`;
+  }
+  return /\s/u.test(character) ? spaces : character;
+}
+
+/** A label on an axis: spaces between its words need no mark, those at an end do. */
+export function worded(label: string): string {
+  return readable(label, 24, label.trim() === label ? " " : "\u2423");
+}
+
+/** A number exactly: with as many significant digits as its type holds (9 of a float32, 5 of a float16). */
+export function exact(number: number, digits: number): string {
+  return String(Number(number.toPrecision(digits)));
+}
+
+/** A number in short, for tables and legends. */
+export function short(number: number): string {
+  const size = Math.abs(number);
+  if (size === 0) return "0";
+  if (size < 0.001 || size >= 100_000) return Number(number.toPrecision(2)).toExponential();
+  return String(Number(number.toPrecision(size < 1 ? 3 : 4)));
+}
+
+/** Several of what an axis holds: "tokens", "boxes", "entries". */
+export function plural(what: string): string {
+  if (/(s|x|z|ch|sh)$/.test(what)) return `${what}es`;
+  return /[^aeiou]y$/.test(what) ? `${what.slice(0, -1)}ies` : `${what}s`;
+}
+
+/** "1 token", "3 tokens" */
+export function counted(number: number, what: string): string {
+  return `${number.toLocaleString("en")} ${number === 1 ? what : plural(what)}`;
+}
+
+/** What a head is called: "head 3", "mean over 8 heads", "" where a read has no heads. */
+export function headName(heads: string[], head: number): string {
+  if (heads.length === 1) return heads[0] ? `head ${heads[0]}` : "";
+  if (head < 0) return `mean over ${heads.length} heads`;
+  const name = heads[head] ?? "";
+  return /^\d*$/.test(name) ? `head ${name || head + 1}` : name;
+}

@@ -1,0 +1,66 @@
+/** Wheel, drag, pinch, click and hover on an element, as what they mean. Places are relative to the element. */
+
+export interface Place {
+  x: number;
+  y: number;
+}
+
+export interface Gestures {
+  /** False if nothing changed: then the page scrolls. */
+  zoom(factor: number, at: Place): boolean;
+  move(x: number, y: number): void;
+  hover(at: Place | null): void;
+  click(at: Place): void;
+  fit(): void;
+}
+
+/** A pointer that moved less than this between down and up has clicked. */
+const STILL_PX = 4;
+
+/** Listen on an element until it is gone. */
+export function watch(element: HTMLElement, gestures: Gestures): void {
+  const pointers = new Map<number, Place>();
+  let travelled = 0;
+  const placed = (event: MouseEvent): Place => {
+    const box = element.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  };
+  element.addEventListener("wheel", (event) => {
+    const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
+    const factor = Math.exp(-Math.max(-160, Math.min(160, event.deltaY * lines)) / 300);
+    if (gestures.zoom(factor, placed(event))) event.preventDefault();
+  }, { passive: false });
+  element.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    if (pointers.size === 0) travelled = 0;
+    pointers.set(event.pointerId, placed(event));
+    element.setPointerCapture(event.pointerId);
+  });
+  element.addEventListener("pointermove", (event) => {
+    const before = pointers.get(event.pointerId);
+    const now = placed(event);
+    if (!before) return gestures.hover(now);
+    travelled += Math.hypot(now.x - before.x, now.y - before.y);
+    const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
+    pointers.set(event.pointerId, now);
+    if (other) pinch(gestures, before, now, other);
+    else if (travelled >= STILL_PX) gestures.move(now.x - before.x, now.y - before.y);
+  });
+  element.addEventListener("pointerup", (event) => {
+    if (pointers.size === 1 && pointers.has(event.pointerId) && travelled < STILL_PX) gestures.click(placed(event));
+    pointers.delete(event.pointerId);
+  });
+  element.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
+  element.addEventListener("pointerleave", (event) => {
+    // A finger that is lifted leaves too, but what it touched should stay told.
+    if (event.pointerType !== "touch") gestures.hover(null);
+  });
+  element.addEventListener("dblclick", () => gestures.fit());
+}
+
+function pinch(gestures: Gestures, before: Place, now: Place, other: Place): void {
+  const apart = (place: Place) => Math.max(20, Math.hypot(place.x - other.x, place.y - other.y));
+  const middle = { x: (now.x + other.x) / 2, y: (now.y + other.y) / 2 };
+  gestures.zoom(apart(now) / apart(before), middle);
+  gestures.move((now.x - before.x) / 2, (now.y - before.y) / 2);
+}

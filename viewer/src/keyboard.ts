@@ -1,0 +1,57 @@
+/** Keys of the whole page; what it does not use goes to the open view. */
+
+import { toggleHelp } from "./help.js";
+import type { Panel } from "./pane.js";
+import { turnTheme } from "./theme.js";
+
+/** What the keys need of the page. */
+export interface Keyed {
+  active(): Panel | null;
+  compare(): void;
+}
+
+type Action = (app: Keyed, pane: Panel) => void;
+
+const ACTIONS: Record<string, Action> = {
+  "[": (_, pane) => pane.step("head", -1),
+  "]": (_, pane) => pane.step("head", 1),
+  "{": (_, pane) => pane.step("layer", -1),
+  "}": (_, pane) => pane.step("layer", 1),
+  ",": (_, pane) => pane.step("layer", -1),
+  ".": (_, pane) => pane.step("layer", 1),
+  v: (_, pane) => pane.step("view", 1),
+  n: (_, pane) => pane.step("query", 1),
+  p: (_, pane) => pane.step("query", -1),
+  c: (app) => app.compare(),
+  t: () => turnTheme(),
+  "?": () => toggleHelp(),
+  Escape: (_, pane) => {
+    pane.tip(null, pane.shown, null, null);
+    pane.choose({ query: null, key: null });
+  },
+};
+
+/** Listen to keys, from now on. */
+export function listen(app: Keyed): void {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (document.querySelector("dialog[open]")) {
+      if (event.key === "?") toggleHelp();
+      return;
+    }
+    const pane = app.active();
+    if (!pane || isTyping(event)) return;
+    const action = ACTIONS[event.key];
+    const used = action ? (action(app, pane), true) : (pane.drawn?.press?.(event.key) ?? false);
+    if (used) event.preventDefault();
+  });
+}
+
+/** Whether the element in focus needs this key for itself. */
+function isTyping(event: KeyboardEvent): boolean {
+  const target = event.target as HTMLElement | null;
+  if (!target) return false;
+  if (target.tagName === "INPUT") return true;
+  // A select moves with arrows and looks for letters; what is no letter is free.
+  return target.tagName === "SELECT" && /^([a-z0-9]|Arrow.*)$/i.test(event.key);
+}

@@ -1,0 +1,134 @@
+/**
+ * What a page holds, as the Python side writes it (regard/look/page.py). JSON, beside binary chunks that `load` brings.
+ *
+ * A page has captures; a capture has scenes (one for each input and answer); a scene has axes (what queries and keys
+ * are), reads (the weights between two axes, head by head), pictures that places of an axis lie on, and, for what was
+ * said token by token, the steps of the search.
+ */
+
+export interface Page {
+  format: "regard page";
+  version: 1;
+  captures: Capture[];
+  /** How weights were cut to keep the page small, in words; empty if they are all here, exactly. */
+  rule: string;
+}
+
+export interface Capture {
+  /** Such as the run's folder. */
+  title: string;
+  /** What the model is, in words. */
+  model: string;
+  scenes: Scene[];
+}
+
+/** One input and one answer to it. */
+export interface Scene {
+  title: string;
+  /** By name; reads and steps refer to them. */
+  axes: Record<string, Axis>;
+  reads: Read[];
+  /** By name; axes refer to them. */
+  pictures: Record<string, Picture>;
+  /** One for each token that was said; empty where nothing was said token by token. Step t is query t of reads whose
+   *  query axis is "said". */
+  steps: Step[];
+}
+
+export interface Axis {
+  /** What one entry is, in the singular: "token", "patch", "frame", "track", "box", "event", "word", "item". */
+  what: string;
+  /** One for each entry; as the model saw it: spaces and control characters are made visible by the page. */
+  labels: string[];
+  /** Name of the picture that places lie on; "" if none. */
+  on: string;
+  /** Where each entry lies on its picture, null for one that lies nowhere (a class token); empty if `on` is "".
+   *  On an image: [left, top, width, height] as shares of its sides. On a sound: [start, stop] in seconds.
+   *  On a plane: [index of the track]. */
+  places: (number[] | null)[];
+}
+
+export type Kind =
+  | "encoder self" | "decoder self" | "cross" | "recurrent" | "chain" | "pooling" | "self" | "other";
+
+export interface Read {
+  /** Such as core.decoder.0.cross.read */
+  name: string;
+  kind: Kind;
+  /** From 1. */
+  layer: number;
+  /** Of a chain: "from the start" or "from the end"; else "". */
+  direction: string;
+  /** What the numbers are. Weights lie within [0, 1]. The other two are of the same shape; those times gradients may be
+   *  negative. */
+  measure: "weight" | "weight x gradient" | "rollout";
+  /** Names of axes. */
+  queries: string;
+  keys: string;
+  /** One for each head; a read without heads has one, "". */
+  heads: string[];
+  /** Which kernel computed the read, under which mask and bias (as they print), as facts to show. */
+  facts: Record<string, string>;
+  /** Numbers a head; see `docs`: mean entropy in nats, mean distance in entries, ... null where it says nothing. */
+  summaries: Record<string, (number | null)[]>;
+  weights: Weights;
+}
+
+/** Where the weights (heads, queries, keys) are. */
+export type Weights =
+  | {
+      /** All of them. The chunk is float32 or float16, little-endian, row by row. */
+      form: "whole";
+      dtype: "float32" | "float16";
+      chunk: string;
+    }
+  | {
+      /** Of each query the `count` largest (by magnitude), exactly; of the others only in which block they lie. */
+      form: "top";
+      count: number;
+      /** float16 (heads, rows, columns): the number of largest magnitude of each block, signed. Block (r, c) has the
+       *  queries from floor(r * Q / rows) and the keys from floor(c * K / columns) up to those of the next. */
+      overview: { rows: number; columns: number; chunk: string };
+      /** One chunk a head: float32 (queries, count), largest magnitude first, then the keys they stand at, (queries, count)
+       *  uint16, or uint32 if there are 65,536 keys or more. A key beyond the last (0xFFFF or 0xFFFFFFFF) means: no more. */
+      heads: string[];
+    };
+
+export type Picture =
+  | { kind: "image"; url: string; width: number; height: number; boxes: Box[] }
+  | { kind: "sound"; url: string; seconds: number; events: Sounding[] }
+  | { kind: "plane"; unit: string; tracks: Track[] };
+
+export interface Box {
+  label: string;
+  score: number;
+  /** Left, top, width, height as shares of the image's sides. */
+  place: [number, number, number, number];
+  /** Which entry of the axis "queries" found it. */
+  query: number;
+}
+
+export interface Sounding {
+  label: string;
+  score: number;
+  /** Seconds. */
+  onset: number;
+  duration: number;
+  query: number;
+}
+
+export interface Track {
+  label: string;
+  seen: [number, number][];
+  ahead: [number, number][];
+}
+
+export interface Step {
+  /** The token that was said, and its probability given those before it. */
+  token: string;
+  probability: number;
+  /** The likeliest tokens at this step, largest first; the one said may be none of them. */
+  alternatives: { token: string; probability: number }[];
+  /** The hypotheses alive after this step, best first; empty in greedy search. Score: log-probability so far. */
+  beams: { text: string; score: number; /** Lies on the way to this answer. */ chosen: boolean }[];
+}

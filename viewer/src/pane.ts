@@ -1,0 +1,234 @@
+/** One capture's scene on the page: its pickers, the open view, and what is said below it. */
+
+import { make } from "./dom.js";
+import { foot } from "./foot.js";
+import { DataError } from "./load.js";
+import type { Page, Read } from "./page.js";
+import { pickers } from "./pickers.js";
+import { alike, siblings } from "./reads.js";
+import { defaultScale, type State } from "./state.js";
+import { tableOf } from "./table.js";
+import { hideTip, showTip } from "./tip.js";
+import type { Drawn, Pane, Shown, Table, View } from "./view.js";
+import { VIEWS } from "./views/index.js";
+import { say } from "./wrong.js";
+
+/** What the page wants to know of a pane. */
+export interface Listener {
+  /** Something else is shown. `byHand`: it was picked here, not followed from the other pane. */
+  changed(pane: Panel, byHand: boolean): void;
+}
+
+/** Views for what lies somewhere, best first; elsewhere the first that fits. */
+const PREFERRED: [fits: (state: Shown) => boolean, view: string][] = [
+  [({ read }) => read.kind === "chain", "chain"],
+  [({ scene, read }) => on(scene, read, "image"), "image"],
+  [({ scene, read }) => on(scene, read, "plane"), "plane"],
+  [({ scene, read }) => on(scene, read, "sound"), "sound"],
+];
+
+function on(scene: Shown["scene"], read: Read, kind: string): boolean {
+  return [read.queries, read.keys].some((axis) => scene.pictures[scene.axes[axis]?.on ?? ""]?.kind === kind);
+}
+
+export class Panel implements Pane {
+  readonly root = make("section", { class: "pane" });
+  /** Resolves when what was asked for is drawn. */
+  settled: Promise<void> = Promise.resolve();
+  private readonly trouble = make("div");
+  private readonly top = make("div", { class: "top" });
+  private readonly host = make("div", { class: "host" });
+  private readonly below = make("div", { class: "below" });
+  private readonly watch: ResizeObserver;
+  private opened: { view: View; drawn: Drawn } | null = null;
+  /** The view that is shown, or will be as soon as its numbers are here. */
+  private turnedTo: View | null = null;
+  private readonly tables = new Map<Read, Table>();
+  private state: State;
+  /** Of the host, when it was last drawn in. */
+  private size = [0, 0];
+
+  constructor(
+    readonly page: Page,
+    state: State,
+    private readonly listener: Listener,
+  ) {
+    this.state = state;
+    this.root.append(this.top, this.trouble, this.host, this.below);
+    this.watch = new ResizeObserver(() => {
+      const { clientWidth, clientHeight } = this.host;
+      if (clientWidth !== this.size[0] || clientHeight !== this.size[1]) this.redraw();
+    });
+  }
+
+  /** Begin to draw; the pane stands in the document by now. */
+  open(): void {
+    this.watch.observe(this.host);
+    this.turn(this.state, false);
+  }
+
+  close(): void {
+    this.watch.disconnect();
+    this.opened?.drawn.close();
+    this.root.remove();
+  }
+
+  get shown(): Shown {
+    return this.state.shown;
+  }
+
+  get view(): string {
+    return this.turnedTo?.name ?? this.state.view;
+  }
+
+  get drawn(): Drawn | null {
+    return this.opened?.drawn ?? null;
+  }
+
+  /** The views that have something to say on what is shown. */
+  get views(): View[] {
+    return VIEWS.filter((view) => view.fits(this.shown.scene, this.shown.read));
+  }
+
+  choose(change: Partial<Shown>, view = this.state.view): void {
+    this.turn({ shown: this.changed(change), view }, true);
+  }
+
+  /** Show what the other pane shows, as far as it is here. */
+  follow({ shown, view }: State): void {
+    const like = alike(this.shown.scene, shown.read, this.shown.read);
+    const read = like?.kind === shown.read.kind ? like : this.shown.read;
+    const head = shown.head < read.heads.length ? shown.head : this.shown.head;
+    const change = this.changed({ read, head, scale: shown.scale });
+    const labels = (of: Shown) => of.scene.axes[of.read.queries]!.labels;
+    const same = shown.query === null || labels(shown)[shown.query] === labels(change)[shown.query];
+    if (same) change.query = shown.query;
+    this.turn({ shown: change, view }, false);
+  }
+
+  async table(read: Read): Promise<Table> {
+    const table = await tableOf(this.shown.scene, read);
+    await table.bring(Math.min(this.shown.head, table.heads - 1));
+    this.tables.set(read, table);
+    return table;
+  }
+
+  tip(
+    at: { x: number; y: number } | null,
+    shown: Shown,
+    query: number | null,
+    key: number | null,
+    more: string[] = [],
+  ): void {
+    if (!at) hideTip();
+    else showTip(at, shown, this.tables.get(shown.read) ?? null, { query, key, more });
+  }
+
+  redraw(): void {
+    if (this.opened) this.settle(this.draw());
+  }
+
+  private changed(change: Partial<Shown>): Shown {
+    const next = { ...this.shown, ...change };
+    if (change.scene && !change.read) next.read = alike(next.scene, this.shown.read) ?? next.read;
+    if (next.read !== this.shown.read) {
+      const before = defaultScale(this.shown.scene, this.shown.read);
+      if (before === this.shown.scale && !change.scale) next.scale = defaultScale(next.scene, next.read);
+      if (next.read.queries !== this.shown.read.queries && change.query === undefined) next.query = null;
+      if (next.read.keys !== this.shown.read.keys && change.key === undefined) next.key = null;
+    }
+    const { labels: queries } = next.scene.axes[next.read.queries]!;
+    const { labels: keys } = next.scene.axes[next.read.keys]!;
+    if (next.query !== null && next.query >= queries.length) next.query = null;
+    if (next.key !== null && next.key >= keys.length) next.key = null;
+    next.head = next.read.heads.length === 1 ? 0 : Math.min(next.head, next.read.heads.length - 1);
+    return next;
+  }
+
+  private turn(state: State, byHand: boolean): void {
+    this.state = state;
+    const view = this.fitting(state);
+    this.turnedTo = view;
+    this.controls(view);
+    this.settle(this.draw(view));
+    this.listener.changed(this, byHand);
+  }
+
+  private fitting({ shown, view }: State): View {
+    const fit = this.views;
+    const asked = fit.find((each) => each.name === view);
+    if (asked) return asked;
+    const preferred = PREFERRED.filter(([fits]) => fits(shown)).map(([, name]) => name);
+    const found = fit.find((each) => preferred.includes(each.name)) ?? fit[0];
+    if (!found) throw new DataError(`No view can show the read "${shown.read.name}".`);
+    return found;
+  }
+
+  private controls(view: View): void {
+    const focused = document.activeElement?.getAttribute("data-control");
+    const inside = this.root.contains(document.activeElement);
+    this.top.replaceChildren(...pickers(this, view));
+    if (inside && focused) this.top.querySelector<HTMLElement>(`[data-control="${focused}"]`)?.focus();
+    this.host.dataset["view"] = view.name;
+  }
+
+  private settle(drawing: Promise<void>): void {
+    this.settled = Promise.all([this.settled, drawing]).then(() => undefined);
+  }
+
+  private foot(table: Table, most?: number): void {
+    const focused = this.below.contains(document.activeElement);
+    this.below.replaceChildren(...foot(this, table, most));
+    if (focused) this.below.querySelector("select")?.focus();
+  }
+
+  private async draw(view = this.turnedTo): Promise<void> {
+    const { shown } = this;
+    try {
+      const table = await this.table(shown.read);
+      if (shown !== this.shown) return;
+      this.trouble.replaceChildren();
+      // What stands below comes first: it decides how much room the drawing has.
+      this.foot(table);
+      if (view && view !== this.opened?.view) this.change(view);
+      this.size = [this.host.clientWidth, this.host.clientHeight];
+      await this.opened?.drawn.show(shown);
+      const most = this.opened?.drawn.darkest?.() ?? null;
+      if (most !== null && shown === this.shown) this.foot(table, most);
+    } catch (error) {
+      if (shown !== this.shown) return;
+      this.opened?.drawn.close();
+      this.opened = null;
+      this.trouble.replaceChildren();
+      say(error, this.trouble);
+    }
+  }
+
+  private change(view: View): void {
+    this.opened?.drawn.close();
+    hideTip();
+    this.host.replaceChildren();
+    this.host.scrollTo(0, 0);
+    this.opened = { view, drawn: view.open(this.host, this) };
+  }
+
+  /** The head or layer before or after. */
+  step(what: "head" | "layer" | "query" | "view", by: number): void {
+    const { shown } = this;
+    if (what === "view") {
+      const views = this.views;
+      const at = views.findIndex((view) => view.name === this.view);
+      this.choose({}, views[(at + by + views.length) % views.length]!.name);
+    } else if (what === "layer") {
+      const reads = siblings(shown.scene, shown.read);
+      this.choose({ read: reads[(reads.indexOf(shown.read) + by + reads.length) % reads.length]! });
+    } else if (what === "head") {
+      const heads = shown.read.heads.length;
+      if (heads > 1) this.choose({ head: ((shown.head + 1 + by + heads + 1) % (heads + 1)) - 1 });
+    } else {
+      const { length } = shown.scene.axes[shown.read.queries]!.labels;
+      const from = shown.query ?? (by > 0 ? -1 : length);
+      this.choose({ query: Math.max(0, Math.min(length - 1, from + by)) });
+    }
+  }
+}

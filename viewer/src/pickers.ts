@@ -1,0 +1,149 @@
+/** What stands above a view: the scene's title, the pickers, and the tabs of the views. */
+
+import { isSigned } from "./colour.js";
+import { make } from "./dom.js";
+import { readable } from "./format.js";
+import type { Panel } from "./pane.js";
+import { groupId, groupsOf, measuresOf, siblings } from "./reads.js";
+import { MEASURES } from "./texts.js";
+import type { View } from "./view.js";
+
+/** Characters of a title that are set smaller, and scroll. */
+const LONG_TITLE = 160;
+const LONGEST_TITLE = 20_000;
+
+interface Option {
+  value: string;
+  name: string;
+  group?: string;
+}
+
+/** The elements above a view, anew for what is shown. */
+export function pickers(pane: Panel, view: View): HTMLElement[] {
+  const { scene, capture } = pane.shown;
+  const words = readable(scene.title, LONGEST_TITLE, " ");
+  const title = make("h1", words.length > LONG_TITLE ? { class: "long", tabindex: 0 } : {}, words);
+  const model = make("p", { class: "model" }, capture.title);
+  if (capture.model) model.append(make("span", { class: "pale" }, ` ${capture.model}`));
+  const choices = [scenePicker(pane), measurePicker(pane), groupPicker(pane), layerPicker(pane), headPicker(pane)];
+  const shown = choices.filter((choice) => choice !== null);
+  return [
+    make("header", {}, title, model),
+    make("div", { class: "pickers" }, ...shown),
+    tabs(pane, view),
+  ];
+}
+
+function picker(
+  name: string,
+  options: Option[],
+  chosen: string,
+  choose: (value: string) => void,
+): HTMLElement {
+  const select = make("select", { "data-control": name.toLowerCase() });
+  const groups = new Map<string, HTMLElement>();
+  for (const { value, name, group } of options) {
+    let place: HTMLElement = select;
+    if (group) {
+      place = groups.get(group) ?? make("optgroup", { label: group });
+      if (!groups.has(group)) select.append(place);
+      groups.set(group, place);
+    }
+    place.append(make("option", { value, selected: value === chosen }, name));
+  }
+  select.value = chosen;
+  select.addEventListener("change", () => {
+    // Picked by pointer: the letters on the keyboard are the page's again.
+    if (!select.matches(":focus-visible")) select.blur();
+    choose(select.value);
+  });
+  return make("label", { class: `picker ${name.toLowerCase()}` }, make("span", {}, name), select);
+}
+
+function scenePicker(pane: Panel): HTMLElement | null {
+  const { captures } = pane.page;
+  const all = captures.flatMap((capture) => capture.scenes.map((scene) => ({ capture, scene })));
+  const full = all.filter(({ scene }) => scene.reads.length);
+  if (full.length < 2) return null;
+  const options = full.map(({ capture, scene }, index) => ({
+    value: String(index),
+    name: readable(scene.title, 70, " "),
+    ...(captures.length > 1 ? { group: capture.title } : {}),
+  }));
+  const chosen = full.findIndex(({ scene }) => scene === pane.shown.scene);
+  return picker("Scene", options, String(chosen), (value) => pane.choose({ ...full[Number(value)]!, query: null, key: null }));
+}
+
+function measurePicker(pane: Panel): HTMLElement | null {
+  const { scene, read } = pane.shown;
+  const measures = measuresOf(scene);
+  if (measures.length < 2) return null;
+  const options = measures.map((value) => ({ value, name: MEASURES[value].name }));
+  return picker("Measure", options, read.measure, (value) => {
+    const like = { ...read, measure: value as typeof read.measure };
+    const reads = scene.reads.filter((each) => each.measure === value);
+    const same = reads.filter((each) => groupId(each) === groupId(like));
+    pane.choose({ read: same.find((each) => each.layer === read.layer) ?? same[0] ?? reads[0]! });
+  });
+}
+
+function groupPicker(pane: Panel): HTMLElement {
+  const { scene, read } = pane.shown;
+  const groups = groupsOf(scene, read.measure);
+  const options = groups.map(({ id, name }) => ({ value: id, name }));
+  return picker("Read", options, groupId(read), (value) => {
+    const reads = groups.find(({ id }) => id === value)!.reads;
+    pane.choose({ read: reads.find((each) => each.layer === read.layer) ?? reads[reads.length - 1]! });
+  });
+}
+
+function layerPicker(pane: Panel): HTMLElement | null {
+  const { scene, read } = pane.shown;
+  const reads = siblings(scene, read);
+  if (reads.length < 2) return null;
+  const distinct = new Set(reads.map((each) => each.layer)).size === reads.length;
+  const options = reads.map((each, index) => ({
+    value: String(index),
+    name: distinct ? String(each.layer) : `${each.layer} (${each.name})`,
+  }));
+  return picker("Layer", options, String(reads.indexOf(read)), (value) => pane.choose({ read: reads[Number(value)]! }));
+}
+
+function headPicker(pane: Panel): HTMLElement | null {
+  const { heads } = pane.shown.read;
+  if (heads.length < 2) return null;
+  const options = [
+    { value: "-1", name: `mean over ${heads.length}` },
+    ...heads.map((name, index) => ({ value: String(index), name: name || String(index + 1) })),
+  ];
+  return picker("Head", options, String(pane.shown.head), (value) => pane.choose({ head: Number(value) }));
+}
+
+/** Which number gets the darkest colour. */
+export function scalePicker(pane: Panel): HTMLElement {
+  const { scale, read } = pane.shown;
+  const options: Option[] = [
+    { value: "one", name: isSigned(read) ? "-1 to 1" : "0 to 1" },
+    { value: "largest", name: "to the largest" },
+  ];
+  return picker("Colours", options, scale, (value) => pane.choose({ scale: value as typeof scale }));
+}
+
+function tabs(pane: Panel, open: View): HTMLElement {
+  const buttons = pane.views.map((view) =>
+    make(
+      "button",
+      {
+        type: "button",
+        role: "tab",
+        title: view.about,
+        "data-control": `view-${view.name}`,
+        "aria-selected": String(view === open),
+        click: () => pane.choose({}, view.name),
+      },
+      view.name,
+    ),
+  );
+  const list = make("div", { role: "tablist", "aria-label": "Views", class: "tablist" }, ...buttons);
+  return make("div", { class: "tabs" }, list, make("p", { class: "about" }, open.about));
+}

@@ -1,0 +1,362 @@
+/** The weights of a read, unpacked when they are asked for: all of them, or the largest of each query. */
+
+import { DataError, load } from "./load.js";
+import type { Read, Scene } from "./page.js";
+import type { Table } from "./view.js";
+
+type Load = (name: string) => Promise<ArrayBuffer>;
+interface Blocks {
+  rows: number;
+  columns: number;
+  numbers: Float32Array;
+}
+
+const tables = new WeakMap<Read, Promise<Table>>();
+
+/** The table of a read, made once; of one that was cut, only the overview is unpacked yet. */
+export function tableOf(scene: Scene, read: Read): Promise<Table> {
+  let table = tables.get(read);
+  if (!table) {
+    table = made(scene, read, load);
+    tables.set(read, table);
+  }
+  return table;
+}
+
+/** The table of a read whose chunks `load` brings. */
+export async function made(scene: Scene, read: Read, load: Load): Promise<Table> {
+  const queries = scene.axes[read.queries]?.labels.length ?? 0;
+  const keys = scene.axes[read.keys]?.labels.length ?? 0;
+  const { weights } = read;
+  const heads = read.heads.length;
+  if (weights.form === "whole") {
+    const wide = weights.dtype === "float32";
+    const bytes = sized(await load(weights.chunk), weights.chunk, heads * queries * keys * (wide ? 4 : 2));
+    const numbers = wide ? new Float32Array(bytes) : new Uint16Array(bytes);
+    return new Whole(heads, queries, keys, numbers);
+  }
+  if (weights.form !== "top") throw new DataError(`The read "${read.name}" has weights of an unknown form.`);
+  const { rows, columns, chunk } = weights.overview;
+  const halves = new Uint16Array(sized(await load(chunk), chunk, heads * rows * columns * 2));
+  return new Top({ queries, keys, count: weights.count, rows, columns, halves, chunks: weights.heads, load });
+}
+
+function sized(bytes: ArrayBuffer, chunk: string, expected: number): ArrayBuffer {
+  if (bytes.byteLength === expected) return bytes;
+  throw new DataError(`The page is damaged: its chunk "${chunk}" has ${bytes.byteLength} bytes instead of ${expected}.`);
+}
+
+let wide: Float32Array | null = null;
+
+/** The numbers that halves (float16, as bits) stand for. */
+export function widened(halves: Uint16Array): Float32Array {
+  wide ??= Float32Array.from({ length: 65536 }, (_, bits) => half(bits));
+  const numbers = new Float32Array(halves.length);
+  for (let index = 0; index < halves.length; index++) numbers[index] = wide[halves[index]!]!;
+  return numbers;
+}
+
+function half(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const power = (bits >> 10) & 31;
+  const rest = bits & 1023;
+  if (power === 31) return rest ? NaN : sign * Infinity;
+  return sign * (power ? 2 ** (power - 15) * (1 + rest / 1024) : 2 ** -14 * (rest / 1024));
+}
+
+/** Block borders: block b has the entries from border b up to border b + 1. */
+export function borders(entries: number, blocks: number): Int32Array {
+  return Int32Array.from({ length: blocks + 1 }, (_, block) => Math.floor((block * entries) / blocks));
+}
+
+/** The number of largest magnitude of each block of a matrix, at most `most` blocks a side. */
+export function pooled(
+  row: (query: number) => Float32Array,
+  { queries, keys }: { queries: number; keys: number },
+  most: number,
+): Blocks {
+  const rows = Math.min(most, queries);
+  const columns = Math.min(most, keys);
+  const down = borders(queries, rows);
+  const across = borders(keys, columns);
+  const numbers = new Float32Array(rows * columns);
+  for (let block = 0; block < rows; block++) {
+    for (let query = down[block]!; query < down[block + 1]!; query++) {
+      poolRow(row(query), across, numbers, block * columns);
+    }
+  }
+  return { rows, columns, numbers };
+}
+
+function poolRow(numbers: Float32Array, across: Int32Array, into: Float32Array, from: number): void {
+  for (let column = 0; column + 1 < across.length; column++) {
+    let largest = into[from + column]!;
+    for (let key = across[column]!; key < across[column + 1]!; key++) {
+      const number = numbers[key]!;
+      if (Math.abs(number) > Math.abs(largest)) largest = number;
+    }
+    into[from + column] = largest;
+  }
+}
+
+function largestOf(numbers: Float32Array): number {
+  let largest = 0;
+  for (const number of numbers) if (Math.abs(number) > Math.abs(largest)) largest = number;
+  return largest;
+}
+
+/** Every number is here. */
+class Whole implements Table {
+  readonly isWhole = true;
+  readonly digits: number;
+  private readonly matrices = new Map<number, Float32Array>();
+  private readonly largest = new Map<number, number>();
+
+  constructor(
+    readonly heads: number,
+    readonly queries: number,
+    readonly keys: number,
+    private readonly numbers: Float32Array | Uint16Array,
+  ) {
+    this.digits = numbers instanceof Float32Array ? 9 : 5;
+  }
+
+  async bring(): Promise<void> {}
+
+  isBrought(): boolean {
+    return true;
+  }
+
+  kept(): null {
+    return null;
+  }
+
+  at(head: number, query: number, key: number): number | null {
+    if (head >= 0) return this.matrix(head)[query * this.keys + key] ?? null;
+    let sum = 0;
+    for (let each = 0; each < this.heads; each++) sum += this.matrix(each)[query * this.keys + key] ?? 0;
+    return sum / this.heads;
+  }
+
+  row(head: number, query: number): Float32Array {
+    return this.matrix(head).subarray(query * this.keys, (query + 1) * this.keys);
+  }
+
+  column(head: number, key: number): Float32Array {
+    const matrix = this.matrix(head);
+    return Float32Array.from({ length: this.queries }, (_, query) => matrix[query * this.keys + key]!);
+  }
+
+  overview(head: number, most: number): Blocks {
+    return pooled((query) => this.row(head, query), this, most);
+  }
+
+  most(head: number): number {
+    let largest = this.largest.get(head);
+    if (largest === undefined) {
+      largest = largestOf(this.matrix(head));
+      this.largest.set(head, largest);
+    }
+    return largest;
+  }
+
+  private matrix(head: number): Float32Array {
+    let matrix = this.matrices.get(head);
+    if (!matrix) {
+      matrix = head < 0 ? this.mean() : this.part(head);
+      this.matrices.set(head, matrix);
+    }
+    return matrix;
+  }
+
+  private part(head: number): Float32Array {
+    const size = this.queries * this.keys;
+    const part = this.numbers.subarray(head * size, (head + 1) * size);
+    return part instanceof Float32Array ? part : widened(part);
+  }
+
+  private mean(): Float32Array {
+    if (this.heads === 1) return this.matrix(0);
+    const sum = new Float64Array(this.queries * this.keys);
+    for (let head = 0; head < this.heads; head++) {
+      const matrix = this.matrix(head);
+      for (let index = 0; index < sum.length; index++) sum[index]! += matrix[index]!;
+    }
+    return Float32Array.from(sum, (number) => number / this.heads);
+  }
+}
+
+interface Cut {
+  queries: number;
+  keys: number;
+  count: number;
+  rows: number;
+  columns: number;
+  halves: Uint16Array;
+  chunks: string[];
+  load: Load;
+}
+
+interface Largest {
+  numbers: Float32Array;
+  keys: Uint16Array | Uint32Array;
+}
+
+/** Of each query the largest numbers are here, and the largest of each block. */
+class Top implements Table {
+  readonly isWhole = false;
+  readonly digits = 9;
+  readonly heads: number;
+  readonly queries: number;
+  readonly keys: number;
+  private readonly brought: (Largest | undefined)[] = [];
+  private readonly bringing = new Map<number, Promise<void>>();
+  private readonly overviews = new Map<number, Float32Array>();
+  private readonly largest = new Map<number, number>();
+
+  constructor(private readonly cut: Cut) {
+    this.heads = cut.chunks.length;
+    this.queries = cut.queries;
+    this.keys = cut.keys;
+  }
+
+  async bring(head: number): Promise<void> {
+    if (head < 0) {
+      await Promise.all(this.cut.chunks.map((_, each) => this.bring(each)));
+      return;
+    }
+    let bringing = this.bringing.get(head);
+    if (!bringing) {
+      bringing = this.unpack(head);
+      this.bringing.set(head, bringing);
+    }
+    await bringing;
+  }
+
+  isBrought(head: number): boolean {
+    const heads = head < 0 ? this.cut.chunks.map((_, each) => each) : [head];
+    return heads.every((each) => this.brought[each] !== undefined);
+  }
+
+  at(head: number, query: number, key: number): number | null {
+    if (head >= 0) return this.one(head, query, key);
+    let sum = 0;
+    for (let each = 0; each < this.heads; each++) {
+      const number = this.one(each, query, key);
+      if (number === null) return null;
+      sum += number;
+    }
+    return sum / this.heads;
+  }
+
+  kept(head: number, query: number): { keys: Uint32Array; numbers: Float32Array } {
+    if (head < 0) return this.keptByAny(query);
+    const { numbers, keys } = this.of(head);
+    const from = query * this.cut.count;
+    let to = from;
+    while (to < from + this.cut.count && keys[to]! < this.keys) to++;
+    return { keys: Uint32Array.from(keys.subarray(from, to)), numbers: numbers.subarray(from, to) };
+  }
+
+  row(head: number, query: number): Float32Array {
+    const row = new Float32Array(this.keys);
+    const { keys, numbers } = this.kept(head, query);
+    for (let index = 0; index < keys.length; index++) row[keys[index]!] = numbers[index]!;
+    return row;
+  }
+
+  column(head: number, key: number): Float32Array {
+    return Float32Array.from({ length: this.queries }, (_, query) => {
+      const { keys, numbers } = this.kept(head, query);
+      return numbers[keys.indexOf(key)] ?? 0;
+    });
+  }
+
+  overview(head: number, most: number): Blocks {
+    const { rows, columns } = this.cut;
+    const numbers = this.blocks(head);
+    if (rows <= most && columns <= most) return { rows, columns, numbers };
+    const row = (query: number) => numbers.subarray(query * columns, (query + 1) * columns);
+    return pooled(row, { queries: rows, keys: columns }, most);
+  }
+
+  most(head: number): number {
+    let largest = this.largest.get(head);
+    if (largest === undefined) {
+      largest = this.largestKept(head);
+      this.largest.set(head, largest);
+    }
+    return largest;
+  }
+
+  private one(head: number, query: number, key: number): number | null {
+    const { keys, numbers } = this.of(head);
+    const from = query * this.cut.count;
+    for (let index = from; index < from + this.cut.count; index++) {
+      if (keys[index] === key) return numbers[index]!;
+      // Fewer than were asked for are there: all others are zero.
+      if (keys[index]! >= this.keys) return 0;
+    }
+    return this.cut.count >= this.keys ? 0 : null;
+  }
+
+  private keptByAny(query: number): { keys: Uint32Array; numbers: Float32Array } {
+    const sums = new Map<number, number>();
+    for (let head = 0; head < this.heads; head++) {
+      const { keys, numbers } = this.kept(head, query);
+      for (let index = 0; index < keys.length; index++) {
+        sums.set(keys[index]!, (sums.get(keys[index]!) ?? 0) + numbers[index]!);
+      }
+    }
+    const numbers = Float32Array.from(sums.values(), (sum) => sum / this.heads);
+    return { keys: Uint32Array.from(sums.keys()), numbers };
+  }
+
+  /** Of the mean over heads: the mean of the heads' blocks, which no mean exceeds. */
+  private blocks(head: number): Float32Array {
+    let blocks = this.overviews.get(head);
+    if (!blocks) {
+      const size = this.cut.rows * this.cut.columns;
+      blocks = head < 0 ? this.meanBlocks(size) : widened(this.cut.halves.subarray(head * size, (head + 1) * size));
+      this.overviews.set(head, blocks);
+    }
+    return blocks;
+  }
+
+  private meanBlocks(size: number): Float32Array {
+    const sum = new Float64Array(size);
+    for (let head = 0; head < this.heads; head++) {
+      const blocks = this.blocks(head);
+      for (let index = 0; index < size; index++) sum[index]! += blocks[index]!;
+    }
+    return Float32Array.from(sum, (number) => number / this.heads);
+  }
+
+  private largestKept(head: number): number {
+    if (head < 0 || !this.brought[head]) return largestOf(this.blocks(head));
+    const { numbers, keys } = this.of(head);
+    let largest = 0;
+    for (let index = 0; index < numbers.length; index += this.cut.count) {
+      if (keys[index]! < this.keys && Math.abs(numbers[index]!) > Math.abs(largest)) largest = numbers[index]!;
+    }
+    return largest;
+  }
+
+  private of(head: number): Largest {
+    const brought = this.brought[head];
+    if (!brought) throw new Error(`The numbers of head ${head} were asked for before they were brought.`);
+    return brought;
+  }
+
+  private async unpack(head: number): Promise<void> {
+    const { queries, count, chunks, load } = this.cut;
+    const name = chunks[head]!;
+    const width = this.keys >= 65_536 ? 4 : 2;
+    const bytes = sized(await load(name), name, queries * count * (4 + width));
+    const numbers = new Float32Array(bytes, 0, queries * count);
+    const from = queries * count * 4;
+    const keys = width === 4 ? new Uint32Array(bytes, from) : new Uint16Array(bytes, from);
+    this.brought[head] = { numbers, keys };
+    this.largest.delete(head);
+  }
+}

@@ -1,0 +1,83 @@
+/** The labels and the exact number at the pointer. */
+
+import { make } from "./dom.js";
+import { exact, headName, readable } from "./format.js";
+import type { Shown, Table } from "./view.js";
+
+const GAP = 14;
+const tip = make("div", { id: "tip", role: "tooltip", hidden: true });
+
+export function putTip(): void {
+  document.body.append(tip);
+}
+
+export function hideTip(): void {
+  tip.hidden = true;
+}
+
+/** Show the tip beside a place (client coordinates); `brought` is of the read that is shown, null
+ *  while it is not here. */
+export function showTip(
+  at: { x: number; y: number },
+  shown: Shown,
+  brought: Table | null,
+  { query, key, more, picture }: { query: number | null; key: number | null; more: string[]; picture?: HTMLElement },
+): void {
+  const table = brought?.isBrought(shown.head) ? brought : null;
+  const number = table && query !== null && key !== null ? table.at(shown.head, query, key) : null;
+  const text = table && number !== null ? exact(number, shown.head < 0 ? 9 : table.digits) : "";
+  const data = { query: query ?? "", key: key ?? "", head: shown.head, number: text };
+  for (const [name, value] of Object.entries(data)) tip.dataset[name] = String(value);
+  const lines: (HTMLElement | null)[] = [query === null && key === null ? null : places(shown, query, key)];
+  if (query !== null && key !== null) lines.push(numberLine(shown, table, { query, key, text }));
+  lines.push(...more.map((line) => make("div", { class: "more" }, line)));
+  if (picture) lines.push(picture);
+  tip.replaceChildren(...lines.filter((line) => line !== null));
+  tip.hidden = false;
+  moveTo(at);
+}
+
+function places({ scene, read }: Shown, query: number | null, key: number | null): HTMLElement {
+  const parts = ([["query", read.queries, query], ["key", read.keys, key]] as const)
+    .filter(([, , index]) => index !== null)
+    .map(([role, name, index]) => {
+      const axis = scene.axes[name]!;
+      const label = make("b", {}, readable(axis.labels[index!] ?? "", 40));
+      const place = make("span", { class: "pale" }, ` ${axis.what} ${index! + 1}`);
+      return make("span", { class: role }, label, place);
+    });
+  const reads = parts.length === 2 ? [parts[0]!, " reads ", parts[1]!] : parts;
+  return make("div", {}, ...reads);
+}
+
+function numberLine(
+  shown: Shown,
+  table: Table | null,
+  { query, key, text }: { query: number; key: number; text: string },
+): HTMLElement {
+  const head = headName(shown.read.heads, shown.head);
+  const of = make("span", { class: "pale" }, head ? ` ${head}` : "");
+  if (text) return make("div", {}, make("b", { class: "number" }, text), of);
+  if (!table) return make("div", { class: "pale" }, "\u2026");
+  return make("div", { class: "pale" }, `Not kept in this page${bound(shown, table, query, key)}`, of);
+}
+
+/** What is known of a number that was cut away. */
+function bound(shown: Shown, table: Table, query: number, key: number): string {
+  const kept = table.kept(shown.head, query);
+  if (!kept?.keys.length) return ".";
+  if (shown.head < 0) {
+    const among = kept.numbers[kept.keys.indexOf(key)];
+    return among ? `; the heads that kept it give ${exact(among, 9)}.` : " by any head.";
+  }
+  const least = kept.numbers.reduce((least, number) => Math.min(least, Math.abs(number)), Infinity);
+  return `: at most ${exact(least, 9)}${kept.numbers.some((number) => number < 0) ? " in size" : ""}.`;
+}
+
+function moveTo({ x, y }: { x: number; y: number }): void {
+  const { width, height } = tip.getBoundingClientRect();
+  const left = x + GAP + width > window.innerWidth - 8 ? x - GAP - width : x + GAP;
+  const top = y + GAP + height > window.innerHeight - 8 ? y - GAP - height : y + GAP;
+  tip.style.left = `${Math.max(8, left)}px`;
+  tip.style.top = `${Math.max(8, top)}px`;
+}

@@ -1,0 +1,78 @@
+/** What a view is to the page: it draws one read of one scene, and tells what was pointed at. */
+
+import type { Capture, Page, Read, Scene } from "./page.js";
+
+/** The weights of a read, brought and unpacked. Head -1 is the mean over heads. */
+export interface Table {
+  readonly heads: number;
+  readonly queries: number;
+  readonly keys: number;
+  /** Whether every number is here. */
+  readonly isWhole: boolean;
+  /** Significant digits that one number has: 9 of a float32, 5 of a float16. */
+  readonly digits: number;
+  /** Unpack what one head needs (-1: all heads). `Pane.table` did so for the head that is shown; before, only `overview`
+   *  answers about a head. */
+  bring(head: number): Promise<void>;
+  /** Whether that is done. */
+  isBrought(head: number): boolean;
+  /** What was kept of a query's numbers, in no order, where others were cut away; null where every number is here.
+   *  Of the mean over heads: each head's numbers kept, summed and divided by the heads. */
+  kept(head: number, query: number): { keys: Uint32Array; numbers: Float32Array } | null;
+  /** One number as it was computed; null where it was cut away. The mean over heads is null where one of them is. */
+  at(head: number, query: number, key: number): number | null;
+  /** A query's numbers over all keys; those cut away are 0. */
+  row(head: number, query: number): Float32Array;
+  /** A key's numbers over all queries. */
+  column(head: number, key: number): Float32Array;
+  /** The numbers of largest magnitude of blocks, at most `most` a side: row by row. */
+  overview(head: number, most: number): { rows: number; columns: number; numbers: Float32Array };
+  /** The number of largest magnitude. */
+  most(head: number): number;
+}
+
+/** What is shown. The page owns it; views ask for changes through `Pane.choose`. */
+export interface Shown {
+  capture: Capture;
+  scene: Scene;
+  read: Read;
+  /** -1: mean over heads. */
+  head: number;
+  /** What is pinned by a click or by stepping; null: nothing. */
+  query: number | null;
+  key: number | null;
+  /** The number that gets the darkest colour: 1, or the largest shown. */
+  scale: "one" | "largest";
+}
+
+export interface Pane {
+  readonly page: Page;
+  /** Change what is shown; the page then calls `show` of the open view, or opens the view of that name. */
+  choose(change: Partial<Shown>, view?: string): void;
+  table(read: Read): Promise<Table>;
+  /** Show labels and the exact number at the pointer (client coordinates); null hides it. `more` adds lines. */
+  tip(at: { x: number; y: number } | null, shown: Shown, query: number | null, key: number | null, more?: string[]): void;
+}
+
+export interface View {
+  /** Such as "links"; the page's tests and the address (#view=links) use it. */
+  readonly name: string;
+  /** One sentence for people: what is drawn. */
+  readonly about: string;
+  /** Whether it shows the scale of its colours itself; else the page does, below it. */
+  readonly hasScale?: boolean;
+  fits(scene: Scene, read: Read): boolean;
+  /** Draw into an empty element, which has a size; `show` is called at once, and after every change or resize. */
+  open(host: HTMLElement, pane: Pane): Drawn;
+}
+
+export interface Drawn {
+  show(shown: Shown): Promise<void> | void;
+  /** The number that got the darkest colour, if that is not the one of the head shown; asked after `show`. */
+  darkest?(): number | null;
+  /** Where the pair, or the query alone, or the key alone, is drawn: client coordinates; null if it is not. */
+  place(query: number | null, key: number | null): { x: number; y: number } | null;
+  /** Keys that the page does not use itself; true if it was used. */
+  press?(key: string): boolean;
+  close(): void;
+}

@@ -1,0 +1,282 @@
+/** Queries down, keys across, the number as a colour; as large as there is room, closer on request. */
+
+import * as axes from "../axes.js";
+import { context, font, make, styled } from "../dom.js";
+import { headName, readable, short } from "../format.js";
+import { watch, type Place } from "../gestures.js";
+import { Heat } from "../heat.js";
+import type { Drawn, Pane, Shown, Table, View } from "../view.js";
+import { Viewport } from "../viewport.js";
+
+/** Cells of at least this size have lines between them; of that size, their number in them. */
+const LINED_PX = 9;
+const NUMBERED_PX = { x: 46, y: 19 };
+const STEP_PX = 60;
+const CLOSER = 1.3;
+
+export const alignment: View = {
+  name: "alignment",
+  about: "Queries down, keys across: the stronger a cell's colour, the more that query read of that key.",
+  fits: () => true,
+  open: (host, pane) => new Alignment(host, pane),
+};
+
+class Alignment implements Drawn {
+  private readonly base = make("canvas", { role: "img" });
+  private readonly over = make("canvas", { "aria-hidden": true, class: "over" });
+  private readonly stage = make("div", { class: "stage" }, this.base, this.over);
+  private shown: Shown | null = null;
+  private table: Table | null = null;
+  private heat: Heat | null = null;
+  private viewport = new Viewport(1, 1, { width: 1, height: 1 });
+  private margins: axes.Margins = { left: 0, top: 0, right: 0, bottom: 0 };
+  private labels: { of: string; down: axes.Labels; across: axes.Labels } | null = null;
+  private hovered: { query: number; key: number } | null = null;
+  private frame = 0;
+  private scene: Shown["scene"] | null = null;
+
+  constructor(
+    private readonly host: HTMLElement,
+    private readonly pane: Pane,
+  ) {
+    host.append(this.stage);
+    watch(this.over, {
+      zoom: (factor, at) => this.zoom(factor, at),
+      move: (x, y) => this.change(() => this.viewport.moveBy(x, y)),
+      hover: (at) => this.hover(at),
+      click: (at) => this.click(at),
+      fit: () => this.change(() => this.viewport.fit()),
+    });
+  }
+
+  async show(shown: Shown): Promise<void> {
+    const before = this.shown;
+    this.shown = shown;
+    const table = await this.pane.table(shown.read);
+    if (shown !== this.shown) return;
+    this.table = table;
+    if (!this.heat?.shows(table, shown)) this.heat = new Heat(table, shown.head, shown);
+    this.layOut(shown, table);
+    const moved = before && (before.query !== shown.query || before.key !== shown.key);
+    if (moved) this.viewport.reveal(shown.query, shown.key);
+    this.base.setAttribute("aria-label", described(shown, table));
+    this.draw();
+  }
+
+  place(query: number | null, key: number | null): Place | null {
+    const { x, y } = this.viewport.cell;
+    const { width, height } = this.viewport.covered;
+    const across = key === null ? -axes.LABEL_PX : this.viewport.x + (key + 0.5) * x;
+    const down = query === null ? -axes.LABEL_PX : this.viewport.y + (query + 0.5) * y;
+    if ((key !== null && (across < 0 || across > width)) || (query !== null && (down < 0 || down > height))) return null;
+    const box = this.over.getBoundingClientRect();
+    return { x: box.left + this.margins.left + across, y: box.top + this.margins.top + down };
+  }
+
+  press(key: string): boolean {
+    const steps: Record<string, [number, number]> = {
+      ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
+    };
+    const step = steps[key];
+    if (step && this.viewport.isFitted) this.walk(step);
+    else if (step) this.change(() => this.viewport.moveBy(-step[0] * STEP_PX, -step[1] * STEP_PX));
+    else if (key === "+" || key === "=") this.zoom(CLOSER, this.middle());
+    else if (key === "-" || key === "_") this.zoom(1 / CLOSER, this.middle());
+    else if (key === "0") this.change(() => this.viewport.fit());
+    else return false;
+    return true;
+  }
+
+  close(): void {
+    cancelAnimationFrame(this.frame);
+    this.stage.remove();
+  }
+
+  /** Labels decide how much room is left for the cells, and cells which way labels are turned. */
+  private layOut(shown: Shown, table: Table): void {
+    const size = { width: this.host.clientWidth, height: this.host.clientHeight };
+    const drawing = context(this.base, size.width, size.height);
+    const [down, across] = [shown.scene.axes[shown.read.queries]!, shown.scene.axes[shown.read.keys]!];
+    const of = `${shown.read.queries} ${shown.read.keys} ${size.width}`;
+    const same = this.labels?.of === of && this.viewport.queries === table.queries && this.viewport.keys === table.keys;
+    if (!same || this.scene !== shown.scene) {
+      const most = Math.min(axes.MOST_PX, size.width * 0.28);
+      this.labels = { of, down: new axes.Labels(down.labels, drawing, most), across: new axes.Labels(across.labels, drawing) };
+    }
+    const fit = (cell: number) => {
+      this.margins = axes.marginsFor(this.labels!.down, this.labels!.across, cell);
+      const { left, top, right, bottom } = this.margins;
+      return { width: Math.max(40, size.width - left - right), height: Math.max(40, size.height - top - bottom) };
+    };
+    const area = fit(Infinity);
+    const trial = new Viewport(table.queries, table.keys, area);
+    const roomy = fit(trial.cell.x);
+    if (this.viewport.queries === table.queries && this.viewport.keys === table.keys) this.viewport.resize(roomy);
+    else this.viewport = new Viewport(table.queries, table.keys, roomy);
+    this.scene = shown.scene;
+  }
+
+  private draw(): void {
+    const size = { width: this.host.clientWidth, height: this.host.clientHeight };
+    const drawing = context(this.base, size.width, size.height);
+    const { viewport, margins, heat, labels } = this;
+    if (!heat || !labels) return;
+    this.over.style.touchAction = viewport.isFitted ? "pan-y" : "none";
+    drawing.translate(margins.left, margins.top);
+    axes.useLabelFont(drawing);
+    axes.drawDown(drawing, labels.down, viewport);
+    axes.drawAcross(drawing, labels.across, viewport);
+    const { width, height } = viewport.covered;
+    drawing.save();
+    drawing.beginPath();
+    drawing.rect(0, 0, width, height);
+    drawing.clip();
+    const complete = heat.draw(drawing, viewport);
+    this.drawLines(drawing);
+    this.drawNumbers(drawing);
+    drawing.restore();
+    drawing.strokeStyle = styled("--strong");
+    drawing.lineWidth = 1;
+    drawing.strokeRect(-0.5, -0.5, Math.round(width) + 1, Math.round(height) + 1);
+    this.drawOver();
+    if (!complete) this.later();
+  }
+
+  private drawLines(drawing: CanvasRenderingContext2D): void {
+    const { viewport } = this;
+    const { x, y } = viewport.cell;
+    if (Math.min(x, y) < LINED_PX) return;
+    const { rows, columns } = viewport.visible();
+    const { width, height } = viewport.covered;
+    drawing.beginPath();
+    for (let row = rows[0] + 1; row < rows[1]; row++) {
+      const at = Math.round(viewport.y + row * y) - 0.5;
+      drawing.moveTo(0, at);
+      drawing.lineTo(width, at);
+    }
+    for (let column = columns[0] + 1; column < columns[1]; column++) {
+      const at = Math.round(viewport.x + column * x) - 0.5;
+      drawing.moveTo(at, 0);
+      drawing.lineTo(at, height);
+    }
+    drawing.strokeStyle = styled("--line");
+    drawing.lineWidth = 1;
+    drawing.stroke();
+  }
+
+  /** Close enough, a cell has room for its number. */
+  private drawNumbers(drawing: CanvasRenderingContext2D): void {
+    const { viewport, shown, table, heat } = this;
+    const { x, y } = viewport.cell;
+    if (!shown || !table || !heat || x < NUMBERED_PX.x || y < NUMBERED_PX.y) return;
+    const { rows, columns } = viewport.visible();
+    drawing.font = font(11);
+    drawing.textAlign = "center";
+    drawing.textBaseline = "middle";
+    for (let row = rows[0]; row < rows[1]; row++) {
+      for (let column = columns[0]; column < columns[1]; column++) {
+        const number = table.at(shown.head, row, column);
+        if (number === null || Math.abs(number) < 0.0005 * heat.scale.most) continue;
+        drawing.fillStyle = heat.scale.ink(number);
+        const words = Math.abs(number) < 0.001 ? short(number) : number.toFixed(3);
+        drawing.fillText(words, viewport.x + (column + 0.5) * x, viewport.y + (row + 0.5) * y);
+      }
+    }
+  }
+
+  /** What is pinned and pointed at, on a canvas of its own: the numbers below need not be drawn again. */
+  private drawOver(): void {
+    const { shown, viewport, labels } = this;
+    const drawing = context(this.over, this.host.clientWidth, this.host.clientHeight);
+    if (!shown || !labels) return;
+    drawing.translate(this.margins.left, this.margins.top);
+    const mark = (query: number | null, key: number | null, colour: string) => {
+      axes.useLabelFont(drawing, colour);
+      if (query !== null) axes.emphasizeDown(drawing, labels.down, viewport, query);
+      if (key !== null) axes.emphasizeAcross(drawing, labels.across, viewport, key);
+      this.outline(drawing, query, key, styled(colour));
+    };
+    if (shown.query !== null || shown.key !== null) mark(shown.query, shown.key, "--pin");
+    if (this.hovered) mark(this.hovered.query, this.hovered.key, "--accent");
+  }
+
+  private outline(drawing: CanvasRenderingContext2D, query: number | null, key: number | null, colour: string): void {
+    const { x, y } = this.viewport.cell;
+    const { width, height } = this.viewport.covered;
+    drawing.save();
+    drawing.beginPath();
+    drawing.rect(-2, -2, width + 4, height + 4);
+    drawing.clip();
+    drawing.strokeStyle = colour;
+    drawing.lineWidth = 1.5;
+    if (query !== null) drawing.strokeRect(-1, Math.round(this.viewport.y + query * y) - 0.75, width + 2, Math.max(y, 2) + 0.5);
+    if (key !== null) drawing.strokeRect(Math.round(this.viewport.x + key * x) - 0.75, -1, Math.max(x, 2) + 0.5, height + 2);
+    drawing.restore();
+  }
+
+  private zoom(factor: number, at: Place): boolean {
+    const before = this.viewport.zoom;
+    const { left, top } = this.margins;
+    this.change(() => this.viewport.zoomBy(factor, { x: at.x - left, y: at.y - top }));
+    return this.viewport.zoom !== before;
+  }
+
+  private middle(): Place {
+    const { width, height } = this.viewport.covered;
+    return { x: this.margins.left + width / 2, y: this.margins.top + height / 2 };
+  }
+
+  private change(how: () => void): void {
+    how();
+    this.hovered = null;
+    if (this.shown) this.pane.tip(null, this.shown, null, null);
+    this.later();
+  }
+
+  private later(): void {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => this.draw());
+  }
+
+  private cellAt(at: Place): { query: number; key: number } | null {
+    return this.viewport.cellAt({ x: at.x - this.margins.left, y: at.y - this.margins.top });
+  }
+
+  private hover(at: Place | null): void {
+    const { shown } = this;
+    if (!shown) return;
+    const cell = at && this.cellAt(at);
+    this.hovered = cell;
+    this.drawOver();
+    const box = this.over.getBoundingClientRect();
+    if (!at || !cell) this.pane.tip(null, shown, null, null);
+    else this.pane.tip({ x: box.left + at.x, y: box.top + at.y }, shown, cell.query, cell.key);
+  }
+
+  private click(at: Place): void {
+    const cell = this.cellAt(at);
+    const query = cell && cell.query !== this.shown?.query ? cell.query : null;
+    this.pane.choose({ query, key: null });
+    this.hover(at);
+  }
+
+  /** From cell to cell by keyboard: each is pinned, and its number told. */
+  private walk([across, down]: [number, number]): void {
+    const { shown, table } = this;
+    if (!shown || !table) return;
+    const query = Math.max(0, Math.min(table.queries - 1, (shown.query ?? (down > 0 ? -1 : 0)) + down));
+    const key = Math.max(0, Math.min(table.keys - 1, (shown.key ?? (across > 0 ? -1 : 0)) + across));
+    this.pane.choose({ query, key });
+    const at = this.place(query, key);
+    if (at) this.pane.tip(at, { ...shown, query, key }, query, key);
+  }
+}
+
+function described(shown: Shown, table: Table): string {
+  const { scene, read } = shown;
+  const [queries, keys] = [scene.axes[read.queries]!, scene.axes[read.keys]!];
+  const size = `${table.queries} queries (${queries.what}) by ${table.keys} keys (${keys.what})`;
+  const pinned = shown.query === null ? "" : `; pinned: ${readable(queries.labels[shown.query] ?? "")}`;
+  const head = headName(read.heads, shown.head);
+  return `Alignment of ${size}, ${read.measure}, layer ${read.layer}${head ? `, ${head}` : ""}${pinned}`;
+}

@@ -1,0 +1,42 @@
+/** Columns of a chain: every word stands at the same place in every line. */
+
+export interface Columns {
+  font: number;
+  line: number;
+  lefts: number[];
+  widths: number[];
+  /** Of the longest line. */
+  width: number;
+}
+
+const [FONT, LEAST_FONT] = [17, 11];
+/** Height of a line, space between boxes, and between a word and its box's sides, in font sizes. */
+const [LINE, GAP, MARGIN] = [1.8, 0.35, 0.4];
+
+/** Words shrink a little to fit the room; a line that is still too long is scrolled. Widths are in font sizes. */
+export function columnsOf(widths: readonly number[], room: number): Columns {
+  const boxes = widths.map((width) => Math.max(0.7, width) + 2 * MARGIN);
+  const total = boxes.reduce((sum, width) => sum + width + GAP, 0);
+  const font = Math.min(FONT, Math.max(LEAST_FONT, room / total));
+  const lefts: number[] = [];
+  let left = 0;
+  for (const width of boxes) {
+    lefts.push(left * font);
+    left += width + GAP;
+  }
+  const wide = boxes.map((width) => width * font);
+  return { font, line: LINE * font, lefts, widths: wide, width: (left - GAP) * font };
+}
+
+/** The column at that place, spaces beside it included; -1 if there is none. */
+export function columnAt(columns: Columns, x: number): number {
+  const half = (GAP * columns.font) / 2;
+  if (x < -half || x > columns.width + half) return -1;
+  let [low, high] = [0, columns.lefts.length - 1];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (columns.lefts[middle]! - half <= x) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}

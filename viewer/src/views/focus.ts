@@ -1,0 +1,100 @@
+/** Which side of a read lies on a picture, and so which side is chosen from and on which side the heat is drawn. */
+
+import type { Axis, Picture, Read, Scene } from "../page.js";
+
+export interface Focus<P extends Picture = Picture> {
+  picture: P;
+  /** The axis over which heat is drawn. */
+  heat: "queries" | "keys";
+  /** Whether both are one axis, so that places are chosen where the heat lies. */
+  isOwn: boolean;
+}
+
+/** Null if neither queries nor keys lie on a picture of that kind. Keys come first: they are what is read. */
+export function focusOf<K extends Picture["kind"]>(
+  scene: Scene,
+  read: Read,
+  kind: K,
+): Focus<Extract<Picture, { kind: K }>> | null {
+  const keys = scene.axes[read.keys];
+  const queries = scene.axes[read.queries];
+  for (const [heat, axis, other] of [["keys", keys, queries], ["queries", queries, keys]] as const) {
+    const picture = axis ? scene.pictures[axis.on] : undefined;
+    if (!axis || picture?.kind !== kind || !axis.places.some((place) => place)) continue;
+    // Boxes that read patches lie on the same image, but pointing at a patch must not choose the box around it.
+    const isOwn = other === axis;
+    return { picture: picture as Extract<Picture, { kind: K }>, heat, isOwn };
+  }
+  return null;
+}
+
+/** Entries of an axis that lie nowhere, such as a class token. */
+export function withoutPlace(axis: Axis): number[] {
+  return axis.labels.flatMap((_, i) => (axis.places[i] ? [] : [i]));
+}
+
+/** The entry whose box [left, top, width, height] holds the point, the smallest of them; -1 if none does. */
+export function boxAt(places: readonly (number[] | null)[], x: number, y: number): number {
+  let found = -1;
+  let least = Infinity;
+  places.forEach((place, i) => {
+    if (!place) return;
+    const [left = 0, top = 0, width = 0, height = 0] = place;
+    if (x < left || x >= left + width || y < top || y >= top + height || width * height >= least) return;
+    found = i;
+    least = width * height;
+  });
+  return found;
+}
+
+/** The entry whose span [start, stop] holds the time, the shortest of them; -1 if none does. */
+export function spanAt(places: readonly (number[] | null)[], time: number): number {
+  let found = -1;
+  let least = Infinity;
+  places.forEach((place, i) => {
+    if (!place) return;
+    const [start = 0, stop = 0] = place;
+    if (time < start || time >= stop || stop - start >= least) return;
+    found = i;
+    least = stop - start;
+  });
+  return found;
+}
+
+export interface Grid {
+  columns: number;
+  rows: number;
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+  /** Column and row of each entry; null for one that lies nowhere. */
+  cells: ([number, number] | null)[];
+}
+
+/** How boxes of one size tile a rectangle; null if they do not, or if they overlap. */
+export function gridOf(places: readonly (number[] | null)[]): Grid | null {
+  const boxes = places.filter((place) => place !== null);
+  const [, , width = 0, height = 0] = boxes[0] ?? [];
+  if (!(width > 0 && height > 0)) return null;
+  const left = Math.min(...boxes.map((box) => box[0]!));
+  const top = Math.min(...boxes.map((box) => box[1]!));
+  const taken = new Set<string>();
+  let columns = 0;
+  let rows = 0;
+  let isEven = true;
+  const cells = places.map((place): [number, number] | null => {
+    if (!place) return null;
+    const [across, down] = [(place[0]! - left) / width, (place[1]! - top) / height];
+    const cell: [number, number] = [Math.round(across), Math.round(down)];
+    const isHere = Math.abs(across - cell[0]) < 0.02 && Math.abs(down - cell[1]) < 0.02;
+    const isAsWide = Math.abs(place[2]! / width - 1) < 0.02 && Math.abs(place[3]! / height - 1) < 0.02;
+    if (!isHere || !isAsWide || taken.has(String(cell))) isEven = false;
+    taken.add(String(cell));
+    columns = Math.max(columns, cell[0] + 1);
+    rows = Math.max(rows, cell[1] + 1);
+    return cell;
+  });
+  const isFull = isEven && taken.size === columns * rows;
+  return isFull ? { columns, rows, left, top, width: width * columns, height: height * rows, cells } : null;
+}

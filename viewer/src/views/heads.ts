@@ -1,0 +1,223 @@
+/** All layers and heads of a kind of read, each a small picture: layers down, heads across. */
+
+import { darkest, isSigned, scaleTo, type Scale } from "../colour.js";
+import { context, font, make, styled } from "../dom.js";
+import { headName, short } from "../format.js";
+import { thumbnail } from "../heat.js";
+import type { Read } from "../page.js";
+import { siblings } from "../reads.js";
+import { tableOf } from "../table.js";
+import { hideTip, showTip } from "../tip.js";
+import type { Drawn, Pane, Shown, Table, View } from "../view.js";
+
+const LEFT = 58;
+const TOP = 24;
+const GAP = 4;
+const LEAST_PX = 22;
+const MOST_PX = 200;
+/** The sides of a picture differ by at most so much; it is wider than its matrix by at most so much. */
+const SKEW = 2;
+const STRETCH = 1.6;
+const LARGE_PX = 260;
+
+export const heads: View = {
+  name: "heads",
+  about: "Every layer and head of this read at a glance. Click one to see it large.",
+  fits: (scene, read) => siblings(scene, read).length > 1 || read.heads.length > 1,
+  open: (host, pane) => new Heads(host, pane),
+};
+
+interface Grid {
+  rows: Read[];
+  columns: number;
+  wide: number;
+  high: number;
+}
+
+class Heads implements Drawn {
+  private readonly canvas = make("canvas", { role: "img" });
+  private readonly over = make("canvas", { "aria-hidden": true, class: "over" });
+  private readonly stage = make("div", { class: "grid" }, this.canvas, this.over);
+  private readonly small = new Map<string, HTMLCanvasElement>();
+  private shown: Shown | null = null;
+  private grid: Grid = { rows: [], columns: 1, wide: 1, high: 1 };
+  private tables: Table[] = [];
+  private scale: Scale | null = null;
+
+  constructor(
+    private readonly host: HTMLElement,
+    private readonly pane: Pane,
+  ) {
+    host.append(this.stage);
+    this.over.addEventListener("pointermove", (event) => this.hover(event));
+    this.over.addEventListener("pointerleave", () => this.leave());
+    this.over.addEventListener("click", (event) => {
+      const found = this.at(event);
+      if (found) this.pane.choose({ read: found.read, head: found.head }, "alignment");
+    });
+  }
+
+  async show(shown: Shown): Promise<void> {
+    this.shown = shown;
+    const rows = siblings(shown.scene, shown.read);
+    const tables = await Promise.all(rows.map((read) => tableOf(shown.scene, read)));
+    if (shown !== this.shown) return;
+    this.tables = tables;
+    this.grid = this.laidOut(rows, tables[0]!);
+    this.scale = scaleTo(this.darkestOf(shown, tables), isSigned(shown.read));
+    const layers = rows.map((read) => read.layer).join(", ");
+    this.canvas.setAttribute("aria-label", `Small pictures of ${this.grid.columns} heads in each of the layers ${layers}`);
+    this.draw();
+    this.drawOver(null);
+  }
+
+  darkest(): number | null {
+    return this.scale?.most ?? null;
+  }
+
+  /** Of the head that is shown. */
+  place(query: number | null, key: number | null): { x: number; y: number } | null {
+    const { shown } = this;
+    if (!shown || query !== null || key !== null) return null;
+    const [x, y] = this.corner(this.grid.rows.indexOf(shown.read), Math.max(0, shown.head));
+    const box = this.over.getBoundingClientRect();
+    return { x: box.left + x + this.grid.wide / 2, y: box.top + y + this.grid.high / 2 };
+  }
+
+  press(key: string): boolean {
+    const { shown, grid } = this;
+    const steps: Record<string, [number, number]> = {
+      ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0],
+    };
+    const step = steps[key];
+    if (!shown || !step) return false;
+    const row = Math.max(0, Math.min(grid.rows.length - 1, grid.rows.indexOf(shown.read) + step[0]));
+    const head = Math.max(0, Math.min(grid.columns - 1, Math.max(-1, shown.head) + step[1]));
+    this.pane.choose({ read: grid.rows[row]!, head });
+    return true;
+  }
+
+  close(): void {
+    hideTip();
+    this.stage.remove();
+  }
+
+  private darkestOf(shown: Shown, tables: Table[]): number {
+    if (shown.scale === "one") return 1;
+    const each = tables.flatMap((table) => Array.from({ length: table.heads }, (_, head) => darkest({ ...shown, head }, table)));
+    return Math.max(...each);
+  }
+
+  private laidOut(rows: Read[], { queries, keys }: Table): Grid {
+    const columns = Math.max(...rows.map((read) => read.heads.length));
+    const ratio = Math.min(SKEW, Math.max(1 / SKEW, queries / keys));
+    const across = (this.host.clientWidth - LEFT - 16) / columns - GAP;
+    const down = (this.host.clientHeight - TOP) / rows.length - GAP;
+    const wide = Math.max(LEAST_PX, Math.min(across, (STRETCH * down) / ratio, MOST_PX));
+    const high = Math.max(LEAST_PX, Math.min(wide * ratio, down));
+    return { rows, columns, wide: Math.floor(wide), high: Math.floor(high) };
+  }
+
+  private corner(row: number, column: number): [number, number] {
+    return [LEFT + column * (this.grid.wide + GAP), TOP + row * (this.grid.high + GAP)];
+  }
+
+  private get size(): [number, number] {
+    return this.corner(this.grid.rows.length, this.grid.columns);
+  }
+
+  private draw(): void {
+    const { grid, scale } = this;
+    const drawing = context(this.canvas, ...this.size);
+    if (!scale) return;
+    this.small.clear();
+    this.label(drawing);
+    drawing.strokeStyle = styled("--line");
+    const most = Math.ceil(Math.max(grid.wide, grid.high) * (window.devicePixelRatio || 1));
+    grid.rows.forEach((read, row) => {
+      read.heads.forEach((_, head) => {
+        const [x, y] = this.corner(row, head);
+        drawing.imageSmoothingEnabled = false;
+        drawing.drawImage(thumbnail(this.tables[row]!, head, scale, most), x, y, grid.wide, grid.high);
+        drawing.strokeRect(x - 0.5, y - 0.5, grid.wide + 1, grid.high + 1);
+      });
+    });
+  }
+
+  private label(drawing: CanvasRenderingContext2D): void {
+    const { grid } = this;
+    drawing.font = font(12);
+    drawing.fillStyle = styled("--pale");
+    drawing.textBaseline = "middle";
+    drawing.textAlign = "right";
+    grid.rows.forEach((read, row) => {
+      const words = grid.high < 14 && row % 2 ? "" : `layer ${read.layer}`;
+      drawing.fillText(words, LEFT - 8, this.corner(row, 0)[1] + grid.high / 2);
+    });
+    drawing.textAlign = "center";
+    if (grid.columns === 1) return;
+    const { heads } = grid.rows.find((read) => read.heads.length === grid.columns)!;
+    const isRoomy = grid.wide > 54;
+    heads.forEach((name, head) => {
+      const words = isRoomy ? headName(heads, head) : name.replace(/^head /, "") || String(head + 1);
+      drawing.fillText(words, this.corner(0, head)[0] + grid.wide / 2, TOP / 2);
+    });
+    drawing.textAlign = "right";
+    if (!isRoomy) drawing.fillText("head", LEFT - 8, TOP / 2);
+  }
+
+  private drawOver(at: { row: number; head: number } | null): void {
+    const { shown, grid } = this;
+    const drawing = context(this.over, ...this.size);
+    const frame = (row: number, head: number, colour: string) => {
+      const [x, y] = this.corner(row, head);
+      drawing.strokeStyle = styled(colour);
+      drawing.lineWidth = 2;
+      drawing.strokeRect(x - 1, y - 1, grid.wide + 2, grid.high + 2);
+    };
+    if (shown && shown.head >= 0) frame(grid.rows.indexOf(shown.read), shown.head, "--pin");
+    if (at) frame(at.row, at.head, "--accent");
+  }
+
+  private at(event: MouseEvent): { row: number; head: number; read: Read } | null {
+    const box = this.over.getBoundingClientRect();
+    const row = Math.floor((event.clientY - box.top - TOP + GAP / 2) / (this.grid.high + GAP));
+    const head = Math.floor((event.clientX - box.left - LEFT + GAP / 2) / (this.grid.wide + GAP));
+    const read = this.grid.rows[row];
+    return read && head >= 0 && head < read.heads.length ? { row, head, read } : null;
+  }
+
+  private hover(event: PointerEvent): void {
+    const found = this.at(event);
+    this.drawOver(found);
+    this.over.style.cursor = found ? "pointer" : "default";
+    if (!found || !this.shown) return hideTip();
+    const { row, head, read } = found;
+    const name = headName(read.heads, head);
+    const more = [`Layer ${read.layer}${name ? `, ${name}` : ""}`];
+    for (const [summary, numbers] of Object.entries(read.summaries)) {
+      const number = numbers[head];
+      if (number !== null && number !== undefined) more.push(`${summary} ${short(number)}`);
+    }
+    const picture = this.large(row, head);
+    showTip({ x: event.clientX, y: event.clientY }, { ...this.shown, read, head }, null, { query: null, key: null, more, picture });
+  }
+
+  private leave(): void {
+    hideTip();
+    this.drawOver(null);
+  }
+
+  private large(row: number, head: number): HTMLCanvasElement {
+    const name = `${row} ${head}`;
+    let picture = this.small.get(name);
+    if (!picture) {
+      picture = thumbnail(this.tables[row]!, head, this.scale!, LARGE_PX);
+      const ratio = Math.min(LARGE_PX / this.grid.wide, LARGE_PX / this.grid.high);
+      picture.style.cssText = `width: ${this.grid.wide * ratio}px; height: ${this.grid.high * ratio}px`;
+      picture.className = "large";
+      this.small.set(name, picture);
+    }
+    return picture;
+  }
+}

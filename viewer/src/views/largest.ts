@@ -1,0 +1,40 @@
+/** Which numbers of a row are worth showing first. */
+
+/** Indices of the `count` numbers of largest magnitude, largest first; zeros are left out. */
+export function largest(numbers: ArrayLike<number>, count: number): number[] {
+  const found: number[] = [];
+  for (let i = 0; i < numbers.length; i++) {
+    const size = Math.abs(numbers[i]!);
+    if (!(size > 0)) continue;
+    let place = found.length;
+    while (place > 0 && Math.abs(numbers[found[place - 1]!]!) < size) place--;
+    if (place >= count) continue;
+    found.splice(place, 0, i);
+    if (found.length > count) found.pop();
+  }
+  return found;
+}
+
+/** The largest magnitude; 0 of nothing. */
+export function magnitude(numbers: ArrayLike<number>): number {
+  let most = 0;
+  for (let i = 0; i < numbers.length; i++) most = Math.max(most, Math.abs(numbers[i]!));
+  return most;
+}
+
+/**
+ * The smallest magnitude such that at most `count` numbers are as large or larger, and none of them is less than
+ * `share` of the largest. Infinity if no number can be shown (all are zero, or too many are equally large).
+ */
+export function threshold(numbers: Float32Array, count: number, share: number): number {
+  const sizes = numbers.map(Math.abs).sort();
+  const most = sizes.at(-1) ?? 0;
+  if (most === 0) return Infinity;
+  const floor = most * share;
+  const first = sizes.length - count;
+  if (first <= 0 || sizes[first]! < floor) return floor;
+  // Numbers that equal the first one left out are left out as well: which of them are drawn must not be chance.
+  let at = first;
+  while (at < sizes.length && sizes[at] === sizes[first - 1]) at++;
+  return at < sizes.length ? Math.max(floor, sizes[at]!) : Infinity;
+}

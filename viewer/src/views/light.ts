@@ -1,0 +1,201 @@
+/** Which entry is chosen over a picture, and how much was read between it and each place. */
+
+import { isDark, isSigned } from "../colour.js";
+import { counted, headName, readable, short } from "../format.js";
+import type { Axis } from "../page.js";
+import type { Pane, Shown, Table } from "../view.js";
+import { withoutPlace, type Focus } from "./focus.js";
+import { magnitude } from "./largest.js";
+
+export type Side = "query" | "key";
+
+export class Light {
+  /** Where both sides lie on the picture: whether the chosen place is asked who reads it. */
+  isTurned = false;
+  /** The entry pointed at, of the side that is chosen from; it goes before what is pinned. */
+  pointed: number | null = null;
+  private means = new Map<string, Float32Array>();
+  private best: number | undefined;
+
+  constructor(
+    readonly pane: Pane,
+    readonly shown: Shown,
+    readonly table: Table,
+    readonly focus: Focus,
+    before: Light | null,
+  ) {
+    if (before?.shown.read === shown.read) this.isTurned = before.isTurned;
+  }
+
+  /** The side that is chosen from; heat lies over the other one. */
+  get side(): Side {
+    if (this.focus.isOwn) return this.isTurned ? "key" : "query";
+    return this.focus.heat === "keys" ? "query" : "key";
+  }
+
+  get heatSide(): Side {
+    return this.side === "query" ? "key" : "query";
+  }
+
+  axis(side: Side): Axis {
+    const { scene, read } = this.shown;
+    return scene.axes[side === "query" ? read.queries : read.keys]!;
+  }
+
+  /** What is chosen: pointed at, pinned, or the only one of its sort; null if it is all of them together. */
+  get entry(): number | null {
+    const axis = this.axis(this.side);
+    const found = this.pointed ?? this.shown[this.side] ?? only(axis, this.focus.isOwn) ?? this.liveliest();
+    return found !== null && found < axis.labels.length ? found : null;
+  }
+
+  /** Whether what was found in the picture was found by the entries that are chosen from. */
+  get isFound(): boolean {
+    const { scene, read } = this.shown;
+    const name = this.side === "query" ? read.queries : read.keys;
+    return name === "queries" || (!scene.axes["queries"] && !this.focus.isOwn);
+  }
+
+  /** The side that lies on the picture; keys if both do. */
+  get placed(): Side {
+    return this.focus.heat === "keys" ? "key" : "query";
+  }
+
+  /** The side that the pointer chooses from on the picture. */
+  get pointedSide(): Side {
+    return this.focus.isOwn ? this.side : this.placed;
+  }
+
+  get isPinned(): boolean {
+    return this.shown[this.side] !== null;
+  }
+
+  /** Between what is chosen and each place; their mean if nothing is. */
+  numbers(): Float32Array {
+    const { entry } = this;
+    return entry === null ? this.mean() : this.of(this.side, entry);
+  }
+
+  /** A row for a query, a column for a key. */
+  of(side: Side, entry: number): Float32Array {
+    return side === "query" ? this.table.row(this.shown.head, entry) : this.table.column(this.shown.head, entry);
+  }
+
+  /** Numbers have the full colour from here on. */
+  most(numbers: Float32Array): number {
+    return this.shown.scale === "one" && this.shown.read.measure === "weight" ? 1 : magnitude(numbers) || 1;
+  }
+
+  /** Pin an entry of the side that is chosen from, or let it go. */
+  pick(entry: number | null): void {
+    const isAgain = entry === this.shown[this.side];
+    this.pane.choose({ query: null, key: null, [this.side]: isAgain ? null : entry });
+  }
+
+  /** Pin the entry so many after the one that is pinned, or the first. */
+  step(by: number): void {
+    const last = this.axis(this.side).labels.length - 1;
+    const from = this.shown[this.side];
+    const entry = from === null ? 0 : Math.min(last, Math.max(0, from + by));
+    this.pointed = null;
+    this.pane.choose({ query: null, key: null, [this.side]: entry });
+  }
+
+  /** What the heat shows, in words. */
+  told(): string {
+    const { entry } = this;
+    const axis = this.axis(this.side);
+    const head = headName(this.shown.read.heads, this.shown.head);
+    const isQuery = this.side === "query";
+    const all = counted(axis.labels.length, axis.what);
+    const everyone = isQuery ? `what ${all} read, on average` : `who reads ${all}, on average`;
+    const who = entry === null ? "" : this.called(entry);
+    const one = isQuery ? `what ${who} reads` : `who reads ${who}`;
+    return [entry === null ? everyone : one, head].filter(Boolean).join(" \u00b7 ");
+  }
+
+  /** An entry by its name, and by what it found. */
+  private called(entry: number): string {
+    const { picture } = this.focus;
+    const found = picture.kind === "image" ? picture.boxes : picture.kind === "sound" ? picture.events : [];
+    const own = this.isFound ? found.find(({ query }) => query === entry) : undefined;
+    const name = named(this.axis(this.side), entry);
+    return own && !name.includes(own.label) ? `${name} (${readable(own.label, 24, " ")})` : name;
+  }
+
+  /** Show the number between what is chosen and a place; or what is pointed at alone. */
+  tip(at: { x: number; y: number } | null, side: Side, entry: number | null, more: string[] = []): void {
+    const chosen = this.entry;
+    const pair = { query: null as number | null, key: null as number | null, [side]: entry };
+    if (entry !== null && side === this.heatSide && chosen !== null) pair[this.side] = chosen;
+    this.pane.tip(at, this.shown, pair.query, pair.key, more);
+  }
+
+  /** Of keys the one that was read most unevenly: queries share out 1 each, so that the mean over keys says nothing. */
+  private liveliest(): number | null {
+    if (this.side === "query" || this.focus.isOwn || this.shown.read.measure !== "weight") return null;
+    if (this.best === undefined) {
+      const uneven = this.axis("key").labels.map((_, key) => variance(this.of("key", key)));
+      this.best = uneven.indexOf(Math.max(...uneven));
+    }
+    return this.best;
+  }
+
+  private mean(): Float32Array {
+    const key = `${this.side}`;
+    let mean = this.means.get(key);
+    if (!mean) {
+      const count = this.axis(this.side).labels.length;
+      mean = new Float32Array(this.axis(this.heatSide).labels.length);
+      for (let i = 0; i < count; i++) this.of(this.side, i).forEach((number, j) => (mean![j]! += number / count));
+      this.means.set(key, mean);
+    }
+    return mean;
+  }
+}
+
+function variance(numbers: Float32Array): number {
+  let [sum, squares] = [0, 0];
+  for (const number of numbers) {
+    sum += number;
+    squares += number * number;
+  }
+  return squares / numbers.length - (sum / numbers.length) ** 2;
+}
+
+/** The only entry there is, or the only one that lies nowhere (a class token) among places. */
+function only(axis: Axis, isOwn: boolean): number | null {
+  if (axis.labels.length === 1) return 0;
+  const nowhere = isOwn ? withoutPlace(axis) : [];
+  return nowhere.length === 1 ? nowhere[0]! : null;
+}
+
+/** An entry by its label, or by its number where labels say nothing. */
+export function named(axis: Axis, entry: number): string {
+  const label = axis.labels[entry] ?? "";
+  if (label === "") return `${axis.what} ${entry + 1}`;
+  // "5, 4" says little, "patch 5, 4" says more.
+  const text = readable(label, 24, " ");
+  if (axis.what === "token" || axis.what === "word") return `\u201c${text}\u201d`;
+  return /\p{L}/u.test(label) ? text : `${axis.what} ${text}`;
+}
+
+/** Over pictures of any brightness, drawn in grey: strong blue for what was read, orange below zero. */
+const [ABOVE, BELOW] = ["22, 112, 255", "240, 120, 10"];
+
+/** The colour of a number over a picture; `strength`: how much the strongest hides of the picture. */
+export function heat(number: number, most: number, strength: number): string {
+  const share = Math.min(1, Math.abs(number) / most);
+  return `rgba(${number < 0 ? BELOW : ABOVE}, ${(share * strength).toFixed(4)})`;
+}
+
+/** The colour for lines and areas of weights on the page's ground. */
+export function flow(isBelow = false): string {
+  if (isBelow) return isDark() ? "#f0a050" : "#c25e00";
+  return isDark() ? "#6db0ff" : "#1663c4";
+}
+
+/** From what to what the colours go, in words: "0 to 0.084". */
+export function range(light: Light, most: number): [string, string] {
+  return [isSigned(light.shown.read) ? short(-most) : "0", short(most)];
+}

@@ -1,0 +1,78 @@
+/** Chips and bars: lists of entries beside a picture, with their numbers. */
+
+import { make } from "../dom.js";
+import { short, worded } from "../format.js";
+import type { Axis } from "../page.js";
+import { largest, magnitude } from "./largest.js";
+import { named } from "./light.js";
+
+/** Entries beyond these stay out of lists: nobody reads so many. */
+const MOST_CHIPS = 600;
+
+/** A small button for an entry. */
+export function chip(axis: Axis, entry: number): HTMLButtonElement {
+  const label = axis.labels[entry] ?? "";
+  const attributes = { type: "button", class: "chip", "data-entry": entry, "aria-pressed": "false", title: label };
+  return make("button", attributes, worded(label));
+}
+
+export function chips(axis: Axis, entries: readonly number[], about: string): HTMLElement {
+  const group = make("div", { class: "chips", role: "group", "aria-label": about });
+  group.append(...entries.slice(0, MOST_CHIPS).map((entry) => chip(axis, entry)));
+  const left = entries.length - MOST_CHIPS;
+  if (left > 0) group.append(make("span", { class: "more" }, `and ${left} more`));
+  return group;
+}
+
+/** Mark the chip of what is chosen. */
+export function press(group: HTMLElement, entry: number | null): void {
+  for (const button of group.querySelectorAll<HTMLElement>("[data-entry]"))
+    button.setAttribute("aria-pressed", String(Number(button.dataset["entry"]) === entry));
+}
+
+export interface Bar {
+  label: string;
+  number: number;
+  /** Of the longest bar, within [0, 1]. */
+  share: number;
+  isMarked?: boolean;
+  told?: string;
+}
+
+/** Names, bars and numbers, one below the other. */
+export function bars(rows: readonly Bar[], about: string): HTMLElement {
+  const list = make("ol", { class: "bars", "aria-label": about });
+  for (const { label, number, share, isMarked, told } of rows) {
+    const fill = make("span", { class: number < 0 ? "bar-fill is-below" : "bar-fill" });
+    fill.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+    list.append(
+      make("li", { class: isMarked ? "is-marked" : "", title: label },
+        make("span", { class: "bar-label" }, label),
+        make("span", { class: "bar-track" }, fill),
+        make("span", { class: "bar-number" }, told ?? short(number))),
+    );
+  }
+  return list;
+}
+
+/** The entries of largest number, as bars. */
+export function strongest(
+  axis: Axis,
+  numbers: Float32Array,
+  { count, about, most = magnitude(numbers) || 1 }: { count: number; about: string; most?: number },
+): HTMLElement {
+  const rows = largest(numbers, count).map((entry) => ({
+    label: named(axis, entry),
+    number: numbers[entry]!,
+    share: Math.abs(numbers[entry]!) / most,
+  }));
+  if (rows.length) return bars(rows, about);
+  return make("p", { class: "note" }, "nothing");
+}
+
+/** What the colours of heat mean. */
+export function heatLegend(from: string, to: string): HTMLElement {
+  const isSigned = from !== "0";
+  return make("span", { class: "heat-legend", "aria-label": `colours from ${from} to ${to}` },
+    from, make("span", { class: isSigned ? "heat-scale is-signed" : "heat-scale" }), to);
+}

@@ -1,0 +1,179 @@
+/** Pictures in a page, and heat, boxes and outlines over them. */
+
+import { category, isDark } from "../colour.js";
+import { font, styled } from "../dom.js";
+import { readable } from "../format.js";
+import type { Box } from "../page.js";
+import { gridOf } from "./focus.js";
+import { heat } from "./light.js";
+
+export interface Area {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
+
+const brought = new Map<string, Promise<HTMLImageElement | null>>();
+
+/** The picture at a data address; null if it cannot be read. */
+export function picture(url: string): Promise<HTMLImageElement | null> {
+  let image = brought.get(url);
+  if (!image) {
+    const element = new Image();
+    element.src = url;
+    image = element.decode().then(() => element, () => null);
+    brought.set(url, image);
+  }
+  return image;
+}
+
+/** The largest area of the picture's shape that fits the room, at its middle. */
+export function fitted(shape: { width: number; height: number }, room: Area): Area {
+  const times = Math.min(room.width / shape.width, room.height / shape.height);
+  const [width, height] = [shape.width * times, shape.height * times];
+  return { left: room.left + (room.width - width) / 2, top: room.top + (room.height - height) / 2, width, height };
+}
+
+/** Draw it, its pixels as squares if it is tiny; `grey` of 1 takes all colour out, so that heat is the only one. */
+export function drawPicture(
+  drawing: CanvasRenderingContext2D,
+  image: HTMLImageElement | null,
+  area: Area,
+  grey: number,
+): void {
+  const { left, top, width, height } = area;
+  if (!image) {
+    drawing.fillStyle = isDark() ? "#2c2c2f" : "#eeede9";
+    drawing.fillRect(left, top, width, height);
+    drawing.fillStyle = styled("--ink");
+    drawing.font = font(13);
+    drawing.textAlign = "left";
+    drawing.textBaseline = "top";
+    drawing.fillText("This picture is damaged.", left + 8, top + 8, width - 16);
+    return;
+  }
+  drawing.save();
+  drawing.imageSmoothingEnabled = Math.max(image.naturalWidth, image.naturalHeight) > 128;
+  drawing.imageSmoothingQuality = "high";
+  if (grey > 0) drawing.filter = `grayscale(${grey})`;
+  drawing.drawImage(image, left, top, width, height);
+  drawing.restore();
+}
+
+/** The part of an area that a place, in shares of its sides, takes. */
+export function within(area: Area, place: readonly number[]): Area {
+  const [left = 0, top = 0, width = 0, height = 0] = place;
+  return {
+    left: area.left + left * area.width,
+    top: area.top + top * area.height,
+    width: width * area.width,
+    height: height * area.height,
+  };
+}
+
+export interface Heat {
+  numbers: ArrayLike<number>;
+  most: number;
+  strength: number;
+  isSmooth: boolean;
+}
+
+export function drawHeat(
+  drawing: CanvasRenderingContext2D,
+  places: readonly (number[] | null)[],
+  area: Area,
+  { numbers, most, strength, isSmooth }: Heat,
+): void {
+  const grid = isSmooth ? gridOf(places) : null;
+  if (!grid) {
+    places.forEach((place, i) => {
+      if (!place || !numbers[i]) return;
+      const { left, top, width, height } = snapped(within(area, place));
+      drawing.fillStyle = heat(numbers[i]!, most, strength);
+      drawing.fillRect(left, top, width, height);
+    });
+    return;
+  }
+  const small = document.createElement("canvas");
+  [small.width, small.height] = [grid.columns, grid.rows];
+  const points = small.getContext("2d")!;
+  grid.cells.forEach((cell, i) => {
+    if (!cell || !numbers[i]) return;
+    points.fillStyle = heat(numbers[i]!, most, strength);
+    points.fillRect(cell[0], cell[1], 1, 1);
+  });
+  const { left, top, width, height } = within(area, [grid.left, grid.top, grid.width, grid.height]);
+  drawing.imageSmoothingEnabled = true;
+  drawing.drawImage(small, left, top, width, height);
+}
+
+/** Edges on whole pixels: neighbours neither overlap nor leave a line between them. */
+function snapped({ left, top, width, height }: Area): Area {
+  const [x, y] = [Math.round(left), Math.round(top)];
+  return { left: x, top: y, width: Math.round(left + width) - x, height: Math.round(top + height) - y };
+}
+
+/** A frame that is seen on light and on dark. */
+export function outline(drawing: CanvasRenderingContext2D, { left, top, width, height }: Area): void {
+  drawing.lineWidth = 4;
+  drawing.strokeStyle = "#14181d";
+  drawing.strokeRect(left, top, width, height);
+  drawing.lineWidth = 2;
+  drawing.strokeStyle = "#ffffff";
+  drawing.strokeRect(left, top, width, height);
+}
+
+/** The colour of each label: by its place among all labels, so that one label has one colour. */
+export function colourOf(boxes: readonly { label: string }[]): (label: string) => string {
+  const labels = [...new Set(boxes.map(({ label }) => label))].sort();
+  return (label) => category(labels.indexOf(label));
+}
+
+/** Frames with label and score; of the others than the chosen one only faint frames. */
+export function drawBoxes(
+  drawing: CanvasRenderingContext2D,
+  boxes: readonly Box[],
+  area: Area,
+  chosen: number | null,
+): void {
+  const colour = colourOf(boxes);
+  const isOne = chosen !== null && boxes.some(({ query }) => query === chosen);
+  const order = [...boxes].sort((one, other) => Number(one.query === chosen) - Number(other.query === chosen));
+  for (const box of order) {
+    const isChosen = box.query === chosen;
+    const frame = within(area, box.place);
+    drawing.globalAlpha = isOne && !isChosen ? 0.45 : 1;
+    drawing.lineWidth = isChosen ? 5 : 3.5;
+    drawing.strokeStyle = "rgba(255, 255, 255, 0.85)";
+    drawing.strokeRect(frame.left, frame.top, frame.width, frame.height);
+    drawing.lineWidth = isChosen ? 3 : 2;
+    drawing.strokeStyle = colour(box.label);
+    drawing.strokeRect(frame.left, frame.top, frame.width, frame.height);
+    if (!isOne || isChosen) drawTag(drawing, box, frame, area, colour(box.label));
+  }
+  drawing.globalAlpha = 1;
+}
+
+function drawTag(drawing: CanvasRenderingContext2D, box: Box, frame: Area, area: Area, colour: string): void {
+  const text = `${readable(box.label, 24, " ")} ${box.score.toFixed(2)}`;
+  drawing.font = font(12, 600);
+  const width = drawing.measureText(text).width + 10;
+  const left = Math.max(area.left, Math.min(frame.left - 1, area.left + area.width - width));
+  const above = frame.top - 19;
+  const top = above >= area.top ? above : frame.top + 1;
+  drawing.fillStyle = colour;
+  drawing.fillRect(left, top, width, 18);
+  drawing.fillStyle = inkFor(colour);
+  drawing.textBaseline = "middle";
+  drawing.textAlign = "left";
+  drawing.fillText(text, left + 5, top + 9.5);
+}
+
+/** Black or white, whichever is read better on a colour such as "#0072b2". */
+export function inkFor(colour: string): string {
+  const number = Number.parseInt(colour.slice(1), 16);
+  const linear = (byte: number) => ((byte & 255) / 255) ** 2.2;
+  const bright = 0.2126 * linear(number >> 16) + 0.7152 * linear(number >> 8) + 0.0722 * linear(number);
+  return bright > 0.18 ? "#14181d" : "#ffffff";
+}

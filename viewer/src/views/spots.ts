@@ -1,0 +1,109 @@
+/** Where the words of two sides stand, so that lines can be drawn between them. */
+
+export interface Spot {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
+
+export interface Spots {
+  /** Keys above queries, each side in a line; else queries beside keys, each side in a column. */
+  isAcross: boolean;
+  queries: Spot[];
+  keys: Spot[];
+  width: number;
+  height: number;
+}
+
+/** Room for a number beside a word, and the least and the most room for lines, in pixels. */
+const NUMBER = 52;
+const [LEAST_GAP, MOST_GAP] = [96, 420];
+const [LINE, SPACE, MARGIN] = [26, 6, 16];
+/** Height of a side's heading. */
+export const HEADING = 22;
+
+/**
+ * Words in two lines, keys above, if both fit the width and something is won by it; else in two columns, both as wide
+ * as their widest word, cut if there is no room. Widths are those of the words with their padding.
+ */
+export function spots(queries: number[], keys: number[], room: { width: number; height: number }): Spots {
+  const lengths = [queries, keys].map((widths) => sum(widths.map((width) => Math.max(width, NUMBER) + SPACE)));
+  const isLow = room.height < 340;
+  const fits = Math.max(...lengths) + 2 * MARGIN <= room.width;
+  return fits && !isLow ? across(queries, keys, room) : columns(queries, keys, room);
+}
+
+function across(queries: number[], keys: number[], room: { width: number; height: number }): Spots {
+  const gap = Math.min(MOST_GAP, Math.max(LEAST_GAP, room.height * 0.6));
+  // A line of numbers above the keys and below the queries.
+  const top = HEADING + 22;
+  const bottom = top + LINE + gap;
+  return {
+    isAcross: true,
+    keys: line(keys, top, room.width),
+    queries: line(queries, bottom, room.width),
+    width: room.width,
+    height: bottom + LINE + 22 + HEADING,
+  };
+}
+
+/** Words one after the other, spread over the middle of the width. */
+function line(widths: number[], top: number, room: number): Spot[] {
+  const slots = widths.map((width) => Math.max(width, NUMBER) + SPACE);
+  const length = sum(slots);
+  const spare = Math.min(28, (room - 2 * MARGIN - length) / Math.max(1, widths.length - 1));
+  let left = (room - length - spare * (widths.length - 1)) / 2;
+  return widths.map((width, i) => {
+    const slot = slots[i]!;
+    const spot = { left: left + (slot - width) / 2, top, width, height: LINE };
+    left += slot + spare;
+    return spot;
+  });
+}
+
+function columns(queries: number[], keys: number[], room: { width: number; height: number }): Spots {
+  const most = Math.max(48, (room.width - LEAST_GAP - 2 * (NUMBER + MARGIN)) / 2);
+  const [wide, other] = [queries, keys].map((widths) => Math.min(most, Math.max(24, ...widths)));
+  const spare = room.width - wide! - other! - 2 * (NUMBER + MARGIN);
+  const gap = Math.min(MOST_GAP, Math.max(LEAST_GAP, spare));
+  const width = Math.max(room.width, wide! + other! + gap + 2 * (NUMBER + MARGIN));
+  const left = (width - wide! - other! - gap) / 2;
+  const longest = Math.max(queries.length, keys.length);
+  // The shorter side is spread out, at most to twice its height, and both stand around the same middle.
+  const steps = [queries, keys].map((widths) => Math.min(2 * LINE, (longest / Math.max(1, widths.length)) * LINE));
+  const heights = [queries, keys].map((widths, i) => widths.length * steps[i]!);
+  const height = Math.max(...heights);
+  const stack = (widths: number[], side: 0 | 1): Spot[] =>
+    widths.map((natural, i) => {
+      const cut = Math.min(natural, side ? other! : wide!);
+      const start = side ? left + wide! + gap : left + wide! - cut;
+      const middle = HEADING + 6 + (height - heights[side]!) / 2 + (i + 0.5) * steps[side]!;
+      return { left: start, top: middle - LINE / 2 + 1, width: cut, height: LINE - 2 };
+    });
+  return {
+    isAcross: false,
+    queries: stack(queries, 0),
+    keys: stack(keys, 1),
+    width,
+    height: height + HEADING + 6 + MARGIN,
+  };
+}
+
+function sum(numbers: number[]): number {
+  return numbers.reduce((total, number) => total + number, 0);
+}
+
+/** Ends of the line between two words: at their facing edges. */
+export function ends(all: Spots, query: number, key: number): { x: number; y: number }[] {
+  const [from, to] = [all.queries[query]!, all.keys[key]!];
+  if (all.isAcross)
+    return [
+      { x: from.left + from.width / 2, y: from.top - 2 },
+      { x: to.left + to.width / 2, y: to.top + to.height + 2 },
+    ];
+  return [
+    { x: from.left + from.width + 3, y: from.top + from.height / 2 },
+    { x: to.left - 3, y: to.top + to.height / 2 },
+  ];
+}

@@ -1,0 +1,306 @@
+/** An answer as it was said, token by token: what else could have been said, and what was read meanwhile. */
+
+import { scaleOf } from "../colour.js";
+import { context, make, styled } from "../dom.js";
+import { exact, headName, plural, readable, short } from "../format.js";
+import type { Read, Scene, Step } from "../page.js";
+import type { Drawn, Pane, Shown, Table, View } from "../view.js";
+import { largest, magnitude } from "./largest.js";
+import { bars, press } from "./lists.js";
+import { listen, middle, reveal, rove } from "./parts.js";
+import { drawHeat, drawPicture, fitted, picture, type Area } from "./picture.js";
+
+const PACE_MS = 900;
+/** Words beyond these are left out of what was read. */
+const MOST_WORDS = 2000;
+
+export const steps: View = {
+  name: "steps",
+  about: "The answer as it was said: what else could have been said, and what was read at that moment",
+  fits: (scene) => scene.steps.length > 0,
+  open: (host, pane) => new Steps(host, pane),
+};
+
+/** The read that tells what was read while the answer was said: the one shown, or the first that does. */
+export function readBySaid(scene: Scene, shown: Read): Read | null {
+  if (shown.queries === "said") return shown;
+  const said = scene.reads.filter((read) => read.queries === "said");
+  const far = said.filter((read) => read.kind === "cross" || read.kind === "recurrent");
+  return far.at(-1) ?? said[0] ?? null;
+}
+
+export interface Offered {
+  token: string;
+  probability: number;
+  isSaid: boolean;
+}
+
+/** The alternatives as bars, and the token that was said, wherever it stands among them. */
+export function offered({ token, probability, alternatives }: Step): Offered[] {
+  const rows = alternatives.map((each) => ({ ...each, isSaid: false }));
+  const alike = rows.filter((row) => row.token === token);
+  const said = alike.find((row) => row.probability === probability) ?? alike[0];
+  if (said) said.isSaid = true;
+  else rows.push({ token, probability, isSaid: true });
+  return rows;
+}
+
+class Steps implements Drawn {
+  private readonly count = make("span", { class: "count", "aria-live": "polite" });
+  private readonly before = make("button", { type: "button", click: () => this.go(-1) }, "\u2190 previous");
+  private readonly play = make("button", { type: "button", click: () => this.turnPlay() }, "play");
+  private readonly after = make("button", { type: "button", click: () => this.go(1) }, "next \u2192");
+  private readonly answer = make("div", { class: "answer", role: "group", "aria-label": "the answer, token by token" });
+  private readonly said = make("section", {});
+  private readonly heading = make("h3", {});
+  private readonly words = make("div", { class: "words", role: "group" });
+  private readonly canvas = make("canvas", { role: "img" });
+  private readonly source = make("section", {}, this.heading, this.words, this.canvas);
+  private shown: Shown | null = null;
+  private read: Read | null = null;
+  private table: Table | null = null;
+  private step = 0;
+  private clock = 0;
+
+  constructor(
+    private readonly host: HTMLElement,
+    private readonly pane: Pane,
+  ) {
+    const tools = make("div", { class: "tools" }, this.before, this.play, this.after, this.count);
+    const body = make("div", { class: "steps-body" }, this.said, this.source);
+    host.append(make("div", { class: "steps" }, tools, this.answer, body));
+    listen(this.answer, { point: (step, at) => this.pointStep(step, at), pick: (step) => this.to(step) });
+    listen(this.words, { point: (key, at) => this.pointWord(key, at), pick: () => {} });
+  }
+
+  async show(shown: Shown): Promise<void> {
+    const { scene } = shown;
+    const isOther = this.shown?.scene !== scene;
+    const read = readBySaid(scene, shown.read);
+    if (read) {
+      this.table = await this.pane.table(read);
+      await this.table.bring(headOf(shown, read));
+    } else this.table = null;
+    const isOtherRead = isOther || this.read !== read;
+    this.shown = shown;
+    this.read = read;
+    if (isOther) this.step = 0;
+    if (shown.read.queries === "said" && shown.query !== null) this.step = shown.query;
+    this.step = Math.min(scene.steps.length - 1, Math.max(0, this.step));
+    if (isOther) this.writeAnswer(scene.steps);
+    if (isOtherRead) this.writeWords();
+    this.mark();
+    this.writeSaid(scene.steps[this.step]!);
+    await this.drawSource();
+  }
+
+  private writeAnswer(all: Step[]): void {
+    const buttons = all.map(({ token, probability }, i) => {
+      const button = make("button", { type: "button", class: "said-token", "data-entry": i }, readable(token));
+      // The less sure, the more it stands out.
+      button.style.setProperty("--doubt", `${Math.round((1 - Math.min(1, probability)) * 100)}%`);
+      return button;
+    });
+    this.answer.replaceChildren(...buttons);
+  }
+
+  /** What stands at the current step, and what is still to come. */
+  private mark(): void {
+    const { steps: all } = this.shown!.scene;
+    press(this.answer, this.step);
+    const isInside = this.answer.contains(document.activeElement);
+    [...this.answer.children].forEach((token, i) => {
+      const button = token as HTMLElement;
+      button.classList.toggle("is-ahead", i > this.step);
+      // The tab key enters at the current step; arrows go from step to step, and the focus with them.
+      button.tabIndex = i === this.step ? 0 : -1;
+      if (i !== this.step) return;
+      reveal(this.answer, button);
+      if (isInside) button.focus({ preventScroll: true });
+    });
+    this.count.textContent = `step ${this.step + 1} of ${all.length}`;
+    this.before.disabled = this.step === 0;
+    this.after.disabled = this.step === all.length - 1;
+  }
+
+  private writeSaid(step: Step): void {
+    const rows = offered(step).map(({ token, probability, isSaid }) => ({
+      label: readable(token),
+      number: probability,
+      share: probability,
+      isMarked: isSaid,
+      told: exact(probability, 9),
+    }));
+    const title = make("h3", {}, "said here: ", make("b", { class: "token" }, readable(step.token)));
+    const parts: HTMLElement[] = [title, bars(rows, "probabilities of what could have been said")];
+    if (step.beams.length) parts.push(make("h3", {}, "beams after this step"), beams(step));
+    this.said.replaceChildren(...parts);
+  }
+
+  private get picture() {
+    const axis = this.read && this.shown?.scene.axes[this.read.keys];
+    const found = axis ? this.shown!.scene.pictures[axis.on] : undefined;
+    return found && found.kind !== "plane" ? found : null;
+  }
+
+  private writeWords(): void {
+    this.source.hidden = this.read === null;
+    if (!this.read) return;
+    const axis = this.shown!.scene.axes[this.read.keys]!;
+    const isPictured = this.picture !== null;
+    this.words.hidden = isPictured;
+    this.canvas.hidden = !isPictured;
+    const entries = isPictured ? [] : axis.labels.slice(0, MOST_WORDS);
+    this.words.replaceChildren(
+      ...entries.map((label, i) =>
+        make("button", { type: "button", class: "read-word", "data-entry": i }, readable(label)),
+      ),
+    );
+    this.words.setAttribute("aria-label", `${plural(axis.what)} that were read`);
+    if (entries.length) rove(this.words);
+  }
+
+  private async drawSource(): Promise<void> {
+    const { read, table, shown } = this;
+    if (!read || !table || !shown) return;
+    const head = headOf(shown, read);
+    const name = [`${read.kind}, layer ${read.layer}`, headName(read.heads, head)].filter(Boolean).join(", ");
+    this.heading.replaceChildren("read meanwhile: ", make("span", { class: "pale" }, name));
+    if (this.step >= table.queries) return;
+    const row = table.row(head, this.step);
+    if (this.picture) {
+      await this.drawPicture(row);
+      return;
+    }
+    const scale = scaleOf({ ...shown, read, head }, table);
+    this.words.querySelectorAll<HTMLElement>("[data-entry]").forEach((word, i) => {
+      const number = row[i]!;
+      word.style.backgroundColor = number ? scale.css(number) : "";
+      word.style.color = number ? scale.ink(number) : "";
+    });
+    reveal(this.words, this.words.children[largest(row, 1)[0] ?? -1]);
+  }
+
+  /** Heat over the image, or over the moments of a sound. */
+  private async drawPicture(row: Float32Array): Promise<void> {
+    const found = this.picture!;
+    const image = await picture(found.url);
+    const isImage = found.kind === "image";
+    const width = this.source.clientWidth;
+    const shape = isImage ? found : { width, height: 150 };
+    const tall = isImage ? Math.min(460, (width * shape.height) / shape.width) : 150;
+    const drawing = context(this.canvas, width, tall);
+    const area: Area = fitted(shape, { left: 0, top: 0, width, height: tall });
+    drawPicture(drawing, image, area, 1);
+    const { places } = this.shown!.scene.axes[this.read!.keys]!;
+    const boxes = isImage ? places : places.map((place) => place && spanned(place, found.seconds));
+    drawHeat(drawing, boxes, area, { numbers: row, most: magnitude(row) || 1, strength: 0.85, isSmooth: false });
+    drawing.strokeStyle = styled("--line");
+    drawing.strokeRect(area.left + 0.5, area.top + 0.5, area.width - 1, area.height - 1);
+    const told = `heat over what was read at step ${this.step + 1}; strongest ${short(magnitude(row))}`;
+    this.canvas.setAttribute("aria-label", `${found.kind}, ${told}`);
+  }
+
+  private to(step: number): void {
+    const { shown, read } = this;
+    const last = (shown?.scene.steps.length ?? 1) - 1;
+    const next = Math.min(last, Math.max(0, step));
+    if (!shown) return;
+    this.step = next;
+    // Where another read is open, this view turns to the one that it draws.
+    if (read) this.pane.choose(shown.read === read ? { query: next, key: null } : { read, query: next, key: null });
+    else void this.show(shown);
+  }
+
+  private go(by: number): void {
+    this.to(this.step + by);
+  }
+
+  private turnPlay(): void {
+    if (this.clock) {
+      this.stop();
+      return;
+    }
+    const last = this.shown!.scene.steps.length - 1;
+    if (this.step === last) this.to(0);
+    this.play.textContent = "pause";
+    this.clock = window.setInterval(() => {
+      if (this.step >= last) this.stop();
+      else this.go(1);
+    }, PACE_MS);
+  }
+
+  private stop(): void {
+    window.clearInterval(this.clock);
+    this.clock = 0;
+    this.play.textContent = "play";
+  }
+
+  private pointStep(step: number | null, at: { x: number; y: number } | null): void {
+    const found = step === null ? undefined : this.shown?.scene.steps[step];
+    if (!found || !this.shown) {
+      if (this.shown) this.pane.tip(null, this.shown, null, null);
+      return;
+    }
+    const query = this.shown.read.queries === "said" ? step : null;
+    this.pane.tip(at, this.shown, query, null, [`said with probability ${exact(found.probability, 9)}`]);
+  }
+
+  private pointWord(key: number | null, at: { x: number; y: number } | null): void {
+    const { shown, read } = this;
+    if (!shown || !read) return;
+    const meant = { ...shown, read, head: headOf(shown, read) };
+    this.pane.tip(key === null ? null : at, meant, this.step, key);
+  }
+
+  place(query: number | null, key: number | null): { x: number; y: number } | null {
+    if (query !== null && key !== null && query !== this.step) return null;
+    return key !== null
+      ? middle(this.words.querySelector(`[data-entry="${key}"]`))
+      : middle(this.answer.querySelector(`[data-entry="${query}"]`));
+  }
+
+  press(key: string): boolean {
+    if (key === "ArrowLeft" || key === "ArrowRight") this.go(key === "ArrowLeft" ? -1 : 1);
+    else if (key === "Home") this.to(0);
+    else if (key === "End") this.to(Infinity);
+    else if (key === " ") this.turnPlay();
+    else return false;
+    return true;
+  }
+
+  close(): void {
+    this.stop();
+    if (this.shown) this.pane.tip(null, this.shown, null, null);
+    this.host.replaceChildren();
+  }
+}
+
+function headOf(shown: Shown, read: Read): number {
+  return read.heads.length === 1 ? 0 : Math.min(shown.head, read.heads.length - 1);
+}
+
+/** A span of a sound as a box over all of its spectrogram. */
+function spanned(place: readonly number[], seconds: number): number[] {
+  const [start = 0, stop = 0] = place;
+  return [start / seconds, 0, (stop - start) / seconds, 1];
+}
+
+/** The end of a long text: there hypotheses differ. */
+function ending(text: string): string {
+  const characters = [...text];
+  return characters.length > 120 ? `\u2026${characters.slice(-119).join("")}` : text;
+}
+
+/** Hypotheses, best first; the one that became the answer has a mark. */
+function beams(step: Step): HTMLElement {
+  const list = make("ol", { class: "beams" });
+  for (const { text, score, chosen } of step.beams) {
+    const mark = make("span", { class: "beam-mark", title: chosen ? "led to the answer" : "" }, chosen ? "\u2713" : "");
+    if (chosen) mark.setAttribute("aria-label", "led to the answer");
+    const told = make("span", { class: "bar-number" }, exact(score, 9));
+    const words = make("span", { class: "beam-text", title: text }, readable(ending(text), Infinity, " "));
+    list.append(make("li", { class: chosen ? "is-marked" : "" }, mark, words, told));
+  }
+  return list;
+}

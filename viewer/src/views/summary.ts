@@ -1,0 +1,110 @@
+/** What each head's weights come to: a number a head, layers down, heads across, with what it means. */
+
+import { scaleTo } from "../colour.js";
+import { make } from "../dom.js";
+import { exact, headName } from "../format.js";
+import { watchGrid } from "../grid.js";
+import type { Read } from "../page.js";
+import { siblings } from "../reads.js";
+import { EXPLAINED, explained, WARNING, type Explained } from "../texts.js";
+import type { Drawn, Pane, Shown, View } from "../view.js";
+
+export const summary: View = {
+  name: "summary",
+  about: "What each head comes to, in one number: how spread its weights are, how far they reach.",
+  fits: (scene, read) => namesOf(siblings(scene, read)).length > 0 || read.measure in EXPLAINED,
+  open: (host, pane) => new Summary(host, pane),
+};
+
+/** So many heads take the whole width. */
+const BROAD = 9;
+
+/** Summaries that any of the reads has. */
+function namesOf(reads: Read[]): string[] {
+  return [...new Set(reads.flatMap((read) => Object.keys(read.summaries)))];
+}
+
+class Summary implements Drawn {
+  private readonly box = make("div", { class: "summaries" });
+  private drawn = "";
+
+  constructor(
+    host: HTMLElement,
+    private readonly pane: Pane,
+  ) {
+    host.append(this.box);
+  }
+
+  show(shown: Shown): void {
+    const reads = siblings(shown.scene, shown.read);
+    const theme = document.documentElement.dataset["theme"];
+    const now = [theme, ...reads.map((read) => `${read.name} ${read.measure}`), shown.scene.title].join("|");
+    if (now !== this.drawn) this.fill(reads, shown);
+    this.drawn = now;
+    for (const cell of this.box.querySelectorAll<HTMLElement>("button[data-row]")) {
+      const isShown = reads[Number(cell.dataset["row"])] === shown.read && Number(cell.dataset["column"]) === shown.head;
+      cell.setAttribute("aria-current", String(isShown));
+    }
+  }
+
+  place(): null {
+    return null;
+  }
+
+  close(): void {
+    this.box.remove();
+  }
+
+  private fill(reads: Read[], shown: Shown): void {
+    const isBroad = reads.some((read) => read.heads.length > BROAD);
+    const parts = namesOf(reads).map((name) => {
+      const text = explained(name);
+      return make("section", { class: isBroad ? "broad" : "" }, make("h2", {}, name), this.table(reads, name), ...(text ? [explanation(text)] : []));
+    });
+    const measure = EXPLAINED[shown.read.measure];
+    if (measure) parts.unshift(make("section", {}, make("h2", {}, measure.name), explanation(measure)));
+    this.box.replaceChildren(...parts, make("p", { class: "warning" }, WARNING));
+  }
+
+  private table(reads: Read[], name: string): HTMLElement {
+    const numbers = reads.map((read) => read.summaries[name] ?? []);
+    const most = Math.max(0, ...numbers.flat().map((number) => Math.abs(number ?? 0))) || 1;
+    const scale = scaleTo(most, numbers.flat().some((number) => (number ?? 0) < 0));
+    const columns = Math.max(...reads.map((read) => read.heads.length));
+    const widest = reads.find((read) => read.heads.length === columns)!;
+    const heads = widest.heads.map((head, index) => make("th", { scope: "col" }, head || String(index + 1)));
+    const first = make("th", { class: "corner" }, columns > 1 ? "layer \\ head" : "layer");
+    const rows = reads.map((read, row) => {
+      const cells = read.heads.map((_, head) => {
+        const number = numbers[row]![head];
+        if (number === null || number === undefined) return make("td", { class: "none" }, "\u2013");
+        const words = `layer ${read.layer} ${headName(read.heads, head)}: ${name} ${exact(number, 9)}`;
+        const cell = make("button", { type: "button", "data-row": row, "data-column": head, title: words }, rounded(number));
+        cell.style.background = scale.css(number);
+        cell.style.color = scale.ink(number);
+        return make("td", {}, cell);
+      });
+      return make("tr", {}, make("th", { scope: "row" }, String(read.layer)), ...cells);
+    });
+    const heading = make("thead", {}, make("tr", {}, first, ...(columns > 1 ? heads : [make("th", {})])));
+    const table = make("table", { class: "number" }, heading, make("tbody", {}, ...rows));
+    watchGrid(table, (row, head) => this.pane.choose({ read: reads[row]!, head }, "alignment"));
+    return make("div", { class: "wide" }, table);
+  }
+}
+
+function rounded(number: number): string {
+  return Math.abs(number) >= 100 ? number.toFixed(0) : Math.abs(number) >= 10 ? number.toFixed(1) : number.toFixed(2);
+}
+
+function explanation(text: Explained): HTMLElement {
+  const item = (name: string, words: string) => [make("dt", {}, name), make("dd", {}, words)];
+  return make(
+    "dl",
+    {},
+    ...item("Formula", text.formula),
+    ...item("Means", text.means),
+    ...item("Does not show", text.not),
+    ...item("Source", text.source),
+  );
+}

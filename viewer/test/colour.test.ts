@@ -1,0 +1,38 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { luminance, scaleTo } from "../src/colour.js";
+
+const lightness = (bytes: number) => {
+  const share = luminance(bytes);
+  return share > 0.008856 ? 116 * Math.cbrt(share) - 16 : 903.3 * share;
+};
+
+for (const dark of [false, true]) {
+  test(`lightness goes in equal steps, ${dark ? "dark" : "light"}`, () => {
+    const scale = scaleTo(1, true, dark);
+    for (const sign of [1, -1]) {
+      const steps = Array.from({ length: 9 }, (_, step) => lightness(scale.bytes((sign * step) / 8)));
+      const even = (steps[8]! - steps[0]!) / 8;
+      steps.slice(1).forEach((step, index) => assert.ok(Math.abs(step - steps[index]! - even) < 1.2, `${steps}`));
+      assert.ok(dark ? even > 9 : even < -9);
+    }
+  });
+
+  test(`ink can be read on every cell, ${dark ? "dark" : "light"}`, () => {
+    const scale = scaleTo(2, true, dark);
+    for (let number = -2; number <= 2; number += 0.01) {
+      const ink = scale.ink(number) === "#ffffff" ? 1 : 0;
+      const cell = luminance(scale.bytes(number));
+      const contrast = (Math.max(ink, cell) + 0.05) / (Math.min(ink, cell) + 0.05);
+      assert.ok(contrast >= 4.5, `${number}: ${contrast}`);
+    }
+  });
+}
+
+test("zero has one colour on both sides, and what exceeds the scale its last", () => {
+  const scale = scaleTo(0.5, true, false);
+  assert.equal(scale.css(0), "rgb(255, 255, 255)");
+  assert.equal(scale.bytes(-1e-9), scale.bytes(1e-9));
+  assert.equal(scale.bytes(3), scale.bytes(0.5));
+  assert.notEqual(scale.bytes(-0.5), scale.bytes(0.5));
+});

@@ -1,0 +1,45 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { deflateSync } from "node:zlib";
+import { checked, decoded, inflated, load, page } from "../src/load.js";
+
+const axes = { tokens: { what: "token", labels: ["a"], on: "", places: [] } };
+const read = { name: "core.read", queries: "tokens", keys: "tokens", heads: [""] };
+const capture = { title: "run", model: "", scenes: [{ title: "one", axes, reads: [read], pictures: {}, steps: [] }] };
+const good = { format: "regard page", version: 1, captures: [capture], rule: "" };
+
+const changed = (change: object) => () => checked(JSON.stringify({ ...good, ...change }));
+const withReads = (reads: object[]) => changed({ captures: [{ ...capture, scenes: [{ ...capture.scenes[0], reads }] }] });
+
+test("a good page passes", () => {
+  assert.equal(checked(JSON.stringify(good)).captures.length, 1);
+});
+
+test("what is wrong with a page is said", () => {
+  assert.throws(() => checked("{"), /no JSON/);
+  assert.throws(() => checked("null"), /format is not "regard page"/);
+  assert.throws(changed({ format: "other" }), /format is not "regard page"/);
+  assert.throws(changed({ version: 2 }), /version 1 .* version 2/);
+  assert.throws(changed({ captures: [] }), /no captures/);
+  assert.throws(changed({ captures: [{ ...capture, scenes: [] }] }), /"run" has no scenes/);
+  assert.throws(withReads([]), /no reads/);
+  assert.throws(withReads([{ ...read, keys: "gone" }]), /"core.read" of "one" names an axis .* "gone"/);
+  assert.throws(withReads([{ ...read, heads: [] }]), /no heads/);
+});
+
+test("bytes come back from base64 and zlib", async () => {
+  const bytes = Uint8Array.from({ length: 1000 }, (_, index) => index % 251);
+  const packed = deflateSync(bytes).toString("base64");
+  assert.deepEqual(new Uint8Array(await inflated(decoded(packed))), bytes);
+});
+
+test("a chunk that is missing, damaged or cut off is named", async () => {
+  const packed = deflateSync(Buffer.alloc(5000, "regard")).toString("base64");
+  const texts: Record<string, string> = { "chunk-odd": "AAAA", "chunk-short": packed.slice(0, 24) };
+  const find = (id: string) => (id in texts ? { textContent: texts[id] } : null);
+  Object.assign(globalThis, { document: { getElementById: find } });
+  await assert.rejects(load("gone"), /chunk "gone" is missing/);
+  await assert.rejects(load("odd"), /chunk "odd" cannot be unpacked/);
+  await assert.rejects(load("short"), /chunk "short" cannot be unpacked/);
+  await assert.rejects(page(), /holds no data/);
+});

@@ -1,0 +1,64 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Page, Read, Scene } from "../src/page.js";
+import { alike, groupsOf, siblings } from "../src/reads.js";
+import { read as asked, written } from "../src/state.js";
+
+function reading(name: string, change: Partial<Read> = {}): Read {
+  return {
+    name, kind: "cross", layer: 1, direction: "", measure: "weight", queries: "said", keys: "source",
+    heads: ["1", "2", "3"], facts: {}, summaries: {}, weights: { form: "whole", dtype: "float32", chunk: name }, ...change,
+  };
+}
+
+function sceneOf(title: string, reads: Read[]): Scene {
+  const axis = (length: number) => ({ what: "token", labels: Array.from({ length }, String), on: "", places: [] });
+  return { title, axes: { said: axis(5), source: axis(7) }, reads, pictures: {}, steps: [] };
+}
+
+const own = { kind: "encoder self", queries: "source", keys: "source" } as const;
+const reads = [
+  reading("own.1", own), reading("cross.2", { layer: 2 }), reading("cross.1"),
+  reading("cross.1", { measure: "weight x gradient" }),
+];
+const page: Page = {
+  format: "regard page", version: 1, rule: "",
+  captures: [
+    { title: "a", model: "", scenes: [sceneOf("empty", []), sceneOf("one", reads)] },
+    { title: "b", model: "", scenes: [sceneOf("other", [reading("own.1", own), reading("cross.1")])] },
+  ],
+};
+
+test("an address brings back what is shown", () => {
+  const shown = asked(page, "#capture=1&scene=0&read=own.1&head=2&view=links&query=6&scale=largest")!;
+  assert.deepEqual(asked(page, written(page, shown)), shown);
+  assert.deepEqual(asked(page, written(page, shown, "b."), "b."), shown);
+  assert.equal(shown.shown.query, 6);
+  assert.equal(shown.shown.scale, "largest");
+});
+
+test("an address keeps the measure of reads of one name", () => {
+  const shown = asked(page, "#scene=1&read=cross.1&measure=weight%20x%20gradient")!;
+  assert.equal(shown.shown.read, reads[3]);
+  assert.equal(asked(page, written(page, shown))!.shown.read, reads[3]);
+});
+
+test("what an address names and is not there is ignored", () => {
+  const { shown } = asked(page, "#scene=9&read=gone&head=3&query=7&key=x&scale=big&%E0%A4%A")!;
+  assert.equal(shown.scene.title, "one");
+  assert.equal(shown.read, reads[1]);
+  assert.deepEqual([shown.head, shown.query, shown.key, shown.scale], [-1, null, null, "one"]);
+});
+
+test("layers of a read belong together, in their order", () => {
+  const scene = page.captures[0]!.scenes[1]!;
+  assert.deepEqual(siblings(scene, reads[1]!).map((read) => read.layer), [1, 2]);
+  assert.equal(groupsOf(scene, "weight").length, 2);
+});
+
+test("the other side shows the same kind of read, and keeps its layer where there is no such", () => {
+  const [one, other] = [page.captures[0]!.scenes[1]!, page.captures[1]!.scenes[0]!];
+  assert.equal(alike(other, reads[1]!)!.name, "cross.1");
+  assert.equal(alike(other, reads[0]!)!.name, "own.1");
+  assert.equal(alike(one, reading("cross.9", { layer: 9 }), reads[1]!)!.layer, 2);
+});

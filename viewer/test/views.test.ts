@@ -1,0 +1,174 @@
+/** Where things stand in the views, and which of them are drawn. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import type { Axis, Read, Scene, Step } from "../src/page.js";
+import { columnAt, columnsOf } from "../src/views/columns.js";
+import { boxAt, focusOf, gridOf, spanAt } from "../src/views/focus.js";
+import { lanes } from "../src/views/lanes.js";
+import { largest, threshold } from "../src/views/largest.js";
+import { plan } from "../src/views/plan.js";
+import { spots } from "../src/views/spots.js";
+import { overlap, spread, ticks } from "../src/views/spread.js";
+import { offered, readBySaid } from "../src/views/steps.js";
+
+test("the largest come first, by magnitude, and zeros not at all", () => {
+  assert.deepEqual(largest([0.2, -0.7, 0, 0.5, 0.1], 3), [1, 3, 0]);
+  assert.deepEqual(largest([0, 0], 3), []);
+  assert.deepEqual(largest([0.5, 0.5, 0.5], 2), [0, 1]);
+});
+
+test("a threshold lets through as many numbers as asked for, and no small ones", () => {
+  const through = (some: number[], count: number, share: number) => {
+    const numbers = Float32Array.from(some);
+    const least = threshold(numbers, count, share);
+    return numbers.filter((number) => Math.abs(number) >= least).length;
+  };
+  assert.equal(through([0.5, -0.4, 0.3, 0.2, 0.1], 3, 0), 3);
+  assert.equal(through([0.5, 0.4, 0.3, 0.01], 9, 0.1), 3);
+  assert.equal(through([0, 0, 0], 9, 0.1), 0);
+  // Of equals either all are let through or none.
+  assert.equal(through([0.5, 0.2, 0.2, 0.2], 2, 0), 1);
+  assert.equal(through([0.2, 0.2, 0.2], 2, 0), 0);
+});
+
+test("words stand in two lines if both fit, else in two columns that stay within the width", () => {
+  const wide = spots([40, 60, 30], [50, 70], { width: 900, height: 600 });
+  assert.ok(wide.isAcross);
+  const narrow = spots([40, 60, 30], Array(40).fill(90), { width: 400, height: 600 });
+  assert.ok(!narrow.isAcross);
+  for (const all of [wide, narrow]) {
+    for (const side of [all.queries, all.keys]) {
+      side.forEach((spot, i) => {
+        assert.ok(spot.left >= 0 && spot.left + spot.width <= all.width);
+        assert.ok(spot.top >= 0 && spot.top + spot.height <= all.height);
+        const next = side[i + 1];
+        if (next) assert.equal(overlap(spot, next), 0);
+      });
+    }
+  }
+  assert.equal(spots([40], [40], { width: 900, height: 600 }).queries[0]!.left, 430);
+});
+
+test("very long words are cut, so that lines keep some room", () => {
+  const { queries, keys } = spots([2000, 30], [2000], { width: 420, height: 600 });
+  const gap = keys[0]!.left - (queries[0]!.left + queries[0]!.width);
+  assert.ok(gap >= 90, `${gap}`);
+});
+
+test("columns of a chain are found by the place pointed at", () => {
+  const columns = columnsOf([1, 3, 0, 2], 1000);
+  columns.lefts.forEach((left, i) => {
+    assert.equal(columnAt(columns, left + 1), i);
+    assert.equal(columnAt(columns, left + columns.widths[i]! - 1), i);
+  });
+  assert.equal(columnAt(columns, -20), -1);
+  assert.equal(columnAt(columns, columns.width + 20), -1);
+});
+
+test("a chain's letters shrink to fit, but stay readable", () => {
+  assert.equal(columnsOf([1, 1], 1000).font, 17);
+  assert.equal(columnsOf(Array(300).fill(4), 1000).font, 11);
+  const middle = columnsOf(Array(16).fill(3), 1000);
+  assert.ok(middle.font > 11 && middle.font < 17 && middle.width <= 1000);
+});
+
+const patches = (columns: number, rows: number) =>
+  Array.from({ length: columns * rows }, (_, i) => [
+    (i % columns) / columns, Math.floor(i / columns) / rows, 1 / columns, 1 / rows,
+  ]);
+
+test("patches are a grid where they tile a rectangle", () => {
+  const grid = gridOf([null, ...patches(5, 3)])!;
+  assert.deepEqual([grid.columns, grid.rows], [5, 3]);
+  assert.equal(grid.cells[0], null);
+  assert.deepEqual(grid.cells[8], [2, 1]);
+  assert.equal(gridOf(patches(5, 3).slice(1)), null);
+  assert.equal(gridOf([[0, 0, 0.5, 1], [0.25, 0, 0.5, 1]]), null);
+  assert.equal(gridOf([null]), null);
+});
+
+test("the smallest box or the shortest span at a place is the one pointed at", () => {
+  assert.equal(boxAt([null, [0, 0, 1, 1], [0.2, 0.2, 0.5, 0.5]], 0.3, 0.3), 2);
+  assert.equal(boxAt([null, [0, 0, 1, 1], [0.2, 0.2, 0.5, 0.5]], 0.9, 0.9), 1);
+  assert.equal(boxAt([[0, 0, 0.5, 0.5]], 0.9, 0.9), -1);
+  assert.equal(spanAt([[0, 9], [2, 3], null], 2.5), 1);
+  assert.equal(spanAt([[0, 2]], 2), -1);
+});
+
+const axis = (on: string, places: Axis["places"] = []): Axis => ({ what: "x", labels: places.map(String), on, places });
+const image = { kind: "image" as const, url: "", width: 1, height: 1, boxes: [] };
+const readOf = (queries: string, keys: string, kind: Read["kind"] = "cross") => ({ queries, keys, kind }) as Read;
+
+test("heat lies over the keys if they are places, over the queries if those alone are", () => {
+  const axes = { words: axis(""), codes: axis("drawn", [[0, 0, 1, 1]]), photo: axis("photo", [null, [0, 0, 1, 1]]) };
+  const scene = { axes, pictures: { drawn: image, photo: image } } as unknown as Scene;
+  const found = (queries: string, keys: string) => {
+    const focus = focusOf(scene, readOf(queries, keys), "image");
+    return focus && [focus.heat, focus.isOwn];
+  };
+  assert.deepEqual(found("words", "photo"), ["keys", false]);
+  assert.deepEqual(found("codes", "words"), ["queries", false]);
+  assert.deepEqual(found("photo", "photo"), ["keys", true]);
+  assert.deepEqual(found("codes", "photo"), ["keys", false]);
+  assert.equal(found("words", "words"), null);
+  assert.equal(focusOf(scene, readOf("words", "photo"), "sound"), null);
+});
+
+test("spans and their names do not cover one another", () => {
+  const spans = [
+    { left: 0, width: 100, name: 60 },
+    { left: 50, width: 10, name: 60 },
+    { left: 110, width: 5, name: 40 },
+    { left: 280, width: 15, name: 60 },
+  ];
+  const found = lanes(spans, 300);
+  assert.deepEqual(found.map(({ lane }) => lane), [0, 1, 0, 0]);
+  assert.deepEqual(found.map(({ isInside }) => isInside), [true, false, false, false]);
+  assert.equal(found[1]!.nameLeft, 60);
+  assert.equal(found[3]!.nameLeft, 220);
+});
+
+test("names beside points that are close to each other do not overlap", () => {
+  const names = [0, 1, 2, 3, 4].map((i) => ({ x: 100 + 6 * i, y: 100 + 4 * i, width: 50, height: 16 }));
+  const found = spread(names, { left: 0, top: 0, width: 300, height: 300 });
+  found.forEach((one, i) => found.slice(i + 1).forEach((other) => assert.equal(overlap(one, other), 0)));
+});
+
+test("names stay within bounds at their edge", () => {
+  const [place] = spread([{ x: 295, y: 4, width: 50, height: 16 }], { left: 0, top: 0, width: 300, height: 300 });
+  assert.ok(place!.left >= 0 && place!.left + place!.width <= 300 && place!.top >= 0);
+});
+
+test("ticks are round numbers within their range", () => {
+  assert.deepEqual(ticks(0, 10, 5), [0, 2, 4, 6, 8, 10]);
+  assert.deepEqual(ticks(-0.3, 0.35, 4), [-0.2, 0, 0.2]);
+  assert.deepEqual(ticks(1, 1, 3), []);
+});
+
+test("a plane has one scale for both directions, upwards", () => {
+  const { spot, area } = plan([[0, 0], [10, 3]], { width: 500, height: 400 });
+  const [origin, right, up] = [spot([0, 0]), spot([1, 0]), spot([0, 1])];
+  assert.ok(Math.abs(right.x - origin.x - (origin.y - up.y)) < 1e-9);
+  for (const { x, y } of [origin, spot([10, 3])]) {
+    assert.ok(x >= area.left && x <= area.left + area.width && y >= area.top && y <= area.top + area.height);
+  }
+  const alone = plan([[4, 4]], { width: 500, height: 400 });
+  assert.ok(Number.isFinite(alone.spot([4, 4]).x));
+});
+
+test("what was said stands among what could have been said, once", () => {
+  const step: Step = { token: "b", probability: 0.2, alternatives: [{ token: "a", probability: 0.7 }, { token: "b", probability: 0.2 }], beams: [] };
+  assert.deepEqual(offered(step).map(({ token, isSaid }) => [token, isSaid]), [["a", false], ["b", true]]);
+  const other = offered({ ...step, token: "c", probability: 0.01 });
+  assert.deepEqual(other.at(-1), { token: "c", probability: 0.01, isSaid: true });
+});
+
+test("steps show the read that is open, else the last that reads the input", () => {
+  const reads = [readOf("said", "fed", "decoder self"), readOf("said", "source"), readOf("source", "source", "encoder self")];
+  const scene = { reads } as Scene;
+  assert.equal(readBySaid(scene, reads[0]!), reads[0]);
+  assert.equal(readBySaid(scene, reads[2]!), reads[1]);
+  assert.equal(readBySaid({ reads: [reads[2]] } as Scene, reads[2]!), null);
+});

@@ -47,7 +47,7 @@ install-browser: install-test
 	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
 	echo "Installing Chromium, which the viewer's tests need"; \
 	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; \
-	then apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; \
+	then apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium fonts-dejavu-core >/dev/null; \
 	else $(BIN)/playwright install chromium; fi
 
 # The run folder belongs to this target alone: it starts afresh every time.

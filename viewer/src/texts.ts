@@ -12,7 +12,7 @@ export function groupName(scene: Scene, read: Read): string {
     "decoder self": `Decoder: each ${query} reads those before it`,
     cross: `Cross: each ${query} reads the input's ${keys}`,
     recurrent: `Recurrent: each ${query} reads the input's ${keys}`,
-    chain: `Memory chain: each ${query} reads those it has seen`,
+    chain: `Chain: each ${query} reads earlier ones`,
     pooling: `Pooling: one summary reads all ${keys}`,
     self: `Self: each ${query} reads all ${keys}`,
     other: `Each ${query} reads ${keys}`,

@@ -41,6 +41,7 @@ class Capture(Sequence[Seen]):
     ):
         self._make: Callable[[], Sequence[Seen]] = scenes
         self._scenes: tuple[Seen, ...] | None = None
+        self._counts: dict[str, int] = {}
         self.title, self.model = title, model
         self._recording = recording
         self._story: Story | None = None
@@ -78,9 +79,10 @@ class Capture(Sequence[Seen]):
 
     @property
     def scenes(self) -> tuple[Seen, ...]:
-        """All scenes. Raises ValueError if nothing was recorded: the model has not run."""
-        if self._scenes is None:
-            self._scenes = tuple(self._make())
+        """All scenes so far. Raises ValueError if nothing was recorded: the model has not run."""
+        counts = {} if self._recording is None else self._recording.counts()
+        if self._scenes is None or counts != self._counts:
+            self._scenes, self._counts = tuple(self._make()), counts
         return self._scenes
 
     def __len__(self) -> int:
@@ -93,7 +95,7 @@ class Capture(Sequence[Seen]):
         return self.scenes[index]
 
     def __repr__(self) -> str:
-        if self._recording is not None and not any(self._recording.counts().values()):
+        if self._is_empty():
             return f"Capture({self.title}: nothing has run)"
         maps = sum(len(seen.maps) for seen in self.scenes)
         return f"Capture({self.title}: {len(self.scenes)} scenes, {maps} maps)"
@@ -138,7 +140,7 @@ class Capture(Sequence[Seen]):
         check_path(path, overwrite, (".html", ".safetensors"))
         match path.suffix.lower():
             case ".html":
-                importlib.import_module("regard.look.page").write(path, [self, *([beside] if beside else [])])
+                importlib.import_module("regard.look.page").write(path, [self] if beside is None else [self, beside])
             case ".safetensors":
                 save_capture(path, self.title, self.model, self.scenes, dtype=dtype)
             case _:
@@ -151,7 +153,13 @@ class Capture(Sequence[Seen]):
 
     def _repr_html_(self) -> str:
         """The viewer in a frame of its own, for notebooks."""
+        if self._is_empty():
+            return f"<p>{html.escape(repr(self))}</p>"
         page = importlib.import_module("regard.look.page").text([self])
         source = html.escape(page, quote=True)
         style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 0"
         return f'<iframe srcdoc="{source}" sandbox="allow-scripts" style="{style}" title="regard"></iframe>'
+
+    def _is_empty(self) -> bool:
+        """Whether it listened to a model that did not run."""
+        return self._recording is not None and not any(self._recording.counts().values())

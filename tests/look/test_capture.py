@@ -199,6 +199,16 @@ def test_a_model_that_never_ran_is_named():
     with pytest.raises(ValueError, match="nothing was recorded: none of core"):
         len(capture)
     assert "nothing has run" in repr(capture)
+    assert "nothing has run" in capture._repr_html_()
+
+
+def test_what_is_looked_at_too_early_is_not_all():
+    model = small()
+    with record(model) as capture, torch.no_grad():
+        model(padded([[4, 5, 3]]), padded([[BOS, 4]]))
+        assert len(capture[0].find("cross")) == 2
+        model(padded([[4, 3]]), padded([[BOS, 4]]))
+    assert len(capture[0].find("cross")) == 4
 
 
 def test_no_two_scenes_share_what_they_should_not():

@@ -205,9 +205,9 @@ def test_a_model_that_never_ran_is_named():
 def test_what_is_looked_at_too_early_is_not_all():
     model = small()
     with record(model) as capture, torch.no_grad():
-        model(padded([[4, 5, 3]]), padded([[BOS, 4]]))
+        model(padded([[4, 5, 3]]), padded([[BOS, 4, 5]]))
         assert len(capture[0].find("cross")) == 2
-        model(padded([[4, 3]]), padded([[BOS, 4]]))
+        model(padded([[4, 3]]), padded([[BOS, 4, 5]]))
     assert len(capture[0].find("cross")) == 4
 
 

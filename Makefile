@@ -3,7 +3,9 @@
 # make viewer   build regard/look/page.html from viewer/ (needs Node.js with npm)
 # make gallery  pages and pictures of where trained runs looked, for the docs: make gallery RUNS="runs/a runs/b"
 #
-# Both work on a bare machine with Python 3.11 or newer and change nothing outside this folder.
+# They work on a bare machine with Python 3.11 or newer and change nothing outside this folder, but for one thing: the
+# tests of the viewer need Chromium, and where there is none `make test` installs it, as root on Debian by apt-get,
+# elsewhere by Playwright into its own cache.
 
 SHELL := /bin/bash
 VENV ?= .venv

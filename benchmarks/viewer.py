@@ -8,7 +8,6 @@ map of one head is panned and zoomed for two seconds each.
 """
 
 import argparse
-import shutil
 import statistics
 import time
 from itertools import pairwise
@@ -19,6 +18,7 @@ import torch
 from playwright.sync_api import Page, sync_playwright
 from torch import Tensor
 
+from docs.gallery.browser import launched
 from regard.look.capture import Capture
 from regard.look.map import Map, Seen
 from regard.look.scene import Axis, Scene
@@ -107,8 +107,7 @@ def main() -> None:
         path, start = Path(folder) / "page.html", time.perf_counter()
         made(options.side, options.layers, options.heads).save(path)
         print(f"written in {time.perf_counter() - start:.1f} s, {path.stat().st_size / 1e6:.1f} MB")
-        found = shutil.which("chromium") or shutil.which("google-chrome")
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        browser = launched(playwright)
         opened = []
         for _ in range(options.times):
             page = browser.new_page(viewport={"width": 1280, "height": 800})

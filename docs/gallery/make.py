@@ -13,9 +13,7 @@ Files of these names are replaced, no others. Pictures need Chromium: the system
 import argparse
 import io
 import json
-import os
 import shlex
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
+from docs.gallery.browser import launched
 from docs.gallery.plan import LOOKS, SHOWN, Look, Shown
 from regard.errors import UserError
 from regard.look.capture import Capture
@@ -42,14 +41,11 @@ WIDTH, HEIGHT = 1280, 800
 _MOST_BYTES = 120_000
 """Of a picture; a noisy one gets fewer colours."""
 
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-_QUIET = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
-
 _HEAD = """# Gallery
 
 What trained models read, a recipe each. The pages are alive: in a clone, open the .html in a browser, point, click,
 choose another head or layer, press `?` for the keys. They need no network. All data is embedded or made up; the models
-are small and were trained for minutes, on one core of a shared machine. Weights say what was read, not why the answer
+are small and were trained for minutes, on one core. Weights say what was read, not why the answer
 was given.
 
 `make gallery RUNS="..."` makes all of it from the runs that the commands below make.
@@ -92,8 +88,7 @@ def main(argv: list[str] | None = None) -> None:
     for folder in (gallery, images):
         folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright, TemporaryDirectory() as folder:
-        path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _BROWSERS)), None)
-        browser = playwright.chromium.launch(executable_path=path, args=_QUIET)
+        browser = launched(playwright)
         for entry in entries.values():
             page = entry.capture.save(gallery / f"{entry.name}.html", overwrite=True)
             _picture(browser, page, entry.fragment, gallery / f"{entry.name}.png")

@@ -31,9 +31,9 @@ def resolve(recording: Recording, story: Story) -> list[Seen]:
 
     Raises: ValueError if no read ran, or rows were chosen of a search, which moves them.
     """
-    names, found = recording.names, []
-    for number, chapter in enumerate(story.chapters()):
-        told = _Chapter(recording, names, chapter, number)
+    calls, found = {name: recording.calls(name) for name in recording.names}, []
+    for number, (shown, chapter) in enumerate(story.chapters()):
+        told = _Chapter(recording, calls, chapter, number)
         for row in told.rows():
             scene = chapter.scene(row)
             if scene is None and chapter.scenes is not None:
@@ -42,7 +42,7 @@ def resolve(recording: Recording, story: Story) -> list[Seen]:
             answers: Sequence[Answer | None] = [*chapter.answers_of(row)] or [None]
             for rank, answer in enumerate(answers):
                 # Batches are cut by length: scenes come back in the order in which they were given.
-                order = story.shown(chapter), place, rank
+                order = shown, place, rank
                 found.append((order, told.seen(row, rank, scene or Scene(title=f"row {place + 1}"), answer)))
     return [seen for _, seen in sorted(found, key=lambda one: one[0])]
 
@@ -63,10 +63,9 @@ class _Axes(dict[str, Axis]):
 class _Chapter:
     """The reads of one chapter."""
 
-    def __init__(self, recording: Recording, names: Sequence[str], chapter: Chapter, number: int):
-        self._recording, self._names, self._chapter, self._number = recording, names, chapter, number
-        self._all = {name: recording.calls(name) for name in names}
-        self._numbers = {name: [call.number for call in calls] for name, calls in self._all.items()}
+    def __init__(self, recording: Recording, calls: Mapping[str, Sequence[Call]], chapter: Chapter, number: int):
+        self._recording, self._all, self._chapter, self._number = recording, calls, chapter, number
+        self._names = tuple(calls)
 
     def rows(self) -> list[int]:
         """Rows of the source of which something was kept."""
@@ -106,8 +105,11 @@ class _Chapter:
 
     def _calls(self, name: str, start: Counts, stop: Counts) -> list[tuple[int, Call]]:
         """The kept calls of a read from one count to another, and where they are kept."""
-        first, last = (bisect_left(self._numbers[name], counts.get(name, 0)) for counts in (start, stop))
-        return [(index, self._all[name][index]) for index in range(first, last)]
+        calls = self._all[name]
+        first, last = (
+            bisect_left(calls, counts.get(name, 0), key=lambda call: call.number) for counts in (start, stop)
+        )
+        return [(index, calls[index]) for index in range(first, last)]
 
     def _opening(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[Map]:
         """What was read at once, or one query after another but in no search."""

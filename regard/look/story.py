@@ -95,15 +95,16 @@ class Story:
             case Answered(answers):
                 last.answers = answers
 
-    def chapters(self) -> list[Chapter]:
-        """Those in which something was read."""
+    def chapters(self) -> list[tuple[int, Chapter]]:
+        """Those in which something was read, and which of all that was shown each belongs to, in order."""
         self._chapters[-1].stop = self._count()
-        return [one for one in self._chapters if any(one.stop[name] > one.start.get(name, 0) for name in one.stop)]
-
-    def shown(self, chapter: Chapter) -> int:
-        """Which of all that was shown a chapter belongs to, in order."""
-        kinds = list(dict.fromkeys(id(one.scenes) if one.scenes is not None else id(one) for one in self._chapters))
-        return kinds.index(id(chapter.scenes) if chapter.scenes is not None else id(chapter))
+        shown: dict[int, int] = {}
+        found = []
+        for one in self._chapters:
+            place = shown.setdefault(id(one if one.scenes is None else one.scenes), len(shown))
+            if any(one.stop[name] > one.start.get(name, 0) for name in one.stop):
+                found.append((place, one))
+        return found
 
     def _begin(self, chapter: Chapter) -> None:
         self._chapters[-1].stop = chapter.start
@@ -135,7 +136,7 @@ def steps_of(chapter: Chapter, row: int, answer: Answer, scene: Scene) -> tuple[
         if moment.lived is not None:
             lived = moment.lived
             trails = [(*trails[parent], said) for parent, said in zip(lived.rows, lived.tokens, strict=True)]
-            beams = _beams(chapter, t, row, answer, [_spelled(scene, trail) for trail in trails])
+            beams = _beams(chapter, t, row, answer, lambda number, trails=trails: _spelled(scene, trails[number]))
         spelled = [Alternative(token=scene.tokens([one])[0], probability=_exp(log_p)) for one, log_p in likely.items()]
         steps.append(Step(token=labels[t], probability=_exp(probability), alternatives=tuple(spelled), beams=beams))
     return tuple(steps)
@@ -148,15 +149,15 @@ def _likely(moment: Moment, row: int) -> dict[int, float]:
     return dict(zip(moment.scored.tokens[row], moment.scored.log_probs[row], strict=True))
 
 
-def _beams(chapter: Chapter, t: int, row: int, answer: Answer, texts: Sequence[str]) -> tuple[Beam, ...]:
-    """The hypotheses of a row of the source that go on after step t; texts: of all rows."""
+def _beams(chapter: Chapter, t: int, row: int, answer: Answer, text: Callable[[int], str]) -> tuple[Beam, ...]:
+    """The hypotheses of a row of the source that go on after step t; text: of one by its row."""
     lived = chapter.steps[t].lived
     assert lived is not None
     following = chapter.steps[t + 1].sentences if t + 1 < len(chapter.steps) else []
     own = [number for number, sentence in enumerate(following) if sentence == row]
     way = answer.rows[t + 1] if t + 1 < len(answer.rows) else None
     found = [
-        Beam(text=texts[number], score=lived.log_probs[number], chosen=number == way)
+        Beam(text=text(number), score=lived.log_probs[number], chosen=number == way)
         for number in own
         if lived.log_probs[number] > -math.inf
     ]

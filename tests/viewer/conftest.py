@@ -4,8 +4,6 @@ Whatever a page does here, it may not write an error to the console, nor ask for
 """
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from docs.gallery.browser import launched
 from regard.cli.main import main
 from regard.look.capture import Capture
 from regard.recipes.task import load
@@ -20,16 +19,6 @@ from tests.recipes.toy import toy_arguments
 
 __all__ = ["browser", "looked", "opened"]
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-_QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 _SHORT = "--train.steps 40 --train.warmup 5 --train.lr 5e-3 --train.validate-every 40 --train.tensorboard false"
 _SMALL = "--model.core.width 16 --model.core.layers 2 --model.core.heads 2 --model.core.feedforward 16"
 
@@ -54,10 +43,9 @@ _RUNS = {
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium: the system's, or the one that `playwright install chromium` brings."""
-    found = os.environ.get("CHROMIUM") or next((path for name in _NAMES if (path := shutil.which(name))), None)
+    """Headless Chromium."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=_QUIET)
+        browser = launched(playwright)
         yield browser
         browser.close()
 

@@ -66,9 +66,9 @@ class Found(NamedTuple):
 
     def best(self) -> tuple[Tensor, Tensor, Tensor]:
         """Probability and class of the likeliest class of each query, and its region, the surest first."""
-        score, label = self.logits.sigmoid().max(-1)
-        score, order = score.sort(dim=1, descending=True, stable=True)
-        return score, label.gather(1, order), self.regions.gather(1, order[..., None].expand_as(self.regions))
+        (score, label), order = self.logits.sigmoid().max(-1), self.order()
+        regions = self.regions.gather(1, order[..., None].expand_as(self.regions))
+        return score.gather(1, order), label.gather(1, order), regions
 
 
 class SetWriter(nn.Module):

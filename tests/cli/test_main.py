@@ -250,6 +250,21 @@ def test_look_writes_a_page_beside_the_run_and_never_over_another(
         assert [scene["title"] for scene in content["captures"][0]["scenes"]] == [title]
 
 
+@pytest.mark.parametrize(
+    ("screen", "asks_for", "is_opened"), [(":0", "true", True), ("", "true", False), (":0", "false", False)]
+)
+def test_look_opens_the_page_where_there_is_a_screen(run, tmp_path, monkeypatch, *, screen, asks_for, is_opened):
+    asked: list[str] = []
+    monkeypatch.setattr("webbrowser.open", asked.append)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", screen)
+    out = tmp_path / "a.html"
+    assert main(["look", str(run), "stop", "--out", str(out), "--open", asks_for]) == 0
+    assert asked == ([out.as_uri()] if is_opened else [])
+
+
 def test_look_takes_texts_files_and_test_inputs_together(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

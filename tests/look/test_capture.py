@@ -106,6 +106,16 @@ def test_beams_are_those_of_the_own_sentence():
             ]
 
 
+def test_answers_to_what_is_shown_one_after_the_other_stay_together():
+    model, config = small(), DecodeConfig(beam=3, n_best=2, max_length=8)
+    with record(model) as capture:
+        for sentence in SENTENCES[:2]:
+            with showing(lambda sentence=sentence: scenes([sentence])):
+                search(model, [sentence], config=config, bos=BOS, eos=EOS, pad=PAD)
+    sources = [seen.scene.axes["source"].labels for seen in capture]
+    assert sources == [tuple(f"s{number}" for number in SENTENCES[i]) for i in (0, 0, 1, 1)]
+
+
 def test_what_runs_after_it_was_shown_is_another_scene():
     model = small()
     with record(model) as capture, torch.no_grad():

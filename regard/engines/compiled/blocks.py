@@ -12,7 +12,7 @@ import numpy as np
 
 from regard.engines.compiled.compiling import compiled
 from regard.engines.compiled.lanes import gelu
-from regard.engines.compiled.products import OUT, PANELS, product
+from regard.engines.compiled.products import OUT, PANELS, address, product
 from regard.engines.compiled.reads import read_all, read_one
 from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.work import (
@@ -102,7 +102,7 @@ def _feed_forward(work, products, norm, rows):
     if is_gelu:
         width = work.table[products + UP, PANELS] * PANEL
         for row in range(rows):
-            gelu(work.hidden[row].ctypes.data, width)
+            gelu(address(work.hidden[row]), width)
     product(work, products + DOWN, work.hidden, rows, work.items, _NO_FLOOR, 1)
     _after(work, norm, rows)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from llvmlite import binding
-from numba import njit
+from numba import cfunc, njit
 
-__all__ = ["HAS_BYTE_PRODUCTS", "LANES", "STAMP", "TILE_ROWS", "compiled", "entry"]
+__all__ = ["HAS_BYTE_PRODUCTS", "LANES", "STAMP", "TILE_ROWS", "called_by_address", "compiled", "entry"]
 
 _SOURCES = sorted(Path(__file__).parent.glob("*.py"))
 STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
@@ -53,3 +53,18 @@ def entry(make: Callable[[str], Callable]) -> Callable[[], Any]:
             return njit(**_OPTIONS)(function)
 
     return once
+
+
+def called_by_address(make: Callable[[str], Callable], signature: Any) -> Callable[[], int]:
+    """As `entry`, but what is made is called by compiled code, by the address that this gives."""
+
+    @functools.cache
+    def once() -> Any:
+        function = inspect.unwrap(make(STAMP))
+        options = {name: value for name, value in _OPTIONS.items() if name != "nogil"}
+        try:
+            return cfunc(signature, cache=True, **options)(function)
+        except RuntimeError:  # there is no folder to write to
+            return cfunc(signature, **options)(function)
+
+    return lambda: once().address

@@ -9,7 +9,7 @@ import numpy as np
 
 from regard.engines.compiled.compiling import compiled
 from regard.engines.compiled.lanes import peak, spread
-from regard.engines.compiled.products import PANELS, product
+from regard.engines.compiled.products import PANELS, address, product
 from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.work import VOCAB
 
@@ -31,14 +31,14 @@ def _best_of(line, vocab, width, before, banned, tokens, totals):
 
     Returns how many there are, or -1 if scores hold NaN.
     """
-    address, most = line.ctypes.data, tokens.shape[0]
-    top = peak(address, width)
-    norm = spread(address, top, width)
+    at_line, most = address(line), tokens.shape[0]
+    top = peak(at_line, width)
+    norm = spread(at_line, top, width)
     if not norm > 0:
         return -1
     log_norm, found, least = np.float32(math.log(norm)), 0, _NONE
     for begin in range(0, width, PANEL):
-        if ((peak(address + 4 * begin, PANEL) - top) - log_norm) + before <= least:
+        if ((peak(at_line + 4 * begin, PANEL) - top) - log_norm) + before <= least:
             continue
         for token in range(begin, min(begin + PANEL, vocab)):
             total = ((line[token] - top) - log_norm) + before

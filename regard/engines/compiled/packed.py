@@ -18,7 +18,19 @@ import torch
 from torch import Tensor, nn
 
 from regard.engines.compiled.compiling import LANES
-from regard.engines.compiled.products import BIAS, DEPTH, FIELDS, KIND, OUT, PANELS, SCALES, SUMS, WEIGHTS
+from regard.engines.compiled.products import (
+    BIAS,
+    CODE,
+    DEPTH,
+    FIELDS,
+    KIND,
+    OUT,
+    PANELS,
+    SCALES,
+    SUMS,
+    WEIGHTS,
+    multiplier,
+)
 from regard.engines.compiled.tiles import BFLOAT16, FLOAT32, INT8, PANEL
 
 __all__ = ["KINDS", "Heads", "Products", "aligned", "in_panels"]
@@ -96,7 +108,8 @@ class Products:
         filled = np.zeros((panels * PANEL, inputs), np.float32)
         filled[:outputs] = wide
         entry = [0] * FIELDS
-        entry[KIND], entry[DEPTH], entry[OUT], entry[PANELS] = self.kind, inputs, outputs, panels
+        entry[KIND], entry[CODE] = self.kind, multiplier[self.kind]()
+        entry[DEPTH], entry[OUT], entry[PANELS] = inputs, outputs, panels
         entry[BIAS] = self._kept(biases)
         match self.kind:
             case 0:

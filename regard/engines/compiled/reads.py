@@ -9,8 +9,8 @@ import numpy as np
 
 from regard.engines.compiled.compiling import LANES, compiled
 from regard.engines.compiled.lanes import add_scaled, dot, peak, soften
-from regard.engines.compiled.products import multiply
-from regard.engines.compiled.tiles import FLOAT32, PANEL
+from regard.engines.compiled.products import address, multiply
+from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.work import HEADS, KEY_HEADS, SIZE, VALUE_SIZE, WINDOW
 
 __all__ = ["read_all", "read_one"]
@@ -23,7 +23,8 @@ _ZERO = np.float32(0)
 def _pack_keys(keys, first, count, column, size, out):
     """out[panel, d, c] = keys[first + panel * PANEL + c, column + d]; zero behind the last."""
     panels = (count + PANEL - 1) // PANEL
-    out[: panels * size * PANEL] = 0
+    for at in range(panels * size * PANEL):
+        out[at] = 0
     for key in range(count):
         begin = (key // PANEL) * size * PANEL + key % PANEL
         for d in range(size):
@@ -36,10 +37,9 @@ def _pack_values(values, first, count, column, size, out):
     for panel in range((size + PANEL - 1) // PANEL):
         begin, width = panel * count * PANEL, min(PANEL, size - panel * PANEL)
         for key in range(count):
-            row = out[begin + key * PANEL : begin + (key + 1) * PANEL]
-            for c in range(width):
-                row[c] = values[first + key, column + panel * PANEL + c]
-            row[width:] = 0
+            at = begin + key * PANEL
+            for c in range(PANEL):
+                out[at + c] = values[first + key, column + panel * PANEL + c] if c < width else _ZERO
 
 
 @compiled
@@ -50,9 +50,9 @@ def read_all(work, first, count, is_causal):
     bias = work.behind if is_causal else work.around
     reach = bias.shape[1] - 1 if is_causal else bias.shape[1] // 2
     panels = (count + PANEL - 1) // PANEL
-    edge = work.edge
-    edge[:count] = 0
-    edge[count : panels * PANEL] = _NONE
+    edge, code = work.edge, work.codes_of[0]
+    for key in range(panels * PANEL):
+        edge[key] = _ZERO if key < count else _NONE
     keys, values = work.panels[: panels * size * PANEL], work.panels[panels * size * PANEL :]
     at_keys, at_values = heads * size, (heads + key_heads) * size
     for head in range(heads):
@@ -63,27 +63,28 @@ def read_all(work, first, count, is_causal):
             _pack_values(mapped, first, count, at_values + kept * value_size, value_size, values)
         for begin in range(0, count, scores.shape[0]):
             some = min(scores.shape[0], count - begin)
-            multiply(FLOAT32, mapped.ctypes.data + (first + begin) * mapped.strides[0] + 4 * head * size,
-                     mapped.strides[0], some, keys.ctypes.data, size, panels, edge.ctypes.data, scores.ctypes.data,
-                     scores.strides[0], _NONE, 0, 0, 0, 0)  # fmt: skip
+            multiply(code, address(mapped) + (first + begin) * mapped.strides[0] + 4 * head * size, mapped.strides[0],
+                     some, address(keys), size, panels, address(edge), address(scores), scores.strides[0], _NONE,
+                     0, 0, 0, 0)  # fmt: skip
             for row in range(some):
                 line, place = scores[row], begin + row
                 if reach > 0:
                     for key in range(place + 1 if is_causal else count):
                         line[key] += bias[head, place - key if is_causal else key - place + reach]
                 if is_causal:
-                    line[place + 1 : panels * PANEL] = _NONE
-                    if sizes[WINDOW] > 0:
-                        line[: max(0, place + 1 - sizes[WINDOW])] = _NONE
+                    for key in range(place + 1, panels * PANEL):
+                        line[key] = _NONE
+                    for key in range(place + 1 - sizes[WINDOW] if sizes[WINDOW] > 0 else 0):
+                        line[key] = _NONE
                 width = panels * PANEL
-                address = line.ctypes.data
-                total = soften(address, peak(address, width), width)
+                at = address(line)
+                total = soften(at, peak(at, width), width)
                 inverse = np.float32(1) / total
                 for key in range(count):
                     line[key] *= inverse
-            multiply(FLOAT32, scores.ctypes.data, scores.strides[0], some, values.ctypes.data, count,
-                     (value_size + PANEL - 1) // PANEL, work.zeros.ctypes.data,
-                     read.ctypes.data + (first + begin) * read.strides[0] + 4 * head * value_size, read.strides[0],
+            multiply(code, address(scores), scores.strides[0], some, address(values), count,
+                     (value_size + PANEL - 1) // PANEL, address(work.zeros),
+                     address(read) + (first + begin) * read.strides[0] + 4 * head * value_size, read.strides[0],
                      _NONE, 0, 0, 0, 0)  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def read_one(work, query, keys, values, key_column, value_column, slots, begin, 
     group, count = heads // key_heads, end - begin
     width = (count + LANES - 1) // LANES * LANES
     bias = work.behind
-    asked, at_keys, at_values = query.ctypes.data, keys.ctypes.data + 4 * key_column, values.ctypes.data + 4 * value_column
+    asked, at_keys, at_values = address(query), address(keys) + 4 * key_column, address(values) + 4 * value_column
     for place in range(count):
         key = at_keys + slots[begin + place] * keys.strides[0]
         for head in range(heads):
@@ -105,13 +106,15 @@ def read_one(work, query, keys, values, key_column, value_column, slots, begin, 
         if is_past and bias.shape[1] > 0:
             for place in range(count):
                 line[place] += bias[head, count - 1 - place]
-        line[count:width] = _NONE
-        address = line.ctypes.data
-        inverse = np.float32(1) / soften(address, peak(address, width), width)
+        for place in range(count, width):
+            line[place] = _NONE
+        at = address(line)
+        inverse = np.float32(1) / soften(at, peak(at, width), width)
         for place in range(count):
             line[place] *= inverse
-    out[: heads * value_size] = 0
-    into = out.ctypes.data
+    for c in range(heads * value_size):
+        out[c] = 0
+    into = address(out)
     for place in range(count):
         value = at_values + slots[begin + place] * values.strides[0]
         for head in range(heads):

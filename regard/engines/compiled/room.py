@@ -6,7 +6,8 @@ Fresh memory costs more than what is computed in it: the kernel zeroes each page
 import numpy as np
 
 from regard.engines.compiled.packed import aligned, in_panels
-from regard.engines.compiled.tiles import PANEL
+from regard.engines.compiled.products import PANELS, multiplier
+from regard.engines.compiled.tiles import FLOAT32, PANEL
 from regard.engines.compiled.transformer import PackedTransformer
 from regard.engines.compiled.work import DECODERS, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, Work
 
@@ -51,10 +52,11 @@ class Room:
         items = in_panels(model.core.width)
         read = in_panels(int(sizes[HEADS] * sizes[VALUE_SIZE])) + PANEL
         widest = max(products.widest, read)
-        vocab = int(model.table[-1, 4]) * PANEL
+        vocab = int(model.table[-1, PANELS]) * PANEL
         return Work(
             sizes=sizes,
             table=model.table,
+            codes_of=np.array([multiplier[FLOAT32]()], np.int64),
             norms=np.stack(model.norms),
             source=model.source,
             target=model.target,

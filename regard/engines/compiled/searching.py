@@ -41,10 +41,12 @@ def _pool(sentence, score, log_prob, tokens, length, last, out_scores, out_log_p
         scores[place] = scores[place - 1]
         out_log_probs[sentence, place] = out_log_probs[sentence, place - 1]
         out_lengths[sentence, place] = out_lengths[sentence, place - 1]
-        out_tokens[sentence, place] = out_tokens[sentence, place - 1]
+        for word in range(out_tokens.shape[2]):
+            out_tokens[sentence, place, word] = out_tokens[sentence, place - 1, word]
     scores[at], out_log_probs[sentence, at] = score, log_prob
     out_lengths[sentence, at] = length
-    out_tokens[sentence, at, : length - 1] = tokens[: length - 1]
+    for place in range(length - 1):
+        out_tokens[sentence, at, place] = tokens[place]
     out_tokens[sentence, at, length - 1] = last
 
 
@@ -128,8 +130,10 @@ def search(work, ids, starts, groups, limits, powers, width, bos, eos, banned, p
                               out_scores, out_log_probs, out_lengths, out_tokens)  # fmt: skip
                 elif new_rows - went_on < width:
                     new_log_probs[new_rows], new_sums[new_rows] = total, exact
-                    new_said[new_rows, : now - 1], new_said[new_rows, now - 1] = said[row, : now - 1], word
-                    new_slots[new_rows, :now] = slots[row, :now]
+                    for before in range(now):
+                        new_said[new_rows, before] = said[row, before]
+                        new_slots[new_rows, before] = slots[row, before]
+                    new_said[new_rows, now - 1] = word
                     new_rows += 1
             if new_rows == went_on:
                 continue

@@ -28,6 +28,7 @@ Work = namedtuple(
     [
         "sizes",  # (SIZES,)
         "table",  # (products, FIELDS): see regard.engines.compiled.products
+        "codes_of",  # (1,): address of the code that multiplies by float32
         "norms",  # (norms, 2, width): scale and shift of each, encoder's first, the last of each stack behind them
         "source",  # (vocab, width): embeddings as the encoder reads them
         "target",  # (vocab, width): and the decoder

@@ -12,8 +12,8 @@ import numpy as np
 
 from regard.engines.compiled.compiling import compiled
 from regard.engines.compiled.lanes import gelu
-from regard.engines.compiled.products import OUT, PANELS, address, product
-from regard.engines.compiled.reads import read_all, read_one
+from regard.engines.compiled.products import ADD, OUT, PANELS, SET, address, product
+from regard.engines.compiled.reads import ALL, AT_BEGIN, CAUSAL, PAST, SOURCE, read_all, read_one
 from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.work import (
     CROSS_KEYS,
@@ -98,12 +98,12 @@ def _after(work, norm, rows):
 def _feed_forward(work, products, norm, rows):
     given = _before(work, norm, rows)
     is_gelu = work.sizes[IS_GELU] != 0
-    product(work, products + UP, given, rows, work.hidden, _NO_FLOOR if is_gelu else _ZERO, 0)
+    product(work, products + UP, given, rows, work.hidden, _NO_FLOOR if is_gelu else _ZERO, SET)
     if is_gelu:
         width = work.table[products + UP, PANELS] * PANEL
         for row in range(rows):
             gelu(address(work.hidden[row]), width)
-    product(work, products + DOWN, work.hidden, rows, work.items, _NO_FLOOR, 1)
+    product(work, products + DOWN, work.hidden, rows, work.items, _NO_FLOOR, ADD)
     _after(work, norm, rows)
 
 
@@ -118,10 +118,10 @@ def encode(work, ids, starts, first, last, sources):
     sizes = work.sizes
     for block in range(sizes[ENCODERS]):
         products, norm = ENCODER_PRODUCTS * block, 2 * block
-        product(work, products + QUERY_KEY_VALUE, _before(work, norm, rows), rows, work.mapped, _NO_FLOOR, 0)
+        product(work, products + QUERY_KEY_VALUE, _before(work, norm, rows), rows, work.mapped, _NO_FLOOR, SET)
         for sentence in range(first, last):
-            read_all(work, starts[sentence] - begin, starts[sentence + 1] - starts[sentence], False)
-        product(work, products + OUT_OF_HEADS, work.read, rows, work.items, _NO_FLOOR, 1)
+            read_all(work, starts[sentence] - begin, starts[sentence + 1] - starts[sentence], ALL)
+        product(work, products + OUT_OF_HEADS, work.read, rows, work.items, _NO_FLOOR, ADD)
         _after(work, norm, rows)
         _feed_forward(work, products, norm + 1, rows)
     encoded = work.items
@@ -130,7 +130,7 @@ def encode(work, ids, starts, first, last, sources):
         encoded = work.normed
     for block in range(sizes[DECODERS]):
         products = ENCODER_PRODUCTS * sizes[ENCODERS] + DECODER_PRODUCTS * block
-        product(work, products + CROSS_KEYS, encoded, rows, sources[block, begin:end], _NO_FLOOR, 0)
+        product(work, products + CROSS_KEYS, encoded, rows, sources[block, begin:end], _NO_FLOOR, SET)
 
 
 @compiled
@@ -167,11 +167,11 @@ def prefill(work, tokens, first, slots, keys, values):
     for block in range(sizes[DECODERS]):
         products = ENCODER_PRODUCTS * sizes[ENCODERS] + DECODER_PRODUCTS * block
         norm = 2 * sizes[ENCODERS] + 1 + 3 * block
-        product(work, products + QUERY_KEY_VALUE, _before(work, norm, count), count, work.mapped, _NO_FLOOR, 0)
+        product(work, products + QUERY_KEY_VALUE, _before(work, norm, count), count, work.mapped, _NO_FLOOR, SET)
         for place in range(count):
             _keep(work, place, slots[place], block, keys, values)
-        read_all(work, 0, count, True)
-        product(work, products + OUT_OF_HEADS, work.read, count, work.items, _NO_FLOOR, 1)
+        read_all(work, AT_BEGIN, count, CAUSAL)
+        product(work, products + OUT_OF_HEADS, work.read, count, work.items, _NO_FLOOR, ADD)
         _after(work, norm, count)
         _feed_forward(work, products, norm + 2, count)
     return _last(work, count)
@@ -190,21 +190,21 @@ def step(work, tokens, places, rows, slots, keys, values, sources, begins, ends)
     for block in range(sizes[DECODERS]):
         products = ENCODER_PRODUCTS * sizes[ENCODERS] + DECODER_PRODUCTS * block
         norm = 2 * sizes[ENCODERS] + 1 + 3 * block
-        product(work, products + QUERY_KEY_VALUE, _before(work, norm, rows), rows, work.mapped, _NO_FLOOR, 0)
+        product(work, products + QUERY_KEY_VALUE, _before(work, norm, rows), rows, work.mapped, _NO_FLOOR, SET)
         for row in range(rows):
             place = places[row]
             _keep(work, row, slots[row, place], block, keys, values)
             begin = max(0, place + 1 - sizes[WINDOW]) if sizes[WINDOW] > 0 else 0
-            read_one(work, work.mapped[row], keys[block], values[block], 0, 0, slots[row], begin, place + 1, True,
+            read_one(work, work.mapped[row], keys[block], values[block], AT_BEGIN, AT_BEGIN, slots[row], begin, place + 1, PAST,
                      work.read[row])  # fmt: skip
-        product(work, products + OUT_OF_HEADS, work.read, rows, work.items, _NO_FLOOR, 1)
+        product(work, products + OUT_OF_HEADS, work.read, rows, work.items, _NO_FLOOR, ADD)
         _after(work, norm, rows)
         if work.table[products + CROSS_QUERY, OUT] > 0:
-            product(work, products + CROSS_QUERY, _before(work, norm + 1, rows), rows, work.mapped, _NO_FLOOR, 0)
+            product(work, products + CROSS_QUERY, _before(work, norm + 1, rows), rows, work.mapped, _NO_FLOOR, SET)
             for row in range(rows):
-                read_one(work, work.mapped[row], sources[block], sources[block], 0, sizes[KEY_HEADS] * sizes[SIZE],
-                         work.order, begins[row], ends[row], False, work.read[row])  # fmt: skip
-            product(work, products + CROSS_OUT, work.read, rows, work.items, _NO_FLOOR, 1)
+                read_one(work, work.mapped[row], sources[block], sources[block], AT_BEGIN, sizes[KEY_HEADS] * sizes[SIZE],
+                         work.order, begins[row], ends[row], SOURCE, work.read[row])  # fmt: skip
+            product(work, products + CROSS_OUT, work.read, rows, work.items, _NO_FLOOR, ADD)
             _after(work, norm + 1, rows)
         _feed_forward(work, products, norm + 2, rows)
     return _last(work, rows)

@@ -12,8 +12,9 @@ from typing import Any
 
 from llvmlite import binding
 from numba import cfunc, njit
+from numba.extending import intrinsic as numba_intrinsic
 
-__all__ = ["HAS_BYTE_PRODUCTS", "LANES", "STAMP", "TILE_ROWS", "called_by_address", "compiled", "entry"]
+__all__ = ["HAS_BYTE_PRODUCTS", "LANES", "STAMP", "TILE_ROWS", "called_by_address", "compiled", "entry", "intrinsic"]
 
 _SOURCES = sorted(Path(__file__).parent.glob("*.py"))
 STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
@@ -35,6 +36,12 @@ HAS_BYTE_PRODUCTS = _IS_WIDE and bool(_FEATURES.get("avx512vnni"))
 def compiled(function: Callable) -> Callable:
     """Compile a function, for other compiled functions."""
     return njit(**_OPTIONS)(inspect.unwrap(function))
+
+
+def intrinsic(function: Callable) -> Callable:
+    """A function that is called while code is compiled, and writes a part of it."""
+    # What numba keeps on disk holds the function, and a type checker's wrapper cannot be kept.
+    return numba_intrinsic(inspect.unwrap(function))
 
 
 def entry(make: Callable[[str], Callable]) -> Callable[[], Any]:

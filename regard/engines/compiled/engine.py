@@ -133,7 +133,7 @@ class CompiledEngine(Engine):
             _mask(self.packed, (pad, bos)), *room.memory(steps * most), scores, log_probs, counts, tokens, place,
         )  # fmt: skip
         if ending != FINISHED:
-            raise ValueError(_what(ending, step=place[0], sentence=rows[place[1]]))
+            raise ValueError(_what(ending, step=int(place[0]), sentence=rows[int(place[1])]))
         found = []
         for sentence in range(len(rows)):
             some = [at for at in range(config.n_best) if scores[sentence, at] > -np.inf]
@@ -205,7 +205,7 @@ class _Continuing:
             some = int(min(left, self.places - self.fed.max() + 1))
             self.go_on(some)
             left -= some
-            for row in np.flatnonzero(self.fed > self.places):
+            for row in np.flatnonzero(self.fed > self.places).tolist():
                 self.feed(row, self.seen[row][-max(1, self.places // 2) :])
         return [seen[first:] for seen, first in zip(self.seen, begun, strict=True)]
 

@@ -24,9 +24,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from regard.engines.compiled.compiling import LANES
+from regard.engines.compiled.compiling import LANES, intrinsic
 
 __all__ = ["add_scaled", "dot", "gelu", "peak", "soften", "spread"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from regard.engines.compiled.compiling import compiled
 from regard.engines.compiled.lanes import peak, spread
-from regard.engines.compiled.products import PANELS, address, product
+from regard.engines.compiled.products import PANELS, SET, address, product
 from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.work import VOCAB
 
@@ -22,7 +22,7 @@ _NO_FLOOR = np.float32(-np.inf)
 @compiled
 def scores_of(work, given, first, rows):
     """Scores of all tokens of rows first .. first + rows of `given`, into work.logits; minus infinity behind the last."""
-    product(work, work.table.shape[0] - 1, given[first:], rows, work.logits, _NO_FLOOR, 0)
+    product(work, work.table.shape[0] - 1, given[first:], rows, work.logits, _NO_FLOOR, SET)
 
 
 @compiled

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from regard.engines.compiled.compiling import TILE_ROWS, called_by_address, compiled
+from regard.engines.compiled.compiling import TILE_ROWS, called_by_address, compiled, intrinsic
 from regard.engines.compiled.tiles import BFLOAT16, FLOW, INT8, PANEL, tile
 
 __all__ = [
-    "BIAS", "CODE", "DEPTH", "FIELDS", "KIND", "OUT", "PANELS", "SCALES", "SUMS", "WEIGHTS", "address", "multiplier",
+    "ADD", "BIAS", "CODE", "DEPTH", "FIELDS", "KIND", "OUT", "PANELS", "SCALES", "SET", "SUMS", "WEIGHTS", "address", "multiplier",
     "multiply", "product",
 ]  # fmt: skip
 
@@ -31,6 +30,8 @@ panels, and the addresses of biases, of scales and of sums (int8) of columns."""
 FIELDS = 9
 
 _ZERO = np.float32(0)
+SET, ADD = np.int64(0), np.int64(1)
+"""What a product does to what `out` holds. (As numpy's numbers: numba compiles a function anew for each of Python's.)"""
 _SIGNATURE = types.void(*[types.int64] * 9, types.float32, *[types.int64] * 4)
 
 
@@ -112,7 +113,7 @@ def _to_bytes(x, rows, depth, codes, scales):
 
 @compiled
 def product(work, which, x, rows, out, floor, is_added):
-    """out[: rows] = max(floor, x[: rows] W^T + b), or that is added to what `out` holds (is_added).
+    """out[: rows] = max(floor, x[: rows] W^T + b), or that is added to what `out` holds (is_added: SET or ADD).
 
     work: table, and room for rows in bytes (codes, scales), see regard.engines.compiled.work.
     """

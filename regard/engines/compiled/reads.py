@@ -13,10 +13,15 @@ from regard.engines.compiled.products import address, multiply
 from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.work import HEADS, KEY_HEADS, SIZE, VALUE_SIZE, WINDOW
 
-__all__ = ["read_all", "read_one"]
+__all__ = ["ALL", "AT_BEGIN", "CAUSAL", "PAST", "SOURCE", "read_all", "read_one"]
 
 _NONE = np.float32(-np.inf)
 _ZERO = np.float32(0)
+ALL, CAUSAL = np.int64(0), np.int64(1)
+"""What a query sees: everything, or what is not behind it."""
+SOURCE, PAST = np.int64(0), np.int64(1)
+"""What is read: a source, or what came before, its distance counted."""
+AT_BEGIN = np.int64(0)
 
 
 @compiled

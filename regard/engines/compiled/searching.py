@@ -108,7 +108,7 @@ def search(work, ids, starts, groups, limits, powers, width, bos, eos, banned, p
         given = step(work, tokens, places, rows, slots, past_keys, past_values, sources, begins, ends)
         likeliest(work, given, rows, log_probs if width > 1 else none_before, banned, words, totals, found)
         still, new_rows = 0, 0
-        begin = 0
+        begin = first_of[0]
         for number in range(live):
             sentence, end = sentence_of[number], first_of[number + 1]
             limit, went_on = limits[sentence], new_rows

@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from regard.engines.compiled.compiling import HAS_BYTE_PRODUCTS, LANES, TILE_ROWS
+from regard.engines.compiled.compiling import HAS_BYTE_PRODUCTS, LANES, TILE_ROWS, intrinsic
 
 __all__ = ["BFLOAT16", "FLOAT32", "FLOW", "INT8", "PANEL", "tile"]
 

@@ -12,29 +12,43 @@ import numpy as np
 
 from regard.engines.compiled.compiling import compiled
 from regard.engines.compiled.lanes import gelu
-from regard.engines.compiled.products import ADD, OUT, PANELS, SET, address, product
-from regard.engines.compiled.reads import ALL, AT_BEGIN, CAUSAL, PAST, SOURCE, read_all, read_one
+from regard.engines.compiled.products import ADD, OUT, PANELS, SET, product
+from regard.engines.compiled.reads import ALL, CAUSAL, PAST, SOURCE, read_all, read_one
 from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.work import (
     CROSS_KEYS,
     CROSS_OUT,
     CROSS_QUERY,
-    DECODER_PRODUCTS,
     DECODERS,
+    DECODER_PRODUCTS,
     DOWN,
-    ENCODER_PRODUCTS,
     ENCODERS,
+    ENCODER_PRODUCTS,
     HEADS,
+    HIDDEN,
     IS_GELU,
     IS_PRE,
+    ITEMS,
     KEY_HEADS,
+    MAPPED,
+    NORMED,
+    NORMS,
+    ORDER,
     OUT_OF_HEADS,
+    POSITIONS,
     QUERY_KEY_VALUE,
+    READ,
     SIZE,
+    SOURCES,
+    TARGETS,
     UP,
     VALUE_SIZE,
     WIDTH,
     WINDOW,
+    address,
+    floats,
+    integers,
+    table_of,
 )
 
 __all__ = ["encode", "prefill", "step"]
@@ -47,8 +61,8 @@ _EPSILON = np.float32(1e-5)
 @compiled
 def embed(work, table, token, place, row):
     """items[row] = the token's embedding and its position's."""
-    item, vector, positions = work.items[row], table[token], work.positions
-    width = work.sizes[WIDTH]
+    item, vector, positions = floats(work, ITEMS)[row], table[token], floats(work, POSITIONS)
+    width = work[WIDTH]
     if positions.shape[0] > 0:
         position = positions[place]
         for c in range(width):
@@ -59,13 +73,14 @@ def embed(work, table, token, place, row):
 
 
 @compiled
-def normalise(work, which, first, rows, out):
+def normalise(work, which, rows, out):
     """out = scale (x - mean) / sqrt(variance + 1e-5) + shift, of rows of items."""
-    width = work.sizes[WIDTH]
-    scale, shift = work.norms[which, 0], work.norms[which, 1]
+    width = work[WIDTH]
+    norms, items = floats(work, NORMS), floats(work, ITEMS)
+    scale, shift = norms[2 * which], norms[2 * which + 1]
     share = np.float32(1) / np.float32(width)
-    for row in range(first, first + rows):
-        item, to = work.items[row], out[row]
+    for row in range(rows):
+        item, to = items[row], out[row]
         total = _ZERO
         for c in range(width):
             total += item[c]
@@ -82,28 +97,29 @@ def normalise(work, which, first, rows, out):
 @compiled
 def _before(work, norm, rows):
     """What a part of a block is given: items, normalised first if the block is pre-norm."""
-    if work.sizes[IS_PRE]:
-        normalise(work, norm, 0, rows, work.normed)
-        return work.normed
-    return work.items
+    items, normed = floats(work, ITEMS), floats(work, NORMED)
+    if work[IS_PRE]:
+        normalise(work, norm, rows, normed)
+        return normed
+    return items
 
 
 @compiled
 def _after(work, norm, rows):
-    if not work.sizes[IS_PRE]:
-        normalise(work, norm, 0, rows, work.items)
+    if not work[IS_PRE]:
+        normalise(work, norm, rows, floats(work, ITEMS))
 
 
 @compiled
 def _feed_forward(work, products, norm, rows):
-    given = _before(work, norm, rows)
-    is_gelu = work.sizes[IS_GELU] != 0
-    product(work, products + UP, given, rows, work.hidden, _NO_FLOOR if is_gelu else _ZERO, SET)
+    given, hidden = _before(work, norm, rows), floats(work, HIDDEN)
+    is_gelu = work[IS_GELU] != 0
+    product(work, products + UP, given, rows, hidden, _NO_FLOOR if is_gelu else _ZERO, SET)
     if is_gelu:
-        width = work.table[products + UP, PANELS] * PANEL
+        width = table_of(work)[products + UP, PANELS] * PANEL
         for row in range(rows):
-            gelu(address(work.hidden[row]), width)
-    product(work, products + DOWN, work.hidden, rows, work.items, _NO_FLOOR, ADD)
+            gelu(address(hidden[row]), width)
+    product(work, products + DOWN, hidden, rows, floats(work, ITEMS), _NO_FLOOR, ADD)
     _after(work, norm, rows)
 
 
@@ -114,45 +130,37 @@ def encode(work, ids, starts, first, last, sources):
     rows = end - begin
     for sentence in range(first, last):
         for token in range(starts[sentence], starts[sentence + 1]):
-            embed(work, work.source, ids[token], token - starts[sentence], token - begin)
-    sizes = work.sizes
-    for block in range(sizes[ENCODERS]):
+            embed(work, floats(work, SOURCES), ids[token], token - starts[sentence], token - begin)
+    for block in range(work[ENCODERS]):
         products, norm = ENCODER_PRODUCTS * block, 2 * block
-        product(work, products + QUERY_KEY_VALUE, _before(work, norm, rows), rows, work.mapped, _NO_FLOOR, SET)
+        product(work, products + QUERY_KEY_VALUE, _before(work, norm, rows), rows, floats(work, MAPPED), _NO_FLOOR, SET)
         for sentence in range(first, last):
             read_all(work, starts[sentence] - begin, starts[sentence + 1] - starts[sentence], ALL)
-        product(work, products + OUT_OF_HEADS, work.read, rows, work.items, _NO_FLOOR, ADD)
+        product(work, products + OUT_OF_HEADS, floats(work, READ), rows, floats(work, ITEMS), _NO_FLOOR, ADD)
         _after(work, norm, rows)
         _feed_forward(work, products, norm + 1, rows)
-    encoded = work.items
-    if sizes[IS_PRE]:
-        normalise(work, 2 * sizes[ENCODERS], 0, rows, work.normed)
-        encoded = work.normed
-    for block in range(sizes[DECODERS]):
-        products = ENCODER_PRODUCTS * sizes[ENCODERS] + DECODER_PRODUCTS * block
+    encoded = _before(work, 2 * work[ENCODERS], rows)
+    for block in range(work[DECODERS]):
+        products = ENCODER_PRODUCTS * work[ENCODERS] + DECODER_PRODUCTS * block
         product(work, products + CROSS_KEYS, encoded, rows, sources[block, begin:end], _NO_FLOOR, SET)
 
 
 @compiled
 def _keep(work, row, slot, block, keys, values):
     """Keys and values of a row of `mapped` become those of a slot."""
-    sizes, mapped = work.sizes, work.mapped[row]
-    at_keys = sizes[HEADS] * sizes[SIZE]
-    at_values = at_keys + sizes[KEY_HEADS] * sizes[SIZE]
+    mapped = floats(work, MAPPED)[row]
+    at_keys = work[HEADS] * work[SIZE]
+    at_values = at_keys + work[KEY_HEADS] * work[SIZE]
     for c in range(at_values - at_keys):
         keys[block, slot, c] = mapped[at_keys + c]
-    for c in range(sizes[KEY_HEADS] * sizes[VALUE_SIZE]):
+    for c in range(work[KEY_HEADS] * work[VALUE_SIZE]):
         values[block, slot, c] = mapped[at_values + c]
 
 
 @compiled
 def _last(work, rows):
     """The items of a decoder that has taken them in, as the output layer is given them."""
-    sizes = work.sizes
-    if sizes[IS_PRE]:
-        normalise(work, 2 * sizes[ENCODERS] + 1 + 3 * sizes[DECODERS], 0, rows, work.normed)
-        return work.normed
-    return work.items
+    return _before(work, 2 * work[ENCODERS] + 1 + 3 * work[DECODERS], rows)
 
 
 @compiled
@@ -161,17 +169,17 @@ def prefill(work, tokens, first, slots, keys, values):
 
     slots[place]: where keys and values of the token at each place are kept.
     """
-    count, sizes = len(tokens), work.sizes
+    count = len(tokens)
     for place in range(count):
-        embed(work, work.target, tokens[place], first + place, place)
-    for block in range(sizes[DECODERS]):
-        products = ENCODER_PRODUCTS * sizes[ENCODERS] + DECODER_PRODUCTS * block
-        norm = 2 * sizes[ENCODERS] + 1 + 3 * block
-        product(work, products + QUERY_KEY_VALUE, _before(work, norm, count), count, work.mapped, _NO_FLOOR, SET)
+        embed(work, floats(work, TARGETS), tokens[place], first + place, place)
+    for block in range(work[DECODERS]):
+        products = ENCODER_PRODUCTS * work[ENCODERS] + DECODER_PRODUCTS * block
+        norm = 2 * work[ENCODERS] + 1 + 3 * block
+        product(work, products + QUERY_KEY_VALUE, _before(work, norm, count), count, floats(work, MAPPED), _NO_FLOOR, SET)
         for place in range(count):
             _keep(work, place, slots[place], block, keys, values)
-        read_all(work, AT_BEGIN, count, CAUSAL)
-        product(work, products + OUT_OF_HEADS, work.read, count, work.items, _NO_FLOOR, ADD)
+        read_all(work, np.int64(0), count, CAUSAL)
+        product(work, products + OUT_OF_HEADS, floats(work, READ), count, floats(work, ITEMS), _NO_FLOOR, ADD)
         _after(work, norm, count)
         _feed_forward(work, products, norm + 2, count)
     return _last(work, count)
@@ -184,27 +192,29 @@ def step(work, tokens, places, rows, slots, keys, values, sources, begins, ends)
     places[row]: the token's place; slots[row, place]: where its keys and values are kept; begins, ends: the tokens of
     the row's source in `sources`.
     """
-    sizes = work.sizes
+    mapped, read, order = floats(work, MAPPED), floats(work, READ), integers(work, ORDER)
+    at_values = 4 * work[KEY_HEADS] * work[SIZE]
     for row in range(rows):
-        embed(work, work.target, tokens[row], places[row], row)
-    for block in range(sizes[DECODERS]):
-        products = ENCODER_PRODUCTS * sizes[ENCODERS] + DECODER_PRODUCTS * block
-        norm = 2 * sizes[ENCODERS] + 1 + 3 * block
-        product(work, products + QUERY_KEY_VALUE, _before(work, norm, rows), rows, work.mapped, _NO_FLOOR, SET)
+        embed(work, floats(work, TARGETS), tokens[row], places[row], row)
+    for block in range(work[DECODERS]):
+        products = ENCODER_PRODUCTS * work[ENCODERS] + DECODER_PRODUCTS * block
+        norm = 2 * work[ENCODERS] + 1 + 3 * block
+        product(work, products + QUERY_KEY_VALUE, _before(work, norm, rows), rows, floats(work, MAPPED), _NO_FLOOR, SET)
         for row in range(rows):
             place = places[row]
             _keep(work, row, slots[row, place], block, keys, values)
-            begin = max(0, place + 1 - sizes[WINDOW]) if sizes[WINDOW] > 0 else 0
-            read_one(work, work.mapped[row], keys[block], values[block], AT_BEGIN, AT_BEGIN, slots[row], begin, place + 1, PAST,
-                     work.read[row])  # fmt: skip
-        product(work, products + OUT_OF_HEADS, work.read, rows, work.items, _NO_FLOOR, ADD)
+            begin = max(0, place + 1 - work[WINDOW]) if work[WINDOW] > 0 else 0
+            read_one(work, address(mapped[row]), address(keys[block]), keys.strides[1], address(values[block]),
+                     values.strides[1], address(slots[row]), begin, place + 1, PAST, address(read[row]))  # fmt: skip
+        product(work, products + OUT_OF_HEADS, floats(work, READ), rows, floats(work, ITEMS), _NO_FLOOR, ADD)
         _after(work, norm, rows)
-        if work.table[products + CROSS_QUERY, OUT] > 0:
-            product(work, products + CROSS_QUERY, _before(work, norm + 1, rows), rows, work.mapped, _NO_FLOOR, SET)
+        if table_of(work)[products + CROSS_QUERY, OUT] > 0:
+            product(work, products + CROSS_QUERY, _before(work, norm + 1, rows), rows, floats(work, MAPPED), _NO_FLOOR, SET)
             for row in range(rows):
-                read_one(work, work.mapped[row], sources[block], sources[block], AT_BEGIN, sizes[KEY_HEADS] * sizes[SIZE],
-                         work.order, begins[row], ends[row], SOURCE, work.read[row])  # fmt: skip
-            product(work, products + CROSS_OUT, work.read, rows, work.items, _NO_FLOOR, ADD)
+                source = address(sources[block])
+                read_one(work, address(mapped[row]), source, sources.strides[1], source + at_values, sources.strides[1],
+                         address(order), begins[row], ends[row], SOURCE, address(read[row]))  # fmt: skip
+            product(work, products + CROSS_OUT, floats(work, READ), rows, floats(work, ITEMS), _NO_FLOOR, ADD)
             _after(work, norm + 1, rows)
         _feed_forward(work, products, norm + 2, rows)
     return _last(work, rows)

@@ -6,6 +6,7 @@ import numpy as np
 
 from regard.engines.compiled import blocks, likely, searching
 from regard.engines.compiled.compiling import entry
+from regard.engines.compiled.work import LOGITS, floats
 
 __all__ = ["go_on", "prefill", "scores", "search"]
 
@@ -38,13 +39,14 @@ def _scores(stamp: str) -> Callable:
     def run(work, tokens, places, slots, keys, values, out):
         """Scores of the next token of every row, into out (rows, vocab)."""
         stamp  # noqa: B018
-        rows, some, nothing = len(tokens), work.logits.shape[0], np.zeros(len(tokens), np.int64)
+        rows, logits, nothing = len(tokens), floats(work, LOGITS), np.zeros(len(tokens), np.int64)
+        some = logits.shape[0]
         sources = np.zeros((keys.shape[0], 0, 1), np.float32)
         given = step(work, tokens, places, rows, slots, keys, values, sources, nothing, nothing)
         for first in range(0, rows, some):
             count = min(some, rows - first)
             scores_of(work, given, first, count)
-            out[first : first + count] = work.logits[:count, : out.shape[1]]
+            out[first : first + count] = logits[:count, : out.shape[1]]
 
     return run
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from regard.engines.compiled.compiling import compiled
 from regard.engines.compiled.lanes import peak, spread
-from regard.engines.compiled.products import PANELS, SET, address, product
+from regard.engines.compiled.products import PANELS, SET, product
 from regard.engines.compiled.tiles import PANEL
-from regard.engines.compiled.work import VOCAB
+from regard.engines.compiled.work import LOGITS, VOCAB, address, floats, table_of
 
 __all__ = ["likeliest", "scores_of"]
 
@@ -21,8 +21,8 @@ _NO_FLOOR = np.float32(-np.inf)
 
 @compiled
 def scores_of(work, given, first, rows):
-    """Scores of all tokens of rows first .. first + rows of `given`, into work.logits; minus infinity behind the last."""
-    product(work, work.table.shape[0] - 1, given[first:], rows, work.logits, _NO_FLOOR, SET)
+    """Scores of all tokens of rows first .. first + rows of `given`, into `LOGITS`; minus infinity behind the last."""
+    product(work, table_of(work).shape[0] - 1, given[first:], rows, floats(work, LOGITS), _NO_FLOOR, SET)
 
 
 @compiled
@@ -58,12 +58,12 @@ def _best_of(line, vocab, width, before, banned, tokens, totals):
 @compiled
 def likeliest(work, given, rows, before, banned, tokens, totals, found):
     """tokens, totals (rows, most): the likeliest continuations of each row; found: how many, -1 where there is NaN."""
-    vocab = work.sizes[VOCAB]
-    width = work.table[work.table.shape[0] - 1, PANELS] * PANEL
-    some = work.logits.shape[0]
+    vocab, logits, table = work[VOCAB], floats(work, LOGITS), table_of(work)
+    width = table[table.shape[0] - 1, PANELS] * PANEL
+    some = logits.shape[0]
     for first in range(0, rows, some):
         count = min(some, rows - first)
         scores_of(work, given, first, count)
         for row in range(count):
             at = first + row
-            found[at] = _best_of(work.logits[row], vocab, width, before[at], banned, tokens[at], totals[at])
+            found[at] = _best_of(logits[row], vocab, width, before[at], banned, tokens[at], totals[at])

@@ -18,10 +18,11 @@ from numba import types
 
 from regard.engines.compiled.compiling import TILE_ROWS, called_by_address, compiled, intrinsic
 from regard.engines.compiled.tiles import BFLOAT16, FLOW, INT8, PANEL, tile
+from regard.engines.compiled.work import CODES, SCALED, address, bytes_of, floats, table_of
 
 __all__ = [
-    "ADD", "BIAS", "CODE", "DEPTH", "FIELDS", "KIND", "OUT", "PANELS", "SCALES", "SET", "SUMS", "WEIGHTS", "address", "multiplier",
-    "multiply", "product",
+    "ADD", "BIAS", "CODE", "DEPTH", "FIELDS", "KIND", "OUT", "PANELS", "SCALES", "SET", "SUMS", "WEIGHTS", "multiplier", "multiply",
+    "product",
 ]  # fmt: skip
 
 KIND, CODE, WEIGHTS, DEPTH, OUT, PANELS, BIAS, SCALES, SUMS = range(9)
@@ -90,12 +91,6 @@ def multiply(_typing: Any, code: Any, x: Any, x_stride: Any, rows: Any, weights:
 
 
 @compiled
-def address(array):
-    """Where an array begins, always as the same type."""
-    return np.int64(array.ctypes.data)
-
-
-@compiled
 def _to_bytes(x, rows, depth, codes, scales):
     """codes = 128 + round(x / scale), scale = max |x| / 127 of each row; 128 behind the end."""
     for row in range(rows):
@@ -115,12 +110,12 @@ def _to_bytes(x, rows, depth, codes, scales):
 def product(work, which, x, rows, out, floor, is_added):
     """out[: rows] = max(floor, x[: rows] W^T + b), or that is added to what `out` holds (is_added: SET or ADD).
 
-    work: table, and room for rows in bytes (codes, scales), see regard.engines.compiled.work.
+    work: see regard.engines.compiled.work.
     """
-    entry = work.table[which]
+    entry = table_of(work)[which]
     into, out_stride = address(out), np.int64(out.strides[0])
     if entry[KIND] == INT8:
-        depth, codes, scales = entry[DEPTH], work.codes, work.scales
+        depth, codes, scales = entry[DEPTH], bytes_of(work, CODES), floats(work, SCALED)[0]
         _to_bytes(x, rows, depth, codes, scales)
         multiply(entry[CODE], address(codes), codes.strides[0], rows, entry[WEIGHTS], (depth + 3) // 4, entry[PANELS],
                  entry[BIAS], into, out_stride, floor, is_added, address(scales), entry[SCALES], entry[SUMS])  # fmt: skip

@@ -9,103 +9,121 @@ import numpy as np
 
 from regard.engines.compiled.compiling import LANES, compiled
 from regard.engines.compiled.lanes import add_scaled, dot, peak, soften
-from regard.engines.compiled.products import address, multiply
+from regard.engines.compiled.products import SET, multiply
 from regard.engines.compiled.tiles import PANEL
-from regard.engines.compiled.work import HEADS, KEY_HEADS, SIZE, VALUE_SIZE, WINDOW
+from regard.engines.compiled.work import (
+    AROUND,
+    BEHIND,
+    EDGE,
+    FLOAT_CODE,
+    HEADS,
+    KEY_HEADS,
+    MAPPED,
+    PANELED,
+    READ,
+    SCORES,
+    SIZE,
+    VALUE_SIZE,
+    WINDOW,
+    ZEROS,
+    address,
+    floats,
+    floats_at,
+    slots_at,
+)
 
-__all__ = ["ALL", "AT_BEGIN", "CAUSAL", "PAST", "SOURCE", "read_all", "read_one"]
+__all__ = ["ALL", "CAUSAL", "PAST", "SOURCE", "read_all", "read_one"]
 
 _NONE = np.float32(-np.inf)
-_ZERO = np.float32(0)
+_ZERO, _ONE = np.float32(0), np.float32(1)
+# As numpy's numbers: numba compiles a function anew for each of Python's.
 ALL, CAUSAL = np.int64(0), np.int64(1)
 """What a query sees: everything, or what is not behind it."""
 SOURCE, PAST = np.int64(0), np.int64(1)
-"""What is read: a source, or what came before, its distance counted."""
-AT_BEGIN = np.int64(0)
+"""What is read: a source, or what came before, whose distance counts."""
 
 
 @compiled
-def _pack_keys(keys, first, count, column, size, out):
-    """out[panel, d, c] = keys[first + panel * PANEL + c, column + d]; zero behind the last."""
-    panels = (count + PANEL - 1) // PANEL
-    for at in range(panels * size * PANEL):
-        out[at] = 0
+def _pack(mapped, first, count, key_column, size, value_column, value_size, keys, values):
+    """keys[panel, d, c] = key panel * PANEL + c at d; values[panel, key, c] = value of the key at panel * PANEL + c.
+
+    Zero behind the last key, and behind the last number of a value.
+    """
+    for at in range((count + PANEL - 1) // PANEL * size * PANEL):
+        keys[at] = 0
     for key in range(count):
-        begin = (key // PANEL) * size * PANEL + key % PANEL
+        row, begin = mapped[first + key], (key // PANEL) * size * PANEL + key % PANEL
         for d in range(size):
-            out[begin + d * PANEL] = keys[first + key, column + d]
+            keys[begin + d * PANEL] = row[key_column + d]
+        for panel in range((value_size + PANEL - 1) // PANEL):
+            begin, filled = (panel * count + key) * PANEL, min(PANEL, value_size - panel * PANEL)
+            for c in range(PANEL):
+                values[begin + c] = row[value_column + panel * PANEL + c] if c < filled else _ZERO
 
 
 @compiled
-def _pack_values(values, first, count, column, size, out):
-    """out[panel, key, c] = values[first + key, column + panel * PANEL + c]; zero behind the head's last."""
-    for panel in range((size + PANEL - 1) // PANEL):
-        begin, width = panel * count * PANEL, min(PANEL, size - panel * PANEL)
-        for key in range(count):
-            at = begin + key * PANEL
-            for c in range(PANEL):
-                out[at + c] = values[first + key, column + panel * PANEL + c] if c < width else _ZERO
+def _soften(work, line, place, count, width, head, is_causal):
+    """Scores of the query at a place become weights; keys it does not see have none."""
+    bias = floats(work, BEHIND if is_causal else AROUND)
+    first, last = 0, count
+    if is_causal:
+        last = place + 1
+        first = max(0, last - work[WINDOW]) if work[WINDOW] > 0 else 0
+    if bias.shape[1] > 0:
+        reach = bias.shape[1] // 2
+        for key in range(first, last):
+            line[key] += bias[head, place - key if is_causal else key - place + reach]
+    for key in range(first):
+        line[key] = _NONE
+    for key in range(last, width):
+        line[key] = _NONE
+    at = address(line)
+    inverse = _ONE / soften(at, peak(at, width), width)
+    for key in range(first, last):
+        line[key] *= inverse
 
 
 @compiled
 def read_all(work, first, count, is_causal):
     """What rows first .. first + count of `mapped` (queries, keys, values side by side) read of one another."""
-    sizes, mapped, scores, read = work.sizes, work.mapped, work.scores, work.read
-    heads, key_heads, size, value_size = sizes[HEADS], sizes[KEY_HEADS], sizes[SIZE], sizes[VALUE_SIZE]
-    bias = work.behind if is_causal else work.around
-    reach = bias.shape[1] - 1 if is_causal else bias.shape[1] // 2
-    panels = (count + PANEL - 1) // PANEL
-    edge, code = work.edge, work.codes_of[0]
+    mapped, scores, read = floats(work, MAPPED), floats(work, SCORES), floats(work, READ)
+    heads, key_heads, size, value_size = work[HEADS], work[KEY_HEADS], work[SIZE], work[VALUE_SIZE]
+    panels, group = (count + PANEL - 1) // PANEL, heads // key_heads
+    edge, zeros, code = floats(work, EDGE)[0], floats(work, ZEROS), work[FLOAT_CODE]
     for key in range(panels * PANEL):
         edge[key] = _ZERO if key < count else _NONE
-    keys, values = work.panels[: panels * size * PANEL], work.panels[panels * size * PANEL :]
-    at_keys, at_values = heads * size, (heads + key_heads) * size
+    packed = floats(work, PANELED)
     for head in range(heads):
-        group = heads // key_heads
+        kept = head // group
         if head % group == 0:
-            kept = head // group
-            _pack_keys(mapped, first, count, at_keys + kept * size, size, keys)
-            _pack_values(mapped, first, count, at_values + kept * value_size, value_size, values)
+            _pack(mapped, first, count, heads * size + kept * size, size,
+                  (heads + key_heads) * size + kept * value_size, value_size, packed[0], packed[1])  # fmt: skip
         for begin in range(0, count, scores.shape[0]):
             some = min(scores.shape[0], count - begin)
-            multiply(code, address(mapped) + (first + begin) * mapped.strides[0] + 4 * head * size, mapped.strides[0],
-                     some, address(keys), size, panels, address(edge), address(scores), scores.strides[0], _NONE,
-                     0, 0, 0, 0)  # fmt: skip
+            asked = address(mapped) + (first + begin) * mapped.strides[0] + 4 * head * size
+            multiply(code, asked, mapped.strides[0], some, address(packed[0]), size, panels, address(edge),
+                     address(scores), scores.strides[0], _NONE, SET, 0, 0, 0)  # fmt: skip
             for row in range(some):
-                line, place = scores[row], begin + row
-                if reach > 0:
-                    for key in range(place + 1 if is_causal else count):
-                        line[key] += bias[head, place - key if is_causal else key - place + reach]
-                if is_causal:
-                    for key in range(place + 1, panels * PANEL):
-                        line[key] = _NONE
-                    for key in range(place + 1 - sizes[WINDOW] if sizes[WINDOW] > 0 else 0):
-                        line[key] = _NONE
-                width = panels * PANEL
-                at = address(line)
-                total = soften(at, peak(at, width), width)
-                inverse = np.float32(1) / total
-                for key in range(count):
-                    line[key] *= inverse
-            multiply(code, address(scores), scores.strides[0], some, address(values), count,
-                     (value_size + PANEL - 1) // PANEL, address(work.zeros),
-                     address(read) + (first + begin) * read.strides[0] + 4 * head * value_size, read.strides[0],
-                     _NONE, 0, 0, 0, 0)  # fmt: skip
+                _soften(work, scores[row], begin + row, count, panels * PANEL, head, is_causal)
+            out = address(read) + (first + begin) * read.strides[0] + 4 * head * value_size
+            multiply(code, address(scores), scores.strides[0], some, address(packed[1]), count,
+                     (value_size + PANEL - 1) // PANEL, address(zeros), out, read.strides[0], _NONE, SET, 0, 0, 0)  # fmt: skip
 
 
 @compiled
-def read_one(work, query, keys, values, key_column, value_column, slots, begin, end, is_past, out):
-    """What one query (all its heads side by side) reads of the rows slots[begin : end] of keys and values."""
-    sizes, scores = work.sizes, work.scores
-    heads, key_heads, size, value_size = sizes[HEADS], sizes[KEY_HEADS], sizes[SIZE], sizes[VALUE_SIZE]
-    group, count = heads // key_heads, end - begin
-    width = (count + LANES - 1) // LANES * LANES
-    bias = work.behind
-    asked, at_keys, at_values = address(query), address(keys) + 4 * key_column, address(values) + 4 * value_column
+def read_one(work, query, keys, key_stride, values, value_stride, slots, begin, end, is_past, out):
+    """What one query (all its heads side by side) reads of the rows slots[begin : end] of keys and values.
+
+    All by addresses, strides in bytes.
+    """
+    scores, bias = floats(work, SCORES), floats(work, BEHIND)
+    heads, size, value_size = work[HEADS], work[SIZE], work[VALUE_SIZE]
+    group, count = heads // work[KEY_HEADS], end - begin
+    width, slot = (count + LANES - 1) // LANES * LANES, slots_at(slots, end)
     for place in range(count):
-        key = at_keys + slots[begin + place] * keys.strides[0]
+        key = keys + slot[begin + place] * key_stride
         for head in range(heads):
-            scores[head, place] = dot(asked + 4 * head * size, key + 4 * (head // group) * size, size)
+            scores[head, place] = dot(query + 4 * head * size, key + 4 * (head // group) * size, size)
     for head in range(heads):
         line = scores[head]
         if is_past and bias.shape[1] > 0:
@@ -114,14 +132,14 @@ def read_one(work, query, keys, values, key_column, value_column, slots, begin, 
         for place in range(count, width):
             line[place] = _NONE
         at = address(line)
-        inverse = np.float32(1) / soften(at, peak(at, width), width)
+        inverse = _ONE / soften(at, peak(at, width), width)
         for place in range(count):
             line[place] *= inverse
+    result = floats_at(out, heads * value_size)
     for c in range(heads * value_size):
-        out[c] = 0
-    into = address(out)
+        result[c] = 0
     for place in range(count):
-        value = at_values + slots[begin + place] * values.strides[0]
+        value = values + slot[begin + place] * value_stride
         for head in range(heads):
-            add_scaled(into + 4 * head * value_size, value + 4 * (head // group) * value_size, scores[head, place],
+            add_scaled(out + 4 * head * value_size, value + 4 * (head // group) * value_size, scores[head, place],
                        value_size)  # fmt: skip

@@ -6,10 +6,37 @@ Fresh memory costs more than what is computed in it: the kernel zeroes each page
 import numpy as np
 
 from regard.engines.compiled.packed import aligned, in_panels
-from regard.engines.compiled.products import PANELS, multiplier
-from regard.engines.compiled.tiles import FLOAT32, PANEL
+from regard.engines.compiled.products import PANELS
+from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.transformer import PackedTransformer
-from regard.engines.compiled.work import DECODERS, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, Work
+from regard.engines.compiled.work import (
+    AROUND,
+    ARRAYS,
+    BEHIND,
+    CODES,
+    DECODERS,
+    EDGE,
+    HEADS,
+    HIDDEN,
+    ITEMS,
+    KEY_HEADS,
+    LOGITS,
+    MAPPED,
+    NORMED,
+    NORMS,
+    ORDER,
+    PANELED,
+    POSITIONS,
+    READ,
+    SCALED,
+    SCORES,
+    SIZE,
+    SOURCES,
+    TABLE,
+    TARGETS,
+    VALUE_SIZE,
+    ZEROS,
+)
 
 __all__ = ["LOGIT_ROWS", "Room"]
 
@@ -23,10 +50,11 @@ class Room:
     def __init__(self, model: PackedTransformer):
         self.model = model
         self.rows = self.places = self.slots = 0
-        self._work: Work | None = None
+        self._work: np.ndarray | None = None
+        self._arrays: dict[int, np.ndarray] = {}
         self._memory = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
 
-    def work(self, *, rows: int, places: int) -> Work:
+    def work(self, *, rows: int, places: int) -> np.ndarray:
         """Room for `rows` items at once of sequences of up to `places` items."""
         if self._work is None or rows > self.rows or places > self.places:
             self.rows = max(self.rows, rows + rows // 4)
@@ -46,34 +74,34 @@ class Room:
             )
         return self._memory
 
-    def _made(self) -> Work:
+    def _made(self) -> np.ndarray:
         model, rows, places = self.model, self.rows, in_panels(self.places)
         sizes, products = model.sizes, model.products
         items = in_panels(model.core.width)
         read = in_panels(int(sizes[HEADS] * sizes[VALUE_SIZE])) + PANEL
-        widest = max(products.widest, read)
-        vocab = int(model.table[-1, PANELS]) * PANEL
-        return Work(
-            sizes=sizes,
-            table=model.table,
-            codes_of=np.array([multiplier[FLOAT32]()], np.int64),
-            norms=np.stack(model.norms),
-            source=model.source,
-            target=model.target,
-            positions=model.positions(self.places),
-            around=model.around(self.places),
-            behind=model.behind(self.places),
-            items=aligned((rows, items)),
-            normed=aligned((rows, items)),
-            mapped=aligned((rows, model.widest_mapped)),
-            read=aligned((rows, read)),
-            hidden=aligned((rows, model.widest_hidden)),
-            logits=aligned((min(rows, LOGIT_ROWS), vocab)),
-            scores=aligned((max(LOGIT_ROWS, int(sizes[HEADS])), places)),
-            panels=aligned((places * int(sizes[SIZE]) + places * in_panels(int(sizes[VALUE_SIZE])),)),
-            edge=aligned((places,)),
-            zeros=aligned((widest,)),
-            order=np.arange(max(places, rows, self.places), dtype=np.int32),
-            codes=aligned((rows, -(-products.deepest // 4) * 4), np.uint8),
-            scales=aligned((rows,)),
-        )
+        packed = places * max(int(sizes[SIZE]), in_panels(int(sizes[VALUE_SIZE])))
+        arrays = {
+            TABLE: model.table,
+            NORMS: np.concatenate(model.norms),
+            SOURCES: model.source,
+            TARGETS: model.target,
+            POSITIONS: model.positions(self.places),
+            AROUND: model.around(self.places),
+            BEHIND: model.behind(self.places),
+            ORDER: np.arange(max(places, rows), dtype=np.int32)[None],
+            ZEROS: aligned((1, max(products.widest, read, places))),
+            ITEMS: aligned((rows, items)),
+            NORMED: aligned((rows, items)),
+            MAPPED: aligned((rows, model.widest_mapped)),
+            READ: aligned((rows, read)),
+            HIDDEN: aligned((rows, model.widest_hidden)),
+            LOGITS: aligned((min(rows, LOGIT_ROWS), int(model.table[-1, PANELS]) * PANEL)),
+            SCORES: aligned((max(LOGIT_ROWS, int(sizes[HEADS])), places)),
+            PANELED: aligned((2, packed)),
+            EDGE: aligned((1, places)),
+            CODES: aligned((rows, -(-products.deepest // 4) * 4), np.uint8),
+            SCALED: aligned((1, rows)),
+        }
+        self._arrays = arrays  # what the addresses point to
+        places_of = [(arrays[which].ctypes.data, *arrays[which].shape) for which in range(ARRAYS)]
+        return np.concatenate((sizes, np.array(places_of, np.int64).ravel()))

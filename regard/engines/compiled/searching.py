@@ -12,7 +12,7 @@ from regard.engines.compiled.compiling import compiled
 from regard.engines.compiled.likely import likeliest
 from regard.engines.compiled.products import PANELS
 from regard.engines.compiled.tiles import PANEL
-from regard.engines.compiled.work import CROSS_KEYS, DECODERS, ENCODER_PRODUCTS, ENCODERS
+from regard.engines.compiled.work import CROSS_KEYS, DECODERS, ENCODER_PRODUCTS, ENCODERS, table_of
 
 __all__ = ["FINISHED", "IS_NAN", "IS_NONE", "search"]
 
@@ -82,8 +82,8 @@ def search(work, ids, starts, groups, limits, powers, width, bos, eos, banned, p
     out_*:       (sentences, n_best[, tokens]): what was found, best first; a score of minus infinity: nothing.
     """
     count, steps = len(limits), out_tokens.shape[2]
-    wide = work.table[ENCODER_PRODUCTS * work.sizes[ENCODERS] + CROSS_KEYS, PANELS] * PANEL
-    sources = np.empty((work.sizes[DECODERS], starts[count], wide), np.float32)
+    wide = table_of(work)[ENCODER_PRODUCTS * work[ENCODERS] + CROSS_KEYS, PANELS] * PANEL
+    sources = np.empty((work[DECODERS], starts[count], wide), np.float32)
     for group in range(len(groups) - 1):
         encode(work, ids, starts, groups[group], groups[group + 1], sources)
     most = count * width

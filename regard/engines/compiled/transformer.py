@@ -14,9 +14,12 @@ from regard.attention.choices import Soft
 from regard.attention.positional import ByDistance
 from regard.attention.scores import InnerProduct
 from regard.engines.compiled.packed import Heads, Products, in_panels
+from regard.engines.compiled.products import multiplier
+from regard.engines.compiled.tiles import FLOAT32
 from regard.engines.compiled.work import (
     DECODERS,
     ENCODERS,
+    FLOAT_CODE,
     HEADS,
     IS_GELU,
     IS_PRE,
@@ -114,6 +117,7 @@ class PackedTransformer:
         sizes[IS_PRE] = block.add_attention.order == "pre"
         sizes[IS_GELU] = block.feedforward.activation == "gelu"
         sizes[WINDOW] = block.window or 0
+        sizes[FLOAT_CODE] = multiplier[FLOAT32]()
         return sizes
 
     def positions(self, count: int) -> np.ndarray:

@@ -1,21 +1,53 @@
-"""What compiled code works with: a model as tables of numbers, and room for what it computes.
+"""What compiled code works with: one row of whole numbers, `work`.
 
-One named tuple of arrays holds both, so that a function takes `work` as Python's take `self`.
+It begins with the sizes of the model. Behind them stand three numbers for each array, of the model or of the room to
+compute in: its address, its rows and its columns; `floats(work, ITEMS)` is the array that they tell of. (Were the arrays
+themselves passed from function to function, each call would count references to all of them.)
 """
 
-from collections import namedtuple
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+
+from regard.engines.compiled.compiling import compiled, intrinsic
 
 __all__ = [
-    "CROSS_KEYS", "CROSS_OUT", "CROSS_QUERY", "DECODERS", "DECODER_PRODUCTS", "DOWN", "ENCODERS", "ENCODER_PRODUCTS",
-    "HEADS", "IS_GELU", "IS_PRE", "KEY_HEADS", "OUT_OF_HEADS", "QUERY_KEY_VALUE", "SIZE", "SIZES", "UP",
-    "VALUE_SIZE", "VOCAB", "WIDTH", "WINDOW", "Work",
+    "ARRAYS", "AROUND", "BEHIND", "CODES", "CROSS_KEYS", "CROSS_OUT", "CROSS_QUERY", "DECODERS", "DECODER_PRODUCTS",
+    "DOWN", "EDGE", "ENCODERS", "ENCODER_PRODUCTS", "FLOAT_CODE", "HEADS", "HIDDEN", "IS_GELU", "IS_PRE", "ITEMS",
+    "KEY_HEADS", "LOGITS", "MAPPED", "NORMED", "NORMS", "ORDER", "OUT_OF_HEADS", "PANELED", "POSITIONS",
+    "QUERY_KEY_VALUE", "READ", "SCALED", "SCORES", "SIZE", "SIZES", "SOURCES", "TABLE", "TARGETS", "UP", "VALUE_SIZE",
+    "VOCAB", "WIDTH", "WINDOW", "ZEROS", "address", "bytes_of", "floats", "floats_at", "integers", "slots_at", "table_of",
 ]  # fmt: skip
 
-ENCODERS, DECODERS, WIDTH, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, VOCAB, IS_PRE, IS_GELU, WINDOW = range(11)
-"""Places of `sizes`: blocks of encoder and decoder, size of items, heads of queries and of keys, their queries' and
-values' sizes (rounded up to whole registers), tokens, whether blocks are pre-norm and use GELU, and how many targets
-each sees (0: all)."""
-SIZES = 11
+ENCODERS, DECODERS, WIDTH, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, VOCAB, IS_PRE, IS_GELU, WINDOW, FLOAT_CODE = range(12)
+"""Places of the sizes: blocks of encoder and decoder, size of items, heads of queries and of keys, sizes of their
+queries and values (rounded up to whole registers), tokens, whether blocks are pre-norm and use GELU, how many targets
+each sees (0: all), and where the code is that multiplies by float32."""
+SIZES = 12
+
+# The model.
+TABLE = 0  # (products, FIELDS): see regard.engines.compiled.products
+NORMS = 1  # (2 norms, width): scale and shift of each, encoder's first, the last of each stack behind them
+SOURCES = 2  # (vocab, width): embeddings as the encoder reads them
+TARGETS = 3  # (vocab, width): and the decoder
+POSITIONS = 4  # (places, width): added to embeddings; no places: nothing is
+AROUND = 5  # (heads, 2 reach + 1): added to the encoder's scores, by place of key less place of query; or no columns
+BEHIND = 6  # (heads, reach + 1): added to the decoder's, by how far back the key is; or no columns
+ORDER = 7  # (1, places): 0, 1, 2, ...
+ZEROS = 8  # (1, numbers of the widest product)
+# Room.
+ITEMS = 9  # (rows, width in panels)
+NORMED = 10  # the same
+MAPPED = 11  # (rows, queries, keys and values in panels)
+READ = 12  # (rows, values of all heads in panels, and a panel)
+HIDDEN = 13  # (rows, hidden in panels)
+LOGITS = 14  # (some rows, vocab in panels)
+SCORES = 15  # (some rows, keys in panels)
+PANELED = 16  # (2, numbers): keys of a head, packed, and values
+EDGE = 17  # (1, keys in panels): zero, and minus infinity behind the last key
+CODES = 18  # (rows, most numbers of a row): rows in bytes, for int8
+SCALED = 19  # (1, rows): and their scales
+ARRAYS = 20
 
 # The products of a block, in their order in the table; a decoder without a source has the cross ones empty.
 QUERY_KEY_VALUE, OUT_OF_HEADS, UP, DOWN = range(4)
@@ -23,30 +55,58 @@ ENCODER_PRODUCTS = 4
 CROSS_QUERY, CROSS_KEYS, CROSS_OUT = range(4, 7)
 DECODER_PRODUCTS = 7
 
-Work = namedtuple(
-    "Work",
-    [
-        "sizes",  # (SIZES,)
-        "table",  # (products, FIELDS): see regard.engines.compiled.products
-        "codes_of",  # (1,): address of the code that multiplies by float32
-        "norms",  # (norms, 2, width): scale and shift of each, encoder's first, the last of each stack behind them
-        "source",  # (vocab, width): embeddings as the encoder reads them
-        "target",  # (vocab, width): and the decoder
-        "positions",  # (places, width): added to embeddings; no places: nothing is
-        "around",  # (heads, 2 reach + 1): added to the encoder's scores, by place of key less place of query
-        "behind",  # (heads, reach + 1): added to the decoder's, by how far back the key is
-        "items",  # (rows, width in panels)
-        "normed",  # the same
-        "mapped",  # (rows, queries, keys and values in panels)
-        "read",  # (rows, values of all heads in panels, and a panel)
-        "hidden",  # (rows, hidden in panels)
-        "logits",  # (some rows, vocab in panels)
-        "scores",  # (some rows, keys in panels)
-        "panels",  # (numbers,): keys and values of a head, packed
-        "edge",  # (keys in panels,): zero, and minus infinity behind the last key
-        "zeros",  # (numbers of the widest product,)
-        "order",  # (places,): 0, 1, 2, ...
-        "codes",  # (rows, most numbers of a row): rows in bytes, for int8
-        "scales",  # (rows,)
-    ],
-)
+
+@intrinsic
+def _pointer(_typing, number):
+    """An address as numba's arrays take it."""
+
+    def generate(_context, builder, _signature, arguments):
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), generate
+
+
+@compiled
+def floats(work, which):
+    """An array of float32."""
+    at = SIZES + 3 * which
+    return carray(_pointer(work[at]), (work[at + 1], work[at + 2]), np.float32)
+
+
+@compiled
+def bytes_of(work, which):
+    """An array of bytes."""
+    at = SIZES + 3 * which
+    return carray(_pointer(work[at]), (work[at + 1], work[at + 2]), np.uint8)
+
+
+@compiled
+def table_of(work):
+    """The products."""
+    at = SIZES + 3 * TABLE
+    return carray(_pointer(work[at]), (work[at + 1], work[at + 2]), np.int64)
+
+
+@compiled
+def integers(work, which):
+    """The first row of an array of int32."""
+    at = SIZES + 3 * which
+    return carray(_pointer(work[at]), (work[at + 2],), np.int32)
+
+
+@compiled
+def slots_at(place, count):
+    """So many int32 at an address."""
+    return carray(_pointer(place), (count,), np.int32)
+
+
+@compiled
+def floats_at(place, count):
+    """So many float32 at an address."""
+    return carray(_pointer(place), (count,), np.float32)
+
+
+@compiled
+def address(array):
+    """Where an array begins."""
+    return np.int64(array.ctypes.data)

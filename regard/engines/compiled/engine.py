@@ -221,8 +221,8 @@ class _Continuing:
         memory = self.slots, self.keys, self.values
         places = self.fed - 1
         if self.config.temperature == 0:
-            out = np.zeros((len(self.seen), count), np.int64)
-            if not entries.go_on()(self.work, self.tokens, places, *memory, self.banned, out):
+            out, none = np.zeros((len(self.seen), count), np.int64), np.zeros((0, 0), np.float32)
+            if not entries.go_on()(self.work, self.tokens, places, *memory, self.banned, out, none):
                 raise ValueError(_what(IS_NAN))
         else:
             out = np.stack([self.drawn(places + number, memory) for number in range(count)], axis=1)
@@ -233,7 +233,7 @@ class _Continuing:
     def drawn(self, places: np.ndarray, memory: tuple[np.ndarray, ...]) -> np.ndarray:
         """One token more of each, drawn."""
         logits = np.empty((len(self.seen), self.vocab), np.float32)
-        entries.scores()(self.work, self.tokens, places, *memory, logits)
+        entries.go_on()(self.work, self.tokens, places, *memory, self.banned, np.zeros((0, 0), np.int64), logits)
         logits[:, self.banned] = -np.inf
         shares = narrowed(torch.from_numpy(logits), self.config)
         for row, (share, draw) in enumerate(zip(shares, self.draws, strict=True)):

@@ -8,7 +8,7 @@ from regard.engines.compiled import blocks, likely, searching
 from regard.engines.compiled.compiling import entry
 from regard.engines.compiled.work import LOGITS, floats
 
-__all__ = ["go_on", "prefill", "scores", "search"]
+__all__ = ["go_on", "prefill", "search"]
 
 
 def _search(stamp: str) -> Callable:
@@ -33,40 +33,31 @@ def _prefill(stamp: str) -> Callable:
     return run
 
 
-def _scores(stamp: str) -> Callable:
-    step, scores_of = blocks.step, likely.scores_of
-
-    def run(work, tokens, places, slots, keys, values, out):
-        """Scores of the next token of every row, into out (rows, vocab)."""
-        stamp  # noqa: B018
-        rows, logits, nothing = len(tokens), floats(work, LOGITS), np.zeros(len(tokens), np.int64)
-        some = logits.shape[0]
-        sources = np.zeros((keys.shape[0], 0, 1), np.float32)
-        given = step(work, tokens, places, rows, slots, keys, values, sources, nothing, nothing)
-        for first in range(0, rows, some):
-            count = min(some, rows - first)
-            scores_of(work, given, first, count)
-            out[first : first + count] = logits[:count, : out.shape[1]]
-
-    return run
-
-
 def _go_on(stamp: str) -> Callable:
-    step, likeliest = blocks.step, likely.likeliest
+    step, likeliest, scores_of = blocks.step, likely.likeliest, likely.scores_of
 
-    def run(work, tokens, places, slots, keys, values, banned, out):
+    def run(work, tokens, places, slots, keys, values, banned, out, scores):
         """The likeliest tokens of every row, one after the other, as many as out (rows, count) holds.
 
         tokens, places: the last token of each row and its place; in the end those of the last one written.
+        scores (rows, vocab): if it has rows, nothing is chosen: it gets the scores of the next tokens.
         Returns whether there was a likeliest one each time.
         """
         stamp  # noqa: B018
-        rows, nothing, before = len(tokens), np.zeros(len(tokens), np.int64), np.zeros(len(tokens), np.float32)
+        rows, logits, nothing = len(tokens), floats(work, LOGITS), np.zeros(len(tokens), np.int64)
+        before, found = np.zeros(rows, np.float32), np.zeros(rows, np.int64)
         sources = np.zeros((keys.shape[0], 0, 1), np.float32)
         words, totals = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.float32)
-        found = np.zeros(rows, np.int64)
-        for time in range(out.shape[1]):
+        for time in range(max(out.shape[1], len(scores))):
             given = step(work, tokens, places, rows, slots, keys, values, sources, nothing, nothing)
+            if len(scores) > 0:
+                for first in range(0, rows, logits.shape[0]):
+                    count = min(logits.shape[0], rows - first)
+                    scores_of(work, given, first, count)
+                    for row in range(count):
+                        for token in range(scores.shape[1]):
+                            scores[first + row, token] = logits[row, token]
+                return True
             likeliest(work, given, rows, before, banned, words, totals, found)
             for row in range(rows):
                 if found[row] < 1:
@@ -80,5 +71,4 @@ def _go_on(stamp: str) -> Callable:
 
 search = entry(_search)
 prefill = entry(_prefill)
-scores = entry(_scores)
 go_on = entry(_go_on)

@@ -1,3 +1,1 @@
-"""Transformers decoded by compiled loops over packed weights: as fast as this machine's memory and its registers allow."""
-
-__all__: list[str] = []
+"""Transformers decoded by compiled loops over packed weights, at the speed of the memory and of the registers."""

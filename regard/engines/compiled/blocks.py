@@ -19,11 +19,11 @@ from regard.engines.compiled.work import (
     CROSS_KEYS,
     CROSS_OUT,
     CROSS_QUERY,
-    DECODERS,
     DECODER_PRODUCTS,
+    DECODERS,
     DOWN,
-    ENCODERS,
     ENCODER_PRODUCTS,
+    ENCODERS,
     HEADS,
     HIDDEN,
     IS_GELU,
@@ -175,7 +175,8 @@ def prefill(work, tokens, first, slots, keys, values):
     for block in range(work[DECODERS]):
         products = ENCODER_PRODUCTS * work[ENCODERS] + DECODER_PRODUCTS * block
         norm = 2 * work[ENCODERS] + 1 + 3 * block
-        product(work, products + QUERY_KEY_VALUE, _before(work, norm, count), count, floats(work, MAPPED), _NO_FLOOR, SET)
+        given = _before(work, norm, count)
+        product(work, products + QUERY_KEY_VALUE, given, count, floats(work, MAPPED), _NO_FLOOR, SET)
         for place in range(count):
             _keep(work, place, slots[place], block, keys, values)
         read_all(work, np.int64(0), count, CAUSAL)
@@ -209,7 +210,8 @@ def step(work, tokens, places, rows, slots, keys, values, sources, begins, ends)
         product(work, products + OUT_OF_HEADS, floats(work, READ), rows, floats(work, ITEMS), _NO_FLOOR, ADD)
         _after(work, norm, rows)
         if table_of(work)[products + CROSS_QUERY, OUT] > 0:
-            product(work, products + CROSS_QUERY, _before(work, norm + 1, rows), rows, floats(work, MAPPED), _NO_FLOOR, SET)
+            given = _before(work, norm + 1, rows)
+            product(work, products + CROSS_QUERY, given, rows, mapped, _NO_FLOOR, SET)
             for row in range(rows):
                 source = address(sources[block])
                 read_one(work, address(mapped[row]), source, sources.strides[1], source + at_values, sources.strides[1],

@@ -24,7 +24,7 @@ from regard.decode.search import in_batches
 from regard.engines.compiled import entries
 from regard.engines.compiled.packed import KINDS
 from regard.engines.compiled.room import Room
-from regard.engines.compiled.searching import FINISHED, IS_NAN
+from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE, Batch, Found, Rules
 from regard.engines.compiled.transformer import PackedTransformer, refusal
 from regard.engines.compiled.work import DECODERS, HEADS, SIZE, VALUE_SIZE
 from regard.engines.engine import Engine
@@ -42,7 +42,7 @@ _MEMORY = 1 << 30
 """Bytes that keys and values of a batch may take, if all of its outputs were as long as they may be."""
 
 Task = TypeVar("Task")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class CompiledEngine(Engine):
@@ -92,10 +92,10 @@ class CompiledEngine(Engine):
             batches += [rows[first : first + some] for first in range(0, len(rows), some)]
         return batches
 
-    def _shared(self, work: Callable[[Task, Room], Found], tasks: list[Task]) -> list[Found]:
+    def _shared(self, work: Callable[[Task, Room], Result], tasks: list[Task]) -> list[Result]:
         """What work(task, room) gives for each task, by all workers."""
 
-        def one(task: Task) -> Found:
+        def one(task: Task) -> Result:
             room = self._rooms.get()
             try:
                 return work(task, room)
@@ -117,31 +117,28 @@ class CompiledEngine(Engine):
     ) -> list[list[Hypothesis]]:
         """The hypotheses of some of the sentences."""
         lengths = [len(sentences[row]) for row in rows]
-        limits = [config.limit(length) for length in lengths]
-        starts = np.cumsum([0, *lengths])
+        starts, groups = np.cumsum([0, *lengths]), _groups(lengths)
+        limits = np.array([config.limit(length) for length in lengths])
         ids = np.array([token for row in rows for token in sentences[row]], np.int64)
-        groups = _groups(lengths)
-        steps, most = max(limits), len(rows) * config.beam
-        encoded = max(starts[after] - starts[before] for before, after in zip(groups, groups[1:], strict=False))
-        work = room.work(rows=max(int(encoded), most), places=max(*lengths, steps, int(starts[-1])))
-        powers = torch.arange(steps + 1, dtype=torch.float64) ** config.length_penalty
-        scores = np.full((len(rows), config.n_best), -np.inf, np.float32)
-        log_probs, counts = np.zeros(scores.shape), np.zeros(scores.shape, np.int64)
-        tokens, place = np.zeros((*scores.shape, steps), np.int32), np.zeros(2, np.int64)
-        ending = entries.search()(
-            work, ids, starts, np.array(groups), np.array(limits), powers.float().numpy(), config.beam, bos, eos,
-            _mask(self.packed, (pad, bos)), *room.memory(steps * most), scores, log_probs, counts, tokens, place,
-        )  # fmt: skip
+        steps, most, shape = int(limits.max()), len(rows) * config.beam, (len(rows), config.n_best)
+        powers = (torch.arange(steps + 1, dtype=torch.float64) ** config.length_penalty).float().numpy()
+        batch = Batch(ids, starts, np.array(groups), limits)
+        rules = Rules(config.beam, powers, bos, eos, _mask(self.packed, (pad, bos)))
+        scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
+        found = Found(scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32))
+        together, place = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
+        work = room.work(rows=max(together, most), places=max(*lengths, steps, int(starts[-1])))
+        ending = entries.search()(work, batch, rules, *room.memory(steps * most), found, place)
         if ending != FINISHED:
             raise ValueError(_what(ending, step=int(place[0]), sentence=rows[int(place[1])]))
-        found = []
-        for sentence in range(len(rows)):
-            some = [at for at in range(config.n_best) if scores[sentence, at] > -np.inf]
+        results = []
+        for row in range(len(rows)):
+            some = [at for at in range(config.n_best) if scores[row, at] > -np.inf]
             if not some:
-                raise ValueError(_what(ending, sentence=rows[sentence]))
-            said = [(tokens[sentence, at, : counts[sentence, at]], log_probs[sentence, at]) for at in some]
-            found.append([_hypothesis(*one, eos=eos, config=config) for one in said])
-        return found
+                raise ValueError(_what(IS_NONE, sentence=rows[row]))
+            said = [(found.tokens[row, at, : found.lengths[row, at]], log_probs[row, at]) for at in some]
+            results.append([_hypothesis(*one, eos=eos, config=config) for one in said])
+        return results
 
     def generate(
         self,
@@ -227,7 +224,7 @@ class _Continuing:
         else:
             out = np.stack([self.drawn(places + number, memory) for number in range(count)], axis=1)
         for seen, tokens in zip(self.seen, out.tolist(), strict=True):
-            seen += tokens
+            seen.extend(tokens)
         self.fed += count
 
     def drawn(self, places: np.ndarray, memory: tuple[np.ndarray, ...]) -> np.ndarray:

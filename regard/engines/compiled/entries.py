@@ -14,11 +14,9 @@ __all__ = ["go_on", "prefill", "search"]
 def _search(stamp: str) -> Callable:
     search = searching.search
 
-    def run(work, ids, starts, groups, limits, powers, width, bos, eos, banned, keys, values, out_scores,
-            out_log_probs, out_lengths, out_tokens, place):  # fmt: skip
+    def run(work, batch, rules, keys, values, found, place):
         stamp  # noqa: B018  # see `entry`
-        return search(work, ids, starts, groups, limits, powers, width, bos, eos, banned, keys, values, out_scores,
-                      out_log_probs, out_lengths, out_tokens, place)  # fmt: skip
+        return search(work, batch, rules, keys, values, found, place)
 
     return run
 

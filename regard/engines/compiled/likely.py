@@ -1,6 +1,6 @@
 """The likeliest tokens of each row, from the output layer's scores, which are never all kept.
 
-    log p_v = z_v - max z - log sum_v e^{z_v - max z}       z = h E^T, some rows at a time
+log p_v = z_v - max z - log sum_v e^{z_v - max z}       z = h E^T, some rows at a time
 """
 
 import math

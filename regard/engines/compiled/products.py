@@ -21,8 +21,8 @@ from regard.engines.compiled.tiles import BFLOAT16, FLOW, INT8, PANEL, tile
 from regard.engines.compiled.work import CODES, SCALED, address, bytes_of, floats, table_of
 
 __all__ = [
-    "ADD", "BIAS", "CODE", "DEPTH", "FIELDS", "KIND", "OUT", "PANELS", "SCALES", "SET", "SUMS", "WEIGHTS", "multiplier", "multiply",
-    "product",
+    "ADD", "BIAS", "CODE", "DEPTH", "FIELDS", "KIND", "OUT", "PANELS", "SCALES", "SET", "SUMS", "WEIGHTS", "multiplier",
+    "multiply", "product",
 ]  # fmt: skip
 
 KIND, CODE, WEIGHTS, DEPTH, OUT, PANELS, BIAS, SCALES, SUMS = range(9)
@@ -32,7 +32,7 @@ FIELDS = 9
 
 _ZERO = np.float32(0)
 SET, ADD = np.int64(0), np.int64(1)
-"""What a product does to what `out` holds. (As numpy's numbers: numba compiles a function anew for each of Python's.)"""
+"""What becomes of what `out` holds. (As numpy's numbers: numba compiles a function anew for each of Python's.)"""
 _SIGNATURE = types.void(*[types.int64] * 9, types.float32, *[types.int64] * 4)
 
 
@@ -50,7 +50,8 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
                 across = panel * 4 * PANEL
                 beside = across if is_bytes else 0
                 some(rows, FLOW, x, x_stride, weights + panel * panel_stride, panel_stride, depth, bias + across,
-                     out + across, out_stride, floor, is_added, x_scales, w_scales + beside, w_sums + beside)  # fmt: skip
+                     out + across, out_stride, floor, is_added, x_scales, w_scales + beside,
+                     w_sums + beside)  # fmt: skip
                 panel += FLOW
             while panel < panels:
                 across, row = panel * 4 * PANEL, 0
@@ -118,7 +119,8 @@ def product(work, which, x, rows, out, floor, is_added):
         depth, codes, scales = entry[DEPTH], bytes_of(work, CODES), floats(work, SCALED)[0]
         _to_bytes(x, rows, depth, codes, scales)
         multiply(entry[CODE], address(codes), codes.strides[0], rows, entry[WEIGHTS], (depth + 3) // 4, entry[PANELS],
-                 entry[BIAS], into, out_stride, floor, is_added, address(scales), entry[SCALES], entry[SUMS])  # fmt: skip
+                 entry[BIAS], into, out_stride, floor, is_added, address(scales), entry[SCALES],
+                 entry[SUMS])  # fmt: skip
     else:
         multiply(entry[CODE], address(x), x.strides[0], rows, entry[WEIGHTS], entry[DEPTH], entry[PANELS],
                  entry[BIAS], into, out_stride, floor, is_added, 0, 0, 0)  # fmt: skip

@@ -107,7 +107,8 @@ def read_all(work, first, count, is_causal):
                 _soften(work, scores[row], begin + row, count, panels * PANEL, head, is_causal)
             out = address(read) + (first + begin) * read.strides[0] + 4 * head * value_size
             multiply(code, address(scores), scores.strides[0], some, address(packed[1]), count,
-                     (value_size + PANEL - 1) // PANEL, address(zeros), out, read.strides[0], _NONE, SET, 0, 0, 0)  # fmt: skip
+                     (value_size + PANEL - 1) // PANEL, address(zeros), out, read.strides[0], _NONE, SET,
+                     0, 0, 0)  # fmt: skip
 
 
 @compiled

@@ -5,6 +5,8 @@ its tokens and the slots of its keys and values are copied when rows are reorder
 whose sentence is done goes, and the others move up.
 """
 
+from collections import namedtuple
+
 import numpy as np
 
 from regard.engines.compiled.blocks import encode, step
@@ -14,144 +16,174 @@ from regard.engines.compiled.products import PANELS
 from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.work import CROSS_KEYS, DECODERS, ENCODER_PRODUCTS, ENCODERS, table_of
 
-__all__ = ["FINISHED", "IS_NAN", "IS_NONE", "search"]
+__all__ = ["FINISHED", "IS_NAN", "IS_NONE", "Batch", "Found", "Rules", "search"]
 
 FINISHED, IS_NAN, IS_NONE = 0, 1, 2
 """How a search ended: well; on NaN among the scores; on a sentence that no allowed token can go on."""
 _NONE = np.float32(-np.inf)
 
+Batch = namedtuple(
+    "Batch",
+    [
+        "ids",  # (tokens,): the sentences behind one another
+        "starts",  # (sentences + 1,): where each begins, and the end
+        "groups",  # (groups + 1,): which sentences are encoded together: groups[g] .. groups[g + 1] - 1
+        "limits",  # (sentences,): most tokens of each output, EOS counted
+    ],
+)
+Rules = namedtuple(
+    "Rules",
+    [
+        "width",  # hypotheses of each sentence; 1 is greedy search, which ends at the first EOS
+        "powers",  # (tokens,): length^alpha of each length
+        "bos",
+        "eos",
+        "banned",  # (vocab,)
+    ],
+)
+Found = namedtuple(
+    "Found",
+    [
+        "scores",  # (sentences, n_best): best first; minus infinity where there is nothing
+        "log_probs",  # the same
+        "lengths",  # the same: tokens, EOS counted
+        "tokens",  # (sentences, n_best, tokens)
+    ],
+)
+_Live = namedtuple(
+    "_Live",
+    [
+        "log_probs",  # (rows,): what beams are compared by, in single precision as in the reference
+        "sums",  # (rows,): the same in double precision, for greedy search
+        "said",  # (rows, tokens)
+        "slots",  # (rows, tokens): where keys and values of each token are
+    ],
+)
+_Moves = namedtuple("_Moves", ["rows", "words", "totals"])
+
 
 @compiled
-def _is_over(log_prob, powers, limit, least):
-    """Whether no continuation of a hypothesis can be better than one that ended so."""
-    return log_prob / powers[limit] <= least
+def _live(rows, steps):
+    return _Live(np.zeros(rows, np.float32), np.zeros(rows, np.float64), np.zeros((rows, steps), np.int32),
+                 np.zeros((rows, steps), np.int32))  # fmt: skip
 
 
 @compiled
-def _pool(sentence, score, log_prob, tokens, length, last, out_scores, out_log_probs, out_lengths, out_tokens):
+def _keep(found, sentence, score, log_prob, tokens, length, last):
     """Put an ended hypothesis among the best of its sentence, behind those of the same score."""
-    scores = out_scores[sentence]
-    most = len(scores)
-    at = most
-    while at > 0 and scores[at - 1] < score:
+    most, at = found.scores.shape[1], found.scores.shape[1]
+    while at > 0 and found.scores[sentence, at - 1] < score:
         at -= 1
     if at == most:
         return
     for place in range(most - 1, at, -1):
-        scores[place] = scores[place - 1]
-        out_log_probs[sentence, place] = out_log_probs[sentence, place - 1]
-        out_lengths[sentence, place] = out_lengths[sentence, place - 1]
-        for word in range(out_tokens.shape[2]):
-            out_tokens[sentence, place, word] = out_tokens[sentence, place - 1, word]
-    scores[at], out_log_probs[sentence, at] = score, log_prob
-    out_lengths[sentence, at] = length
+        found.scores[sentence, place] = found.scores[sentence, place - 1]
+        found.log_probs[sentence, place] = found.log_probs[sentence, place - 1]
+        found.lengths[sentence, place] = found.lengths[sentence, place - 1]
+        for word in range(found.tokens.shape[2]):
+            found.tokens[sentence, place, word] = found.tokens[sentence, place - 1, word]
+    found.scores[sentence, at], found.log_probs[sentence, at] = score, log_prob
+    found.lengths[sentence, at] = length
     for place in range(length - 1):
-        out_tokens[sentence, at, place] = tokens[place]
-    out_tokens[sentence, at, length - 1] = last
+        found.tokens[sentence, at, place] = tokens[place]
+    found.tokens[sentence, at, length - 1] = last
 
 
 @compiled
-def _merge(first, count, tokens, totals, found, most, rows, words, values):
-    """The `most` likeliest of the continuations of rows first .. first + count, of equals those of the earlier row."""
-    heads = np.zeros(count, np.int64)
+def _merge(first, last, tokens, totals, counts, heads, moves):
+    """The likeliest of the continuations of rows first .. last - 1, of equals those of the earlier row; how many.
+
+    Each row's are sorted; heads: room for how many of each row are taken.
+    """
+    for row in range(first, last):
+        heads[row] = 0
     taken = 0
-    while taken < most:
+    while taken < len(moves.rows):
         best, highest = -1, _NONE
-        for row in range(count):
-            at = heads[row]
-            if at < found[first + row] and totals[first + row, at] > highest:
-                best, highest = row, totals[first + row, at]
+        for row in range(first, last):
+            if heads[row] < counts[row] and totals[row, heads[row]] > highest:
+                best, highest = row, totals[row, heads[row]]
         if best < 0:
             break
-        rows[taken], words[taken], values[taken] = first + best, tokens[first + best, heads[best]], highest
+        moves.rows[taken], moves.words[taken], moves.totals[taken] = best, tokens[best, heads[best]], highest
         heads[best] += 1
         taken += 1
     return taken
 
 
 @compiled
-def search(work, ids, starts, groups, limits, powers, width, bos, eos, banned, past_keys, past_values,
-           out_scores, out_log_probs, out_lengths, out_tokens, place):  # fmt: skip
-    """Search for the outputs of all sentences of a batch; returns how it ended, and at which (step, sentence).
+def _go_on(rules, limit, now, sentence, moves, taken, old, new, at, found):
+    """The best moves of a sentence: those that end are kept, others become rows `at` and on; where those end."""
+    first = at
+    for move in range(taken):
+        row, word, total = moves.rows[move], moves.words[move], moves.totals[move]
+        exact = old.sums[row] + total if rules.width == 1 else np.float64(total)
+        if word == rules.eos or now == limit:
+            if move < rules.width:
+                score = np.float32(exact) / rules.powers[now]
+                _keep(found, sentence, score, exact, old.said[row], now, word)
+        elif at - first < rules.width:
+            new.log_probs[at], new.sums[at] = total, exact
+            for before in range(now):
+                new.said[at, before] = old.said[row, before]
+                new.slots[at, before] = old.slots[row, before]
+            new.said[at, now - 1] = word
+            at += 1
+    # No continuation is likelier than what it continues: the best one's bound is what it scores when it is longest.
+    if rules.width > 1 and at > first:
+        bound = new.log_probs[first] / rules.powers[limit]
+        if bound <= found.scores[sentence, found.scores.shape[1] - 1]:
+            return first
+    return at
 
-    ids, starts: the sentences behind one another, and where each begins (one more for the end).
-    groups:      which sentences are encoded together: groups[g] .. groups[g + 1] - 1.
-    limits:      most tokens of each output, EOS counted; powers[length] = length^alpha.
-    width:       hypotheses of each sentence; 1 is greedy search, which ends at the first EOS.
-    past_keys, past_values (blocks, slots, ...): room for keys and values of every row of every step.
-    out_*:       (sentences, n_best[, tokens]): what was found, best first; a score of minus infinity: nothing.
+
+@compiled
+def search(work, batch, rules, keys, values, found, place):
+    """Search for the outputs of all sentences of a batch; how it ended, and in `place` at which (step, sentence).
+
+    keys, values (blocks, slots, ...): room for those of every row at every step.
     """
-    count, steps = len(limits), out_tokens.shape[2]
+    count, steps, width = len(batch.limits), found.tokens.shape[2], rules.width
     wide = table_of(work)[ENCODER_PRODUCTS * work[ENCODERS] + CROSS_KEYS, PANELS] * PANEL
-    sources = np.empty((work[DECODERS], starts[count], wide), np.float32)
-    for group in range(len(groups) - 1):
-        encode(work, ids, starts, groups[group], groups[group + 1], sources)
-    most = count * width
-    takes = 2 * width if width > 1 else 1
-    sentence_of, first_of = np.arange(count), np.arange(count + 1)
-    live, tokens, places = count, np.full(most, bos), np.zeros(most, np.int64)
-    log_probs, sums = np.zeros(most, np.float32), np.zeros(most, np.float64)
-    new_log_probs, new_sums = np.zeros(most, np.float32), np.zeros(most, np.float64)
-    said, new_said = np.zeros((most, steps), np.int32), np.zeros((most, steps), np.int32)
-    slots, new_slots = np.zeros((most, steps), np.int32), np.zeros((most, steps), np.int32)
+    sources = np.empty((work[DECODERS], batch.starts[count], wide), np.float32)
+    for group in range(len(batch.groups) - 1):
+        encode(work, batch.ids, batch.starts, batch.groups[group], batch.groups[group + 1], sources)
+    most, takes = count * width, 2 * width if width > 1 else 1
+    old, new = _live(most, steps), _live(most, steps)
+    # Sentences that go on; the rows of number n are first_of[n] .. first_of[n + 1] - 1.
+    live, sentence_of, first_of = count, np.arange(count), np.arange(count + 1)
+    tokens, places, heads = np.full(most, rules.bos), np.zeros(most, np.int64), np.zeros(most, np.int64)
     begins, ends = np.zeros(most, np.int64), np.zeros(most, np.int64)
     for row in range(count):
-        begins[row], ends[row] = starts[row], starts[row + 1]
-    words, totals = np.zeros((most, takes), np.int64), np.zeros((most, takes), np.float32)
-    found, none_before = np.zeros(most, np.int64), np.zeros(most, np.float32)
-    move_rows, move_words = np.zeros(takes, np.int64), np.zeros(takes, np.int64)
-    move_totals = np.zeros(takes, np.float32)
+        begins[row], ends[row] = batch.starts[row], batch.starts[row + 1]
+    words, totals, counts = np.zeros((most, takes), np.int64), np.zeros((most, takes), np.float32), np.zeros_like(heads)
+    moves = _Moves(np.zeros(takes, np.int64), np.zeros(takes, np.int64), np.zeros(takes, np.float32))
+    nothing = np.zeros(most, np.float32)
     for now in range(1, steps + 1):
         rows = first_of[live]
         for row in range(rows):
-            slots[row, now - 1], places[row] = (now - 1) * most + row, now - 1
-        given = step(work, tokens, places, rows, slots, past_keys, past_values, sources, begins, ends)
-        likeliest(work, given, rows, log_probs if width > 1 else none_before, banned, words, totals, found)
-        still, new_rows = 0, 0
-        begin = first_of[0]
+            old.slots[row, now - 1], places[row] = (now - 1) * most + row, now - 1
+        given = step(work, tokens, places, rows, old.slots, keys, values, sources, begins, ends)
+        likeliest(work, given, rows, old.log_probs if width > 1 else nothing, rules.banned, words, totals, counts)
+        still, at, begin = 0, first_of[0], first_of[0]
         for number in range(live):
-            sentence, end = sentence_of[number], first_of[number + 1]
-            limit, went_on = limits[sentence], new_rows
-            for row in range(begin, end):
-                if found[row] < 0:
-                    place[0], place[1] = now, sentence
-                    return IS_NAN
-            taken = _merge(begin, end - begin, words, totals, found, takes, move_rows, move_words, move_totals)
+            sentence, end, first = sentence_of[number], first_of[number + 1], at
+            place[0], place[1] = now, sentence
+            if counts[begin:end].min() < 0:
+                return IS_NAN
+            taken = _merge(begin, end, words, totals, counts, heads, moves)
             begin = end
             if taken == 0 and width == 1:
-                place[0], place[1] = now, sentence
                 return IS_NONE
-            for move in range(taken):
-                row, word, total = move_rows[move], move_words[move], move_totals[move]
-                exact = sums[row] + total if width == 1 else np.float64(total)
-                if word == eos or now == limit:
-                    if move < width:
-                        _pool(sentence, np.float32(exact) / powers[now], exact, said[row], now, word,
-                              out_scores, out_log_probs, out_lengths, out_tokens)  # fmt: skip
-                elif new_rows - went_on < width:
-                    new_log_probs[new_rows], new_sums[new_rows] = total, exact
-                    for before in range(now):
-                        new_said[new_rows, before] = said[row, before]
-                        new_slots[new_rows, before] = slots[row, before]
-                    new_said[new_rows, now - 1] = word
-                    new_rows += 1
-            if new_rows == went_on:
-                continue
-            if width > 1 and _is_over(new_log_probs[went_on], powers, limit, out_scores[sentence, -1]):
-                new_rows = went_on
-                continue
-            for row in range(went_on, new_rows):
-                # Only rows before this one were written: what they were is no longer needed.
-                tokens[row] = new_said[row, now - 1]
-                begins[row], ends[row] = starts[sentence], starts[sentence + 1]
-            sentence_of[still] = sentence
-            still += 1
-            first_of[still] = new_rows
+            at = _go_on(rules, batch.limits[sentence], now, sentence, moves, taken, old, new, at, found)
+            for row in range(first, at):
+                tokens[row] = new.said[row, now - 1]
+                begins[row], ends[row] = batch.starts[sentence], batch.starts[sentence + 1]
+            if at > first:
+                sentence_of[still] = sentence
+                still += 1
+                first_of[still] = at
         if still == 0:
             break
-        live = still
-        log_probs, new_log_probs = new_log_probs, log_probs
-        sums, new_sums = new_sums, sums
-        said, new_said = new_said, said
-        slots, new_slots = new_slots, slots
+        live, old, new = still, new, old
     return FINISHED

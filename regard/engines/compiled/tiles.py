@@ -116,7 +116,8 @@ def _multiplied(builder: Any, kind: int, total: Any, x: Any, weights: Any) -> An
     for place in range(4):
         low = ir.Constant(_WORDS, [24 - 8 * place] * LANES)
         signed = builder.ashr(builder.shl(weights, low), ir.Constant(_WORDS, [24] * LANES))
-        byte = builder.and_(builder.lshr(x, ir.Constant(_WORDS, [8 * place] * LANES)), ir.Constant(_WORDS, [255] * LANES))
+        moved = builder.lshr(x, ir.Constant(_WORDS, [8 * place] * LANES))
+        byte = builder.and_(moved, ir.Constant(_WORDS, [255] * LANES))
         total = builder.add(total, builder.mul(byte, signed))
     return total
 

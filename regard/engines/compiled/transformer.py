@@ -52,20 +52,24 @@ def refusal(model: nn.Module) -> str | None:
         return f"its core is a {type(core).__name__}, not a Transformer"
     if not isinstance(model.reads, TokenReader):
         return f"it reads by a {type(model.reads).__name__}, not tokens"
-    for block in core.encoder.children():
-        if not isinstance(block, EncoderBlock):
-            return f"its encoder has a {type(block).__name__}"
-    for attention in _attentions(core):
-        read = attention.read
-        form = read.score.form(attention.query.out_features // attention.num_heads)
-        if not isinstance(form, InnerProduct) or form.cap is not None:
-            return f"its score is {type(read.score).__name__}, not a plain inner product"
-        if not isinstance(read.choose, Soft) or not isinstance(read.choose.beta, float) or read.choose.beta != 1.0:
-            return f"its choice is {read.choose}, not a plain softmax"
-        if read.bias is not None and not isinstance(read.bias, ByDistance):
-            return f"its scores have a {type(read.bias).__name__}"
-    if not isinstance(core.positions, Learned | Sinusoidal) and any(core.positions.parameters()):
-        return f"its positions are {type(core.positions).__name__}"
+    attentions = [module for module in core.modules() if isinstance(module, MultiHead)]
+    reasons = [*map(_of_block, core.encoder.children()), *map(_of_attention, attentions)]
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _of_block(block: nn.Module) -> str | None:
+    return None if isinstance(block, EncoderBlock) else f"its encoder has a {type(block).__name__}"
+
+
+def _of_attention(attention: MultiHead) -> str | None:
+    read = attention.read
+    form = read.score.form(attention.query.out_features // attention.num_heads)
+    if not isinstance(form, InnerProduct) or form.cap is not None:
+        return f"its score is {type(read.score).__name__}, not a plain inner product"
+    if not isinstance(read.choose, Soft) or not isinstance(read.choose.beta, float) or read.choose.beta != 1.0:
+        return f"its choice is {read.choose}, not a plain softmax"
+    if read.bias is not None and not isinstance(read.bias, ByDistance):
+        return f"its scores have a {type(read.bias).__name__}"
     return None
 
 
@@ -121,7 +125,7 @@ class PackedTransformer:
         return sizes
 
     def positions(self, count: int) -> np.ndarray:
-        """What is added to embeddings at the first `count` places; all learned ones, which are no more than they are."""
+        """What is added to embeddings at the first `count` places; learned ones are all there are."""
         module, width = self.core.positions, self.core.width
         if isinstance(module, Sinusoidal):
             return sinusoids(0, count, width).numpy()
@@ -183,10 +187,6 @@ class PackedTransformer:
                 self.norms.append(np.stack((_array(norm.weight), _array(norm.bias))))
             else:
                 self.norms.append(np.zeros((2, self.core.width), np.float32))
-
-
-def _attentions(core: TransformerCore) -> list[MultiHead]:
-    return [module for module in core.modules() if isinstance(module, MultiHead)]
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -1,8 +1,8 @@
 """What compiled code works with: one row of whole numbers, `work`.
 
 It begins with the sizes of the model. Behind them stand three numbers for each array, of the model or of the room to
-compute in: its address, its rows and its columns; `floats(work, ITEMS)` is the array that they tell of. (Were the arrays
-themselves passed from function to function, each call would count references to all of them.)
+compute in: its address, its rows and its columns; `floats(work, ITEMS)` is the array that they tell of. (Were the
+arrays themselves passed from function to function, each call would count references to all of them.)
 """
 
 import numpy as np
@@ -11,12 +11,13 @@ from numba import carray, types
 
 from regard.engines.compiled.compiling import compiled, intrinsic
 
-__all__ = [
+__all__ = [  # noqa: RUF022
     "ARRAYS", "AROUND", "BEHIND", "CODES", "CROSS_KEYS", "CROSS_OUT", "CROSS_QUERY", "DECODERS", "DECODER_PRODUCTS",
     "DOWN", "EDGE", "ENCODERS", "ENCODER_PRODUCTS", "FLOAT_CODE", "HEADS", "HIDDEN", "IS_GELU", "IS_PRE", "ITEMS",
     "KEY_HEADS", "LOGITS", "MAPPED", "NORMED", "NORMS", "ORDER", "OUT_OF_HEADS", "PANELED", "POSITIONS",
     "QUERY_KEY_VALUE", "READ", "SCALED", "SCORES", "SIZE", "SIZES", "SOURCES", "TABLE", "TARGETS", "UP", "VALUE_SIZE",
-    "VOCAB", "WIDTH", "WINDOW", "ZEROS", "address", "bytes_of", "floats", "floats_at", "integers", "slots_at", "table_of",
+    "VOCAB", "WIDTH", "WINDOW", "ZEROS", "address", "bytes_of", "floats", "floats_at", "integers", "slots_at",
+    "table_of",
 ]  # fmt: skip
 
 ENCODERS, DECODERS, WIDTH, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, VOCAB, IS_PRE, IS_GELU, WINDOW, FLOAT_CODE = range(12)

@@ -10,6 +10,7 @@ and needs no other package. Vocabularies are the ids written as numbers, so that
 """
 
 import importlib
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from regard.attention.choices import Soft
 from regard.attention.positional import Alibi
 from regard.attention.scores import Dot, ScaledDot
-from regard.data.tokenise import BOS, EOS, UNK
+from regard.data.tokenise import BOS, EOS, PAD, UNK
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import MultiHead
@@ -30,7 +31,10 @@ from regard.models.model import Model
 from regard.models.reads.tokens import TokenReader
 from regard.models.writes.tokens import TokenWriter
 
-__all__ = ["most_positions", "refusal", "specification"]
+__all__ = ["most_positions", "refusal", "source_words", "specification"]
+
+
+_SCORES = (Dot, ScaledDot)
 
 
 def refusal(model: nn.Module) -> str | None:
@@ -62,27 +66,39 @@ def _of_blocks(core: TransformerCore) -> str | None:
 
 
 def _of_attention(attention: MultiHead, width: int, *, alone: bool) -> str | None:
-    read = attention.read
-    if type(read.score) not in (Dot, ScaledDot):
-        return f"its score is {type(read.score).__name__}, and only inner products are known there"
-    if type(read.choose) is not Soft or not isinstance(read.choose.beta, float | int) or read.choose.beta != 1:
-        return f"its choice is {read.choose}, and only a plain softmax is known there"
-    if type(read.bias) is Alibi and not alone:
-        return "its encoder has positions by distance (alibi), which are known there for language models alone"
-    if read.bias is not None and type(read.bias) is not Alibi:
-        return f"its positions are {type(read.bias).__name__}, which differs from what is known there"
-    if attention.key_heads != attention.num_heads:
-        return f"its {attention.num_heads} heads share {attention.key_heads} heads of keys and values"
+    score, choose, bias = attention.read.score, attention.read.choose, attention.read.bias
+    is_plain = type(choose) is Soft and isinstance(choose.beta, float | int) and choose.beta == 1
     sizes = {attention.query.out_features, attention.value.out_features, width}
-    if len(sizes) > 1:
-        return "its heads together are not as wide as the model: head_dim or head_value_dim was given"
-    return None
+    reasons = {
+        f"its score is {type(score).__name__}, and only inner products are known there": type(score) not in _SCORES,
+        f"its choice is {choose}, and only a plain softmax is known there": not is_plain,
+        "its encoder has positions by distance (alibi), which are known there for language models alone": (
+            type(bias) is Alibi and not alone
+        ),
+        f"its positions are {type(bias).__name__}, which is not what is known there": (
+            bias is not None and type(bias) is not Alibi
+        ),
+        f"its {attention.num_heads} heads share {attention.key_heads} heads of keys and values": (
+            attention.key_heads != attention.num_heads
+        ),
+        "its heads together are not as wide as the model (head_dim or head_value_dim was given)": len(sizes) > 1,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def most_positions(model: Any) -> int | None:
     """Places that learned positions serve; None where there is no limit."""
     positions = model.core.positions
     return positions.weight.shape[0] if isinstance(positions, Learned) else None
+
+
+def source_words(ids: Iterable[int]) -> list[str]:
+    """What the ids of a source are called there: their numbers, but PAD and EOS swapped.
+
+    CTranslate2 does not read a source of BOS and EOS alone; PAD, which no source holds, is what it takes for EOS.
+    """
+    other = {PAD: EOS, EOS: PAD}
+    return [str(other.get(i, i)) for i in ids]
 
 
 def specification(model: Any, *, places: int) -> Any:
@@ -104,7 +120,7 @@ def specification(model: Any, *, places: int) -> Any:
         spec.register_vocabulary(vocabulary)
     else:
         spec = specs.TransformerSpec.from_config((len(core.encoder), len(core.decoder)), heads, **how)
-        spec.register_source_vocabulary([str(i) for i in range(model.reads.table.num_embeddings)])
+        spec.register_source_vocabulary(source_words(range(model.reads.table.num_embeddings)))
         spec.register_target_vocabulary(vocabulary)
         spec.config.decoder_start_token = str(BOS)
         spec.encoder.embeddings[0].weight = _array(model.reads.table.weight)

@@ -19,16 +19,16 @@ import importlib
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-from regard.data.tokenise import BOS, EOS
+from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import in_batches
-from regard.engines.convert import most_positions, refusal, specification
+from regard.engines.convert import most_positions, refusal, source_words, specification
 from regard.engines.engine import Engine
 from regard.errors import UserError
 from regard.models.model import Model
@@ -41,6 +41,8 @@ _ENDLESS = 1e6
 """Patience that no search uses up."""
 _IMPOSSIBLE = -1e30
 """Scores below are of hypotheses that hold a banned id, because there were no others."""
+_FEWEST_STEPS = 16
+"""To stop sooner saves nothing."""
 _LEAST_TOKENS = 256
 """Source tokens that make a batch worth a worker."""
 
@@ -57,6 +59,7 @@ class CTranslate2Engine(Engine):
         self._model = model
         self._places = 0
         self._runner: Any = None
+        self._files: dict[str, bytes] = {}
         self._reach(1)
 
     def search(
@@ -68,42 +71,26 @@ class CTranslate2Engine(Engine):
         if (bos, eos) != (BOS, EOS):
             raise ValueError(f"bos and eos must be {BOS} and {EOS}, got {bos} and {eos}")
         lengths = [len(sentence) for sentence in sentences]
-        if 0 in lengths:
-            raise ValueError(f"sentences must hold at least one id, got none in sentence {lengths.index(0)}")
         limits = [config.limit(length) for length in lengths]
-        self._reach(max(lengths, default=1), max(limits, default=1))
-        words = [[str(token) for token in sentence] for sentence in sentences]
+        self._check(sentences)
+        self._reach(max([*lengths, *limits, 1]))
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         left = list(range(len(sentences)))
         for share, spread in _STAGES[config.beam > 1]:
-            batches = self._batches(left, lengths, limits, config=config, spread=spread)
-            steps = [_steps([limits[row] for row in rows], share) for rows in batches]
-            calls = [
-                self._runner.translate_batch(
-                    [words[row] for row in rows],
-                    beam_size=config.beam,
-                    patience=_ENDLESS if config.beam > 1 else 1,
-                    num_hypotheses=config.beam * most if config.beam > 1 else 1,
-                    length_penalty=config.length_penalty,
-                    max_decoding_length=most,
-                    min_decoding_length=0,
-                    max_input_length=0,
-                    suppress_sequences=[[str(pad)], [str(bos)]],
-                    return_scores=True,
-                    return_end_token=True,
-                    asynchronous=True,
-                )
-                for rows, most in zip(batches, steps, strict=True)
-            ]
-            left = []
-            for rows, most, call in zip(batches, steps, calls, strict=True):
-                for row, one in zip(rows, call, strict=True):
-                    found = _settled(one.result(), steps=most, limit=limits[row], config=config)
+            unsettled = []
+            calls = []
+            for rows in self._batches(left, lengths, limits, config=config, spread=spread):
+                steps = _steps([limits[row] for row in rows], share)
+                words = [source_words(sentences[row]) for row in rows]
+                calls.append((rows, steps, self._translate(words, steps, config, banned=(pad, bos))))
+            for rows, steps, batch in calls:
+                for row, one in zip(rows, batch, strict=True):
+                    found = _settled(one.result(), steps=steps, limit=limits[row], config=config)
                     if found is None:
-                        left.append(row)
+                        unsettled.append(row)
                     else:
                         results[row] = found
-        assert not left
+            left = unsettled
         return results
 
     def generate(
@@ -115,14 +102,14 @@ class CTranslate2Engine(Engine):
         seeds: Sequence[int],
         banned: Sequence[int],
     ) -> list[list[int]]:
-        """As `Engine.generate`, all prompts at once: what is drawn follows from all seeds together."""
+        """As `Engine.generate`, all prompts at once: what is drawn follows from all prompts and seeds together."""
         if isinstance(self._model, Model):
             return super().generate(prompts, config, window=window, seeds=seeds, banned=banned)
         if not all(map(len, prompts)):
             raise ValueError("the prompt must have a token at least, but is empty")
-        self._reach(min(window or math.inf, max(map(len, prompts), default=1) + config.length))
-        module = importlib.import_module("ctranslate2")
-        module.set_random_seed(sum(seeds) % 2**31)
+        longest = max(map(len, prompts), default=1) + config.length
+        self._reach(longest if window is None else min(window, longest))
+        runner = self._runner if config.temperature == 0 else self._load(seed=sum(seeds) % 2**31)
         how = {
             "sampling_temperature": config.temperature or 1,
             "sampling_topk": 1 if config.temperature == 0 else config.top_k or 0,
@@ -131,25 +118,55 @@ class CTranslate2Engine(Engine):
             "include_prompt_in_result": False,
         }
         seen = [list(prompt) for prompt in prompts]
-        fed = [prompt[-(window or len(prompt)) :] for prompt in seen]
-        ends = [len(prompt) + config.length for prompt in prompts]
-        while any(len(tokens) < end for tokens, end in zip(seen, ends, strict=True)):
-            # What one state can hold: then the last half of the window is read anew.
-            room = [
-                min(end - len(tokens), end if window is None else window - len(read) + 1)
-                for tokens, read, end in zip(seen, fed, ends, strict=True)
+        fed = seen if window is None else [tokens[-window:] for tokens in seen]
+        left = [config.length] * len(prompts)
+        while any(left):
+            # As much as one state can hold; then the last half of the window is read anew.
+            counts = [
+                most if window is None else min(most, window - len(read) + 1)
+                for most, read in zip(left, fed, strict=True)
             ]
-            calls = []
-            for count in sorted(set(room) - {0}, reverse=True):
-                rows = [row for row, most in enumerate(room) if most == count]
-                for part in self._spread(rows):
-                    texts = [[str(token) for token in fed[row]] for row in part]
-                    length = {"min_length": count, "max_length": count}
-                    calls += zip(part, self._runner.generate_batch(texts, asynchronous=True, **length, **how), strict=True)
-            for row, call in calls:
-                seen[row] += map(int, call.result().sequences[0])
-                fed[row] = seen[row][-max(1, (window or len(seen[row])) // 2) :]
+            for row, tokens in self._continued(runner, fed, counts, how):
+                seen[row] = seen[row] + tokens
+                left[row] -= len(tokens)
+            fed = seen if window is None else [tokens[-max(1, window // 2) :] for tokens in seen]
         return [tokens[len(prompt) :] for tokens, prompt in zip(seen, prompts, strict=True)]
+
+    def _continued(
+        self, runner: Any, fed: list[list[int]], counts: list[int], how: dict[str, Any]
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Each row that is to go on, with so many tokens more."""
+        calls: list[tuple[int, Any]] = []
+        # Of prompts of unlike lengths the rest of the longer ones would be counted among what is said.
+        shapes = [(count, len(tokens)) for count, tokens in zip(counts, fed, strict=True)]
+        for shape in sorted({shape for shape in shapes if shape[0]}, reverse=True):
+            rows, count = [row for row, other in enumerate(shapes) if other == shape], shape[0]
+            for part in (rows[worker :: self.workers] for worker in range(min(self.workers, len(rows)))):
+                texts = [[str(token) for token in fed[row]] for row in part]
+                # No end symbol ends a text before its length.
+                found = runner.generate_batch(texts, min_length=count, max_length=count, asynchronous=True, **how)
+                calls += zip(part, found, strict=True)
+        return ((row, [int(word) for word in call.result().sequences[0]]) for row, call in calls)
+
+    def _translate(
+        self, words: list[list[str]], steps: int, config: DecodeConfig, *, banned: tuple[int, ...]
+    ) -> list[Any]:
+        """What ends, or is cut, within so many steps, for each sentence: promises, which the workers keep."""
+        how: dict[str, Any] = {"beam_size": config.beam}
+        if config.beam > 1:
+            how |= {"patience": _ENDLESS, "num_hypotheses": config.beam * steps}
+        return self._runner.translate_batch(
+            words,
+            length_penalty=config.length_penalty,
+            max_decoding_length=steps,
+            min_decoding_length=0,  # its own choice of 1 would forbid empty outputs
+            max_input_length=0,
+            suppress_sequences=[[str(token)] for token in banned],
+            return_scores=True,
+            return_end_token=True,
+            asynchronous=True,
+            **how,
+        )
 
     def _batches(
         self, rows: list[int], lengths: list[int], limits: list[int], *, config: DecodeConfig, spread: float
@@ -168,25 +185,42 @@ class CTranslate2Engine(Engine):
             batches.append(batch)
         return batches
 
-    def _spread(self, rows: list[int]) -> Iterator[list[int]]:
-        """The rows, dealt out to the workers."""
-        return (part for worker in range(self.workers) if (part := rows[worker :: self.workers]))
-
-    def _reach(self, *places: float) -> None:
+    def _reach(self, places: int) -> None:
         """Convert, unless there is a conversion that serves so many positions."""
         most = most_positions(self._model)
-        needed = int(max(places))
-        if self._runner is not None and (most is not None or needed <= self._places):
+        if self._runner is not None and (most is not None or places <= self._places):
             return
-        self._places = max(_PLACES, 2 * needed) if most is None else most
-        module = importlib.import_module("ctranslate2")
-        make = module.Translator if isinstance(self._model, Model) else module.Generator
-        # All is read when it is loaded, so that nothing stays on disk.
+        self._places = max(_PLACES, 2 * places) if most is None else most
+        # Nothing stays on disk: a converted model that outlives its weights would answer for others.
         with tempfile.TemporaryDirectory(prefix="regard-ctranslate2-") as folder:
             specification(self._model, places=self._places).save(folder)
-            self._runner = make(
-                folder, compute_type=self.compute_type, inter_threads=self.workers, intra_threads=self._threads
-            )
+            self._files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        self._runner = self._load()
+        if isinstance(self._model, Model):
+            self._files = {}
+
+    def _load(self, seed: int | None = None) -> Any:
+        """What runs the conversion; with a seed one worker, whose draws begin there."""
+        module = importlib.import_module("ctranslate2")
+        layout = {"inter_threads": self.workers, "intra_threads": self._threads}
+        if seed is not None:
+            # Each thread has random numbers of its own, which begin by the seed of when it first draws: only a new one
+            # draws again what was drawn before.
+            module.set_random_seed(seed)
+            layout = {"inter_threads": 1, "intra_threads": self._threads * self.workers}
+        make = module.Translator if isinstance(self._model, Model) else module.Generator
+        return make("regard", files=self._files, compute_type=self.compute_type, **layout)
+
+    def _check(self, sentences: Sequence[Sequence[int]]) -> None:
+        """Raises ValueError for an input without ids, or longer than learned positions go."""
+        for number, ids in enumerate(sentences):
+            if not ids:
+                raise ValueError(f"sentences must hold at least one id, got none in sentence {number}")
+            if set(ids) <= {PAD, BOS}:
+                raise ValueError(f"sentences must hold more than PAD and BOS, got {list(ids)} in sentence {number}")
+        most, longest = most_positions(self._model), max(map(len, sentences), default=0)
+        if most is not None and longest > most:
+            raise ValueError(f"there are {most} learned positions, but position {longest} was asked for")
 
 
 _STAGES = {True: ((0.5, 2.0), (1.0, 1.25), (1.0, 1.0)), False: ((1.0, 2.0), (1.0, 1.0))}
@@ -195,29 +229,34 @@ of a batch may be apart. The last stage searches to each one's own limit."""
 
 
 def _steps(limits: list[int], share: float) -> int:
-    return min(min(limits), math.ceil(share * max(limits)))
+    return min(*limits, max(_FEWEST_STEPS, math.ceil(share * max(limits))))
 
 
 def _settled(result: Any, *, steps: int, limit: int, config: DecodeConfig) -> list[Hypothesis] | None:
     """The best hypotheses of a sentence, best first; None if going on beyond these steps could change them."""
-    ended, live = [], -math.inf
-    for tokens, score in zip(result.hypotheses, result.scores, strict=True):
-        ids = [int(token) for token in tokens]
-        finished = ids[-1] == EOS
-        log_prob = score * len(ids) ** config.length_penalty
+    ended: list[Hypothesis] = []
+    cut, last = -math.inf, math.inf
+    for words, score in zip(result.hypotheses, result.scores, strict=True):
         if score < _IMPOSSIBLE:
             continue
-        if finished or len(ids) == limit:
-            ids = ids[:-1] if finished else ids
-            ended.append(Hypothesis(tokens=ids, score=score, log_prob=log_prob, finished=finished))
+        tokens = [int(word) for word in words]
+        finished = tokens[-1] == EOS
+        log_prob = score * len(tokens) ** config.length_penalty
+        if len(tokens) == steps:
+            last = min(last, log_prob)
+        if finished or len(tokens) == limit:
+            tokens = tokens[:-1] if finished else tokens
+            ended.append(Hypothesis(tokens=tokens, score=score, log_prob=log_prob, finished=finished))
         else:
-            live = max(live, log_prob)
+            cut = max(cut, log_prob)
     ended.sort(key=lambda one: -one.score)
     best = ended[: config.n_best]
-    if steps == limit or config.beam == 1:
-        return best or None
+    if steps == limit or (config.beam == 1 and best):
+        return best
+    # All of the first `beam` of the last step are told. Where all of them ended, what lives on is less likely still.
+    live = last if cut == -math.inf else cut
     enough = len(best) == config.n_best and live / limit**config.length_penalty <= best[-1].score
-    return best if enough and live > -math.inf else None
+    return best if enough else None
 
 
 def prepare(
@@ -239,5 +278,4 @@ def prepare(
     if compute_type not in known:
         raise UserError(f"engine ctranslate2 computes in {', '.join(known)} here, not in {compute_type!r}")
     workers = threads if workers is None else workers
-    with torch.no_grad():
-        return CTranslate2Engine(model, compute_type=compute_type, threads=threads, workers=workers)
+    return CTranslate2Engine(model, compute_type=compute_type, threads=threads, workers=workers)

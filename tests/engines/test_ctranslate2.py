@@ -129,7 +129,7 @@ def test_each_sentence_has_its_own_limit() -> None:
 def test_batches_and_workers_change_nothing(workers: int) -> None:
     model = translator()
     config = DecodeConfig(beam=3, n_best=2, batch_tokens=60)
-    engine = prepare(model, threads=2, workers=workers)
+    engine = prepare(model, threads=workers, workers=workers)
     assert engine.workers == workers
     found = engine.search(sentences(), config=config, **SPECIAL)
     assert_same(found, search(Without(model), sentences(), config=config, **SPECIAL))
@@ -194,7 +194,7 @@ def test_texts_go_on_alike(positions: Any, window: int | None) -> None:
     prompts = [[5, 6, 7], [8], [9, 10] * 10, [4, 5, 6, 7, 8, 9], [10] * 8, [11, 12]]
     how: dict[str, Any] = {"window": window, "seeds": [1] * 6, "banned": BANNED}
     config = SampleConfig(length=40, temperature=0)
-    found = prepare(model, threads=2).generate(prompts, config, **how)
+    found = prepare(model).generate(prompts, config, **how)
     assert found == TorchEngine(model).generate(prompts, config, **how)
     assert [len(tokens) for tokens in found] == [40] * 6
 

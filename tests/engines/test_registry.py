@@ -90,7 +90,6 @@ def test_a_missing_package_is_told_with_what_installs_it(monkeypatch: pytest.Mon
 
 
 def test_a_run_says_the_same_on_each_engine(run: Path) -> None:
-    texts = SOURCES[:6]
     # A wider beam weighs hypotheses with shares of the banned ids, which this model has hardly begun to unlearn.
     expected = load(run).predict(SOURCES[:6], beam=1)
     fast = load(run, engine="ctranslate2", workers=1)

@@ -9,7 +9,7 @@ from regard.cli.exits import DONE
 from regard.cli.help import page
 from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
-from regard.cli.use import UseOptions, one_run, opened
+from regard.cli.use import DecodingOptions, one_run, opened
 from regard.decode.config import DecodeConfig, DrawingConfig
 from regard.recipes.folder import Run
 from regard.recipes.other_data import (
@@ -33,7 +33,7 @@ ABOUT = "Score a trained model on its run's own test data, or on other pairs of 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(UseOptions):
+class Options(DecodingOptions):
     """Options of the command."""
 
     json: bool = False

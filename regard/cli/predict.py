@@ -21,7 +21,7 @@ from regard.cli.exits import DONE
 from regard.cli.help import page
 from regard.cli.inputs import decoded, is_file, is_input_itself, lines_of
 from regard.cli.options import given_first, parse, wants_help
-from regard.cli.use import UseOptions, one_run, opened
+from regard.cli.use import DecodingOptions, one_run, opened
 from regard.decode.config import DecodeConfig, DrawingConfig, SampleConfig
 from regard.errors import UserError
 from regard.recipes.config import Draw, Language
@@ -42,7 +42,7 @@ _LINES = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(UseOptions):
+class Options(DecodingOptions):
     """Options of the command."""
 
     json: bool = False

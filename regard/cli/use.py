@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from regard.cli.options import wants_help
+from regard.engines.config import EngineConfig
 from regard.errors import UserError
 from regard.recipes.folder import Run, read_run
 
-__all__ = ["UseOptions", "one_run", "opened"]
+__all__ = ["DecodingOptions", "UseOptions", "one_run", "opened"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,15 @@ class UseOptions:
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"--threads must be at least 1, but is {self.threads}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingOptions(EngineConfig, UseOptions):
+    """Options of the command."""
+
+    def __post_init__(self) -> None:
+        EngineConfig.__post_init__(self)
+        UseOptions.__post_init__(self)
 
 
 def one_run(argv: Sequence[str], usage: str) -> tuple[Path, Run | None]:
@@ -44,7 +54,10 @@ def opened(folder: Path, options: UseOptions) -> Any:
     """The trained model of a run folder; from here on torch is loaded."""
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
-    return importlib.import_module("regard.recipes.task").load(folder, device=options.device, tell=_tell)
+    how: dict[str, Any] = {"device": options.device, "tell": _tell}
+    if isinstance(options, DecodingOptions):
+        how |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
+    return importlib.import_module("regard.recipes.task").load(folder, **how)
 
 
 def _tell(text: str) -> None:

@@ -24,7 +24,7 @@ from regard.data.dates_config import DatesConfig
 from regard.data.tokenise import SPECIALS, UNK, Tokeniser
 from regard.data.windows import WindowBatches, read_text
 from regard.decode.config import SampleConfig
-from regard.decode.sample import follow, sample
+from regard.decode.sample import follow
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.map import Seen
@@ -35,7 +35,7 @@ from regard.models.language import LanguageModel
 from regard.recipes.config import Language
 from regard.recipes.folder import Run
 from regard.recipes.task import Task, Trained, check_inputs, numbered
-from regard.telling import showing
+from regard.telling import is_heard, showing
 
 __all__ = ["Continuation", "LanguageTask", "TrainedLanguage", "task"]
 
@@ -152,6 +152,7 @@ class LanguageTask(Task):
 class TrainedLanguage(Trained):
     """A language model in use."""
 
+    decodes = True
     task: LanguageTask
 
     def predict(self, inputs: Sequence[str], **options: Any) -> list[str]:
@@ -163,19 +164,23 @@ class TrainedLanguage(Trained):
 
     def answers(self, inputs: Sequence[str], *, sampling: SampleConfig, first: int = 1) -> list[list[Continuation]]:
         """As `predict`; messages count the texts from `first`."""
-        results = []
-        for number, text in enumerate(inputs, start=first):
-            ids = self.task.encoded(text).tolist()
+        prompts = [self.task.encoded(text).tolist() for text in inputs]
+        for number, ids in enumerate(prompts, start=first):
             if not ids:
                 raise UserError(f"input {number} is empty: there is nothing to go on from")
-            seed = sampling.draws * 1_000_003 + number
+        seeds = [sampling.draws * 1_000_003 + number for number in range(first, first + len(prompts))]
+        settings = {"window": self._window, "banned": _BANNED}
+        if not is_heard():
+            found = self.engine.generate(prompts, sampling, seeds=seeds, **settings)
+            return [[self._said(ids, tokens)] for ids, tokens in zip(prompts, found, strict=True)]
+        results = []
+        for text, ids, seed in zip(inputs, prompts, seeds, strict=True):
             with showing(lambda text=text: [self._scene(text)]) as scenes:
-                tokens = list(sample(self.model, ids, sampling, window=self._window, seed=seed, banned=_BANNED))
-            said = self._joined(ids, tokens)
-            for scene in scenes:
-                scene.title = f"{scene.title} -> {said}"
+                (tokens,) = self.engine.generate([ids], sampling, seeds=[seed], **settings)
             with showing(list):  # reading all once more, for the score, is nothing to show
-                results.append([Continuation(said, self._mean_log_p(ids, tokens))])
+                results.append([self._said(ids, tokens)])
+            for scene in scenes:
+                scene.title = f"{scene.title} -> {results[-1][0].text}"
         return results
 
     def evaluate(self, path: str | Path | None = None, *, tell: Callable[[str], None] | None = None) -> dict[str, Any]:
@@ -261,6 +266,9 @@ class TrainedLanguage(Trained):
         """What the tokens add to the text."""
         before = self.task.tokeniser.decode(ids)
         return self.task.tokeniser.decode([*ids, *tokens])[len(before) :]
+
+    def _said(self, ids: list[int], tokens: list[int]) -> Continuation:
+        return Continuation(self._joined(ids, tokens), self._mean_log_p(ids, tokens))
 
     @torch.no_grad()
     def _mean_log_p(self, ids: list[int], tokens: list[int]) -> float:

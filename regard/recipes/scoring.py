@@ -11,7 +11,8 @@ from regard.data.batches import Encoded, TokenBatches
 from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.search import search
+from regard.engines.engine import Engine
+from regard.engines.reference import TorchEngine
 from regard.models.model import Model
 from regard.recipes.material import Codec, Texts
 from regard.recipes.metrics import Metric
@@ -27,18 +28,9 @@ def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def outputs(model: Model, sources: Sequence[Sequence[int]], decode: DecodeConfig) -> list[list[Hypothesis]]:
-    """The best hypotheses for each source, given as ids without EOS; the model must be in eval mode."""
-    with torch.no_grad():
-        return search(
-            model,
-            [[*ids, EOS] for ids in sources],
-            config=decode,
-            bos=BOS,
-            eos=EOS,
-            pad=PAD,
-            device=device_of(model),
-        )
+def outputs(engine: Engine, sources: Sequence[Sequence[int]], decode: DecodeConfig) -> list[list[Hypothesis]]:
+    """The best hypotheses for each source, given as ids without EOS."""
+    return engine.search([[*ids, EOS] for ids in sources], config=decode, bos=BOS, eos=EOS, pad=PAD)
 
 
 def loss_per_token(model: Model, pairs: Encoded) -> float:
@@ -61,14 +53,16 @@ def scores(
     metric: Metric,
     decode: DecodeConfig,
     sample: int | None = None,
+    engine: Engine | None = None,
 ) -> dict[str, Any]:
     """What a report holds: the metric with its signature, nll and perplexity a target token, some outputs.
 
-    With `sample`, only so many texts are decoded, the first ones; the loss is that of all.
+    With `sample`, only so many texts are decoded, the first ones; the loss is that of all. engine: what decodes, the
+    model itself if not given.
     """
     pairs = codec.encoded(texts)
     sources = [pairs.sources[i].tolist() for i in range(min(sample or len(pairs), len(pairs)))]
-    said = [codec.target.decode(best.tokens) for best, *_ in outputs(model, sources, decode)]
+    said = [codec.target.decode(best.tokens) for best, *_ in outputs(engine or TorchEngine(model), sources, decode)]
     nll = loss_per_token(model, pairs)
     rows = list(zip(texts.sources, said, texts.targets, strict=False))
     return {

@@ -22,6 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.engines.engine import Engine
+from regard.engines.reference import TorchEngine
+from regard.engines.registry import prepare
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.listen import NoReadsError
@@ -29,6 +32,7 @@ from regard.look.map import GRADIENT, Map, Seen
 from regard.look.record import record
 from regard.recipes.folder import Run, read_run
 from regard.recipes.registry import entry
+from regard.telling import is_heard
 from regard.train.contracts import Batches
 from regard.train.distribution import pick_device
 from regard.train.weights import load_weights
@@ -43,17 +47,42 @@ class NothingSaidError(UserError):
 class Trained(ABC):
     """A model, its settings and its folder. `load` makes one."""
 
+    decodes = False
+    """Whether its answers are decoded token after token, by an engine (regard.engines)."""
+
     def __init__(self, task: "Task", model: nn.Module, folder: Path):
         self.task = task
         self.model: Any = model.eval()
         self.run = task.run
         self.folder = folder
         self._names: dict[int, tuple[weakref.ref, str]] = {}
+        self._engine: Engine | None = None  # torch
 
     @property
     def config(self) -> Any:
         """All settings of the run."""
         return self.run.config
+
+    @property
+    def engine(self) -> Engine:
+        """What decodes: while somebody looks on torch, whose reads can be seen, else what `use` chose."""
+        return TorchEngine(self.model) if self._engine is None or is_heard() else self._engine
+
+    def use(self, engine: str = "auto", *, compute_type: str | None = None, workers: int | None = None) -> None:
+        """Decode with this engine from now on, which gets the weights as they are now, and torch's number of threads.
+
+        engine:  a name of regard.engines.config.ENGINES, or auto.
+        workers: batches decoded side by side; the threads are shared out among them.
+        Raises:  UserError for an engine that does not exist, is not installed or cannot run this model, for a compute
+                 type that it does not have here, or where nothing is decoded.
+        """
+        if not self.decodes and (engine not in ("auto", "torch") or compute_type or workers):
+            raise UserError(
+                f"the recipe {self.run.recipe} decodes no tokens, which is what engines do: "
+                "leave out engine, compute_type and workers"
+            )
+        how = {"compute_type": compute_type, "workers": workers, "threads": torch.get_num_threads()}
+        self._engine = prepare(engine, self.model, **how)
 
     @abstractmethod
     def evaluate(self, *args: Any, **options: Any) -> dict[str, Any]:
@@ -241,13 +270,22 @@ def task_of(run: Run, tell: Callable[[str], None]) -> Task:
     return make(run, tell)
 
 
-def load(folder: str | Path, *, device: str = "cpu", tell: Callable[[str], None] = warnings.warn) -> Any:
+def load(
+    folder: str | Path,
+    *,
+    device: str = "cpu",
+    engine: str = "auto",
+    compute_type: str | None = None,
+    workers: int | None = None,
+    tell: Callable[[str], None] = warnings.warn,
+) -> Any:
     """The model of a run folder, ready to use.
 
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
+    engine:  what decodes: torch, ctranslate2, or auto; compute_type (such as int8) and workers as in `Trained.use`.
     tell:    gets a sentence where data is left out.
     Raises:  UserError, naming the file, if the folder is no run, or a file is missing, damaged or from a
-             newer version. Nothing that a file names is imported.
+             newer version; and as `Trained.use`. Nothing that a file names is imported.
     """
     folder = Path(folder)
     run = read_run(folder)
@@ -258,4 +296,7 @@ def load(folder: str | Path, *, device: str = "cpu", tell: Callable[[str], None]
     task.open(folder)
     model = task.model()
     load_weights(weights, model)
-    return task.trained(model.to(pick_device(device)), folder)
+    trained = task.trained(model.to(pick_device(device)), folder)
+    if engine != "auto" or compute_type or workers:
+        trained.use(engine, compute_type=compute_type, workers=workers)
+    return trained

@@ -120,6 +120,8 @@ class Prediction(NamedTuple):
 class TrainedTexts(Trained):
     """A model that writes texts, and its tokenisers."""
 
+    decodes = True
+
     def __init__(self, task: Task, model: Model, folder: Path, *, codec: Codec, material: Material):
         super().__init__(task, model, folder)
         self.codec = codec
@@ -161,7 +163,7 @@ class TrainedTexts(Trained):
         results = [[Prediction("", 0.0)] for _ in texts]
         decode = fitting(decode, self.config.model)
         with showing(lambda: [self._scene(texts[place]) for place in places]):
-            found = outputs(self.model, [sources[place] for place in places], decode)
+            found = outputs(self.engine, [sources[place] for place in places], decode)
         for place, hypotheses in zip(places, found, strict=True):
             results[place] = [Prediction(self.codec.target.decode(one.tokens), one.score) for one in hypotheses]
         return results
@@ -194,7 +196,8 @@ class TrainedTexts(Trained):
             texts, _ = within(pairs, self.codec, tell=tell, **limits)
         decode = dataclasses.replace(decode or self.config.decode, n_best=1)
         decode = fitting(decode, self.config.model)
-        return scores(self.model, texts, codec=self.codec, metric=self.material.metric, decode=decode)
+        how = {"metric": self.material.metric, "decode": decode, "engine": self.engine}
+        return scores(self.model, texts, codec=self.codec, **how)
 
     def test_input(self, index: int) -> str:
         """A source of the test texts."""

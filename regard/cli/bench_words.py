@@ -9,7 +9,8 @@ __all__ = ["hints", "in_words", "panels"]
 
 _BAR = 24
 """Characters of the longest bar."""
-_MUCH_PYTHON, _MUCH_PADDING = 40.0, 15.0
+_MUCH = 40.0
+"""Per cent of the time."""
 _FASTER = _CACHED = _SLOWER = 1.3
 _OTHER = "other operators"
 
@@ -74,7 +75,7 @@ def _training(training: Found) -> str:
     share = f"({training['percent_of_limit']:.0f} % of {training['limit_gflops']:,.0f})"
     rows.append(["matrix products", f"{training['gflops']:,.3g} GFLOP/s", share])
     rows.append(
-        ["", f"{training['flop_a_step'] / 1e9:,.3g} GFLOP", "a step, of padding, too, and of nothing but products"]
+        ["", f"{training['flop_a_step'] / 1e9:,.3g} GFLOP", "a step: of products alone, those of padding included"]
     )
     if training["padding_percent"]:
         rows.append(["padding", f"{training['padding_percent']:.1f} %", "of the places in a batch"])
@@ -141,8 +142,10 @@ def _watching(found: Found) -> list[str]:
     much = [f"{what} {one['slower']:.1f} times" for what, one in looks if one.get("slower", 1.0) > _SLOWER]
     if not much:
         return []
-    told = f"While the profiler looked on, {' and '.join(much)} as long; the whole is the time without it, and"
-    return [f"{told}\nsmall operators may look slower than they are."]
+    told = (
+        f"While the profiler looked on, it took {' and '.join(much)} as long. That is taken off as far as it is known:"
+    )
+    return [f"{told}\nsmall operators may still look slower than they are."]
 
 
 def hints(found: Found) -> list[str]:
@@ -150,17 +153,16 @@ def hints(found: Found) -> list[str]:
     training, using, told = found["training"], found["using"], []
     products = found["machine"]["products_gflops"]
     faster = max(products["bfloat16"].values()) / max(products["float32"].values())
-    if training.get("precision") == "float32" and found["machine"]["has_native_bfloat16"] and faster > _FASTER:
-        told.append(f"products in bfloat16 are {faster:.1f} times as fast here: --train.precision bfloat16")
-    if training.get("padding_percent", 0.0) > _MUCH_PADDING:
-        told.append("much of each batch is padding: fewer very long examples, or smaller batches, hold less of it")
-    python = [one["percent"] for one in training.get("where", ())][-1:]
-    if python and python[0] > _MUCH_PYTHON:
+    shares = {one["group"]: one["percent"] for one in training.get("where", ())}
+    is_wide = training.get("precision") == "float32" and found["machine"]["has_native_bfloat16"]
+    if is_wide and faster > _FASTER and shares.get("matrix products", 0.0) > _MUCH:
+        told.append(f"matrix products in bfloat16 are {faster:.1f} times as fast here: --train.precision bfloat16")
+    if shares.get("Python and waiting", 0.0) > _MUCH:
         told.append("training waits for Python between small operations: larger batches do more in each")
     for one in using.get("ways", ())[:1]:
         gain = one["at_once"]["answers_per_second"] / one["one_by_one"]["answers_per_second"]
         if gain > _FASTER:
-            told.append(f"inputs handed over together are answered {gain:.1f} times as fast: give predict a file")
+            told.append(f"inputs handed over together are answered {gain:.1f} times as fast: `regard predict RUN FILE`")
     return told
 
 

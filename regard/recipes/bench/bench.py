@@ -11,7 +11,7 @@ from regard import __version__
 from regard.errors import UserError
 from regard.recipes.bench.engines import opened_by
 from regard.recipes.bench.inputs import found_inputs
-from regard.recipes.bench.machine import limit_of, measure_machine, read_rate
+from regard.recipes.bench.machine import better, limit_of, measure_machine, read_rate
 from regard.recipes.bench.reads import bandwidth_share
 from regard.recipes.bench.training import measure_training
 from regard.recipes.bench.using import MANY, look_into, measure_way, ways_of
@@ -45,9 +45,14 @@ def bench(
     weights = list(first.model.parameters())
     size, where = sum(value.nbytes for value in weights), weights[0].device
     tell("measuring the machine")
-    machine = measure_machine(where, seconds=seconds)
-    machine["weights_read_gb_s"] = read_rate(size, where, seconds=seconds)
-    found = {
+    machine = _machine(size, where, seconds=seconds / 2)
+    tell("measuring training")
+    training = _training(first, where, seconds=seconds, batches=batches)
+    using = _using(models, inputs, where, seconds=seconds, tell=tell)
+    tell("measuring the machine once more")
+    machine = better(machine, _machine(size, where, seconds=seconds / 2))
+    _add_shares(training, using, machine)
+    return {
         "run": str(folder),
         "recipe": first.run.recipe,
         "regard": __version__,
@@ -55,34 +60,26 @@ def bench(
         "weights": sum(value.numel() for value in weights),
         "weights_mb": size / 1e6,
         "machine": machine,
-        "training": _training(first, machine, where, seconds=seconds, batches=batches, tell=tell),
+        "training": training,
+        "using": using,
     }
-    return found | {"using": _using(models, inputs, machine, where, seconds=seconds, tell=tell)}
 
 
-def _training(
-    trained: Trained,
-    machine: dict[str, Any],
-    device: torch.device,
-    *,
-    seconds: float,
-    batches: int,
-    tell: Callable[[str], None],
-) -> dict[str, Any]:
-    tell("measuring training")
+def _machine(weights: int, device: torch.device, *, seconds: float) -> dict[str, Any]:
+    found = measure_machine(device, seconds=seconds)
+    return found | {"weights_read_gb_s": read_rate(weights, device, seconds=seconds)}
+
+
+def _training(trained: Trained, device: torch.device, *, seconds: float, batches: int) -> dict[str, Any]:
     try:
-        found = measure_training(trained.task, trained.model, device, seconds=seconds, most_batches=batches)
+        return measure_training(trained.task, trained.model, device, seconds=seconds, most_batches=batches)
     except (UserError, OSError) as error:
         return {"missing": _said(error)}
-    found["limit_gflops"] = limit_of(machine, found["precision"])
-    found["percent_of_limit"] = 100 * found["gflops"] / found["limit_gflops"]
-    return found
 
 
 def _using(
     models: dict[str, Trained],
     given: Sequence[Any],
-    machine: dict[str, Any],
     device: torch.device,
     *,
     seconds: float,
@@ -97,14 +94,21 @@ def _using(
     for engine, trained in models.items():
         for way in ways_of(trained):
             tell(f"measuring {way.name}" + (f" by {engine}" if len(models) > 1 else ""))
-            found = measure_way(trained, inputs, way, device, seconds=seconds)
-            alone = found["one_by_one"]
-            read = alone["weights_read_gb_s"] * 1e9
-            for name in ("memory_read_gb_s", "weights_read_gb_s"):
-                alone[f"percent_of_{name.removesuffix('_gb_s')}"] = bandwidth_share(read, 1.0, machine[name])
-            ways.append({"engine": engine, **found})
+            ways.append({"engine": engine, **measure_way(trained, inputs, way, device, seconds=seconds)})
         where.append({"engine": engine, **look_into(trained, inputs, ways_of(trained)[0], device, seconds=seconds)})
     return {"inputs": len(inputs), "inputs_from": origin, "ways": ways, "where": where}
+
+
+def _add_shares(training: dict[str, Any], using: dict[str, Any], machine: dict[str, Any]) -> None:
+    """What was measured, as shares of the machine's limits."""
+    if "gflops" in training:
+        training["limit_gflops"] = limit_of(machine, training["precision"])
+        training["percent_of_limit"] = 100 * training["gflops"] / training["limit_gflops"]
+    for one in using.get("ways", ()):
+        alone = one["one_by_one"]
+        read = alone["weights_read_gb_s"] * 1e9
+        for name in ("memory_read", "weights_read"):
+            alone[f"percent_of_{name}"] = bandwidth_share(read, 1.0, machine[f"{name}_gb_s"])
 
 
 def _said(error: Exception) -> str:

@@ -165,10 +165,10 @@ def shares(spans: Iterable[Span], wall: float) -> list[Share]:
     return [*found, Share(group=PYTHON, seconds=rest, percent=100 * rest / whole)]
 
 
-def without_watching(spans: Sequence[Span], cost: float) -> list[Span]:
-    """The spans less what the profiler added to each: so many seconds for every span directly inside."""
+def without_watching(spans: Sequence[Span], price: float) -> list[Span]:
+    """The spans less what the profiler added: so many seconds for each span directly inside."""
     inside = Counter(id(span.within) for span in spans)
-    return [replace(span, own=max(0.0, span.own - cost * inside[id(span)])) for span in spans]
+    return [replace(span, own=max(0.0, span.own - price * inside[id(span)])) for span in spans]
 
 
 def _largest(names: dict[str, float]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import torch
 from regard.recipes.bench.timing import timed
 from regard.train.step import has_native_bfloat16
 
-__all__ = ["limit_of", "measure_machine", "processor", "read_rate"]
+__all__ = ["better", "limit_of", "measure_machine", "processor", "read_rate"]
 
 SIZE = 2048
 """Rows and columns of the matrices."""
@@ -28,7 +28,7 @@ _SMALLEST = 1 << 20
 
 
 def measure_machine(device: torch.device, *, seconds: float) -> dict[str, Any]:
-    """The machine and its limits. `products` holds, by precision, GFLOP/s by the name of the product."""
+    """The machine and its limits. `products_gflops` holds, by precision, GFLOP/s by the name of the product."""
     while_ = min(seconds, 0.5)
     products = {name: _products(dtype, device, while_) for name, dtype in _DTYPES.items()}
     return {
@@ -41,6 +41,17 @@ def measure_machine(device: torch.device, *, seconds: float) -> dict[str, Any]:
         "memory_copy_gb_s": _copy_rate(device, while_),
         "memory_read_gb_s": read_rate(MEMORY_BYTES, device, seconds=while_),
     }
+
+
+def better(once: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+    """Two measurements of a machine, of which each limit is the higher one: others may have slowed the other."""
+    found = dict(once)
+    for name, value in again.items():
+        if isinstance(value, dict):
+            found[name] = better(once[name], value)
+        elif isinstance(value, float):
+            found[name] = max(once[name], value)
+    return found
 
 
 def limit_of(machine: dict[str, Any], precision: str) -> float:

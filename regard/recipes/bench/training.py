@@ -51,7 +51,7 @@ def measure_training(
     did = [_amounts(batches, steps.model, group) for group in groups]
     times = timed([partial(steps, number) for number in range(len(groups))], seconds=seconds, device=device)
     peak = peak_memory(device)
-    few = max(1, min(len(groups), int(seconds / 2 / (sum(times.seconds) / len(times.seconds)))))
+    few = max(1, min(len(groups), int(seconds / 4 / (sum(times.seconds) / len(times.seconds)))))
     looked = watched([partial(steps, number) for number in range(few)], steps.model, device)
     rates = {f"{name}_per_second": times.rate([one[name] for one in did]) for name in ("examples", "targets")}
     places = sum(one["places"] for one in did)

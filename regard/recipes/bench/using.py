@@ -63,12 +63,15 @@ def measure_way(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of odd inputs the user hears from predict
         ones = [partial(trained.predict, [one], **way.options) for one in inputs[:_ONE_BY_ONE]]
+        each = min(timed(ones[:1], seconds=0.0, device=device, least=2).seconds)
+        # Counting takes a few times as long as answering.
+        ones = ones[: max(2, int(seconds / (4 * each)))]
         known = [_counted(trained, one) for one in ones]
         alone = timed(ones, seconds=seconds, device=device)
-        each = sum(alone.seconds) / len(alone.seconds)
-        many = list(inputs[: max(1, min(MANY, int(3 * seconds / each)))])
+        many = list(inputs[: max(2, min(MANY, int(2 * seconds / each)))])
         together = partial(trained.predict, many, **way.options)
-        counted = _counted(trained, together)
+        with counted_steps(trained.model) as counted:
+            together()
         batched = timed([together], seconds=seconds, device=device, least=2)
     one_by_one: dict[str, Any] = {
         "inputs": len(ones),
@@ -82,8 +85,8 @@ def measure_way(
         }
     one_by_one["weights_read_gb_s"] = alone.rate([read for _, read in known]) / 1e9
     at_once: dict[str, Any] = {"inputs": len(many), **batched.told(), "answers_per_second": batched.rate([len(many)])}
-    if counted[0].count:
-        at_once["rows_per_second"] = batched.rate([counted[0].rows])
+    if counted.count:
+        at_once["rows_per_second"] = batched.rate([counted.rows])
     return {"way": way.name, "beam": way.beam, "one_by_one": one_by_one, "at_once": at_once}
 
 
@@ -95,7 +98,7 @@ def look_into(
         warnings.simplefilter("ignore")
         calls = [partial(scoped(trained.predict, CHOOSING), [one], **way.options) for one in inputs[:_ONE_BY_ONE]]
         each = min(timed(calls[:1], seconds=0.0, device=device, least=2).seconds)
-        few = max(1, min(len(calls), int(seconds / 2 / each)))
+        few = max(1, min(len(calls), int(seconds / 4 / each)))
         looked = watched(calls[:few], trained.model, device)
     return {"way": way.name, **looked.told(few)}
 

@@ -4,7 +4,7 @@ Parts of the model are marked while the profiler looks on, and only then. What i
 computed forward: the profiler numbers both alike.
 
 Looking on costs time for every operator. So the whole is the time without the profiler: what it took with it, less the
-usual ratio of both. And from each operator is taken what the operators inside of it cost to look on, which is measured by
+usual ratio of both. And from each operator is taken what the operators inside of it cost to look on, as is measured by
 some that do nothing; small operators may still look slower than they are.
 """
 

@@ -23,7 +23,7 @@ __all__ = ["Options", "run"]
 USAGE = "regard bench RUN [options]"
 ABOUT = (
     "What this machine reaches for a trained run: its own limits, steps of training on the run's own batches (with "
-    "copies of the weights), answers one at a time and many at once, and where the time goes. A minute at most for a "
+    "copies of the weights), answers one at a time and many at once, and where the time goes. About a minute for a "
     "small run; the run's folder is only read. Other work on the machine slows what is measured."
 )
 
@@ -32,7 +32,7 @@ ABOUT = (
 class Options(UseOptions):
     """Options of the command."""
 
-    seconds: float = 2.0
+    seconds: float = 1.5
     """Time for each of about ten measurements."""
     batches: int = 8
     """Different training batches, from all over an epoch, that steps are made of."""

@@ -22,6 +22,7 @@ VERBS = {
     "evaluate": "score a trained model on test data",
     "predict": "what a trained model says to a text, a file, or lines on standard input",
     "look": "draw where a trained model looked",
+    "bench": "what this machine reaches for a trained model, and where the time goes",
     "recipes": "list what can be trained",
     "new": "write a recipe of your own to begin with",
 }

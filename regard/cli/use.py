@@ -57,7 +57,10 @@ def opened(folder: Path, options: UseOptions) -> Any:
     how: dict[str, Any] = {"device": options.device, "tell": _tell}
     if isinstance(options, DecodingOptions):
         how |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
-    return importlib.import_module("regard.recipes.task").load(folder, **how)
+    trained = importlib.import_module("regard.recipes.task").load(folder, **how)
+    if isinstance(options, DecodingOptions) and (notice := trained.engine.notice):
+        _tell(notice)
+    return trained
 
 
 def _tell(text: str) -> None:

@@ -24,6 +24,11 @@ class Engine(ABC):
     compute_type: str
     """Numbers that it computes in."""
 
+    @property
+    def notice(self) -> str | None:
+        """What somebody who waits for the first answer should know; None as a rule."""
+        return None
+
     def search(
         self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
     ) -> list[list[Hypothesis]]:

@@ -8,7 +8,7 @@ from regard.errors import UserError
 
 __all__ = ["Maker", "prepare", "runs"]
 
-_REFERENCE = "torch"
+_REFERENCE, _FASTEST = "torch", "compiled"
 
 
 @runtime_checkable
@@ -38,10 +38,16 @@ def prepare(
     """
     if name not in ("auto", *ENGINES):
         raise UserError(f"unknown engine {name!r}; the engines are auto, {', '.join(ENGINES)}")
-    maker = _maker(_REFERENCE if name == "auto" else name)
+    maker = _maker(_chosen(model) if name == "auto" else name)
     if reason := maker.refusal(model):
         raise UserError(f"engine {name} cannot run this model: {reason}; {' or '.join(runs(model))} can")
     return maker.prepare(model, compute_type=compute_type, threads=threads, workers=workers)
+
+
+def _chosen(model: Any) -> str:
+    """The fastest engine with torch's outputs that needs nothing besides."""
+    fastest = importlib.import_module(ENGINES[_FASTEST])
+    return _FASTEST if fastest.is_at_home() and fastest.refusal(model) is None else _REFERENCE
 
 
 def runs(model: Any) -> list[str]:

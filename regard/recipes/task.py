@@ -56,7 +56,7 @@ class Trained(ABC):
         self.run = task.run
         self.folder = folder
         self._names: dict[int, tuple[weakref.ref, str]] = {}
-        self._engine: Engine | None = None  # torch
+        self._engine: Engine | None = None  # not chosen yet
 
     @property
     def config(self) -> Any:
@@ -65,8 +65,13 @@ class Trained(ABC):
 
     @property
     def engine(self) -> Engine:
-        """What decodes: while somebody looks on torch, whose reads can be seen, else what `use` chose."""
-        return TorchEngine(self.model) if self._engine is None or is_heard() else self._engine
+        """What decodes: while somebody looks on torch, whose reads can be seen, else what `use` chose, or auto."""
+        if is_heard() or not self.decodes:
+            return TorchEngine(self.model)
+        if self._engine is None:
+            self.use()
+        assert self._engine is not None
+        return self._engine
 
     def use(self, engine: str = "auto", *, compute_type: str | None = None, workers: int | None = None) -> None:
         """Decode with this engine from now on, which gets the weights as they are now, and torch's number of threads.
@@ -282,7 +287,8 @@ def load(
     """The model of a run folder, ready to use.
 
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
-    engine:  what decodes: torch, ctranslate2, or auto; compute_type (such as int8) and workers as in `Trained.use`.
+    engine:  what decodes: torch, compiled, ctranslate2, or auto; compute_type (such as int8) and workers as in
+             `Trained.use`.
     tell:    gets a sentence where data is left out.
     Raises:  UserError, naming the file, if the folder is no run, or a file is missing, damaged or from a
              newer version; and as `Trained.use`. Nothing that a file names is imported.

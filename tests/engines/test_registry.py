@@ -11,6 +11,7 @@ from regard.cli.main import main
 from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.search import search
+from regard.engines.compiled.engine import is_at_home
 from regard.engines.config import ENGINES, EngineConfig
 from regard.engines.ctranslate2 import CTranslate2Engine
 from regard.engines.reference import TorchEngine
@@ -55,6 +56,9 @@ def test_torch_runs_everything_and_auto_what_can() -> None:
     recurrent = model(RECURRENT)
     assert runs(recurrent) == ["torch"]
     assert isinstance(prepare("auto", recurrent), TorchEngine)
+    small = model(TransformerConfig(layers=1, width=8, heads=2, feedforward=8))
+    assert runs(small) == ["torch", "compiled", "ctranslate2"]
+    assert prepare("auto", small).name == ("compiled" if is_at_home() else "torch")
     config = DecodeConfig(beam=2, n_best=2)
     found = prepare("torch", recurrent).search([[4, 5, EOS]], config=config, **SPECIAL)
     assert found == search(recurrent, [[4, 5, EOS]], config=config, **SPECIAL)

@@ -14,7 +14,17 @@ from llvmlite import binding
 from numba import cfunc, njit
 from numba.extending import intrinsic as numba_intrinsic
 
-__all__ = ["HAS_BYTE_PRODUCTS", "LANES", "STAMP", "TILE_ROWS", "called_by_address", "compiled", "entry", "intrinsic"]
+__all__ = [
+    "HAS_BYTE_PRODUCTS",
+    "IS_MADE_FOR",
+    "LANES",
+    "STAMP",
+    "TILE_ROWS",
+    "called_by_address",
+    "compiled",
+    "entry",
+    "intrinsic",
+]
 
 _SOURCES = sorted(Path(__file__).parent.glob("*.py"))
 STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
@@ -29,6 +39,8 @@ LANES = 16 if _IS_WIDE else 8
 """Numbers of float32 in a register."""
 TILE_ROWS = 12 if _IS_WIDE else 6
 """Rows that a tile multiplies at once: two registers of sums each, and some to spare for what is multiplied."""
+IS_MADE_FOR = _IS_WIDE or bool(_FEATURES.get("avx2") and _FEATURES.get("fma"))
+"""Whether the processor has such registers, and multiplies and adds in one."""
 HAS_BYTE_PRODUCTS = _IS_WIDE and bool(_FEATURES.get("avx512vnni"))
 """Whether the processor multiplies and adds four bytes at a time."""
 
@@ -48,7 +60,7 @@ def entry(make: Callable[[str], Callable]) -> Callable[[], Any]:
     """Compile what `make(STAMP)` makes, a function that Python calls, when first asked for.
 
     It is kept on disk with all that it calls. numba finds what it kept by the values that a function closes over, so
-    it must close over the stamp.
+    it must close over the stamp, and over nothing that is not the same in each process, as compiled functions are not.
     """
 
     @functools.cache

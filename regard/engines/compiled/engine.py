@@ -8,6 +8,7 @@ What it answers is what the torch engine answers, but for the rounding of other 
 likely as each other to seven digits, another may come first.
 """
 
+import platform
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -22,6 +23,7 @@ from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import narrowed
 from regard.decode.search import in_batches
 from regard.engines.compiled import entries
+from regard.engines.compiled.compiling import IS_MADE_FOR
 from regard.engines.compiled.packed import KINDS
 from regard.engines.compiled.room import Room
 from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE, Batch, Found, Rules
@@ -32,7 +34,7 @@ from regard.engines.reference import TorchEngine
 from regard.errors import UserError
 from regard.telling import is_heard
 
-__all__ = ["CompiledEngine", "prepare", "refusal"]
+__all__ = ["CompiledEngine", "is_at_home", "prepare", "refusal"]
 
 _TOGETHER = 64
 """Sentences searched together: more gain nothing once products are long enough."""
@@ -59,6 +61,13 @@ class CompiledEngine(Engine):
             self._rooms.put(Room(self.packed))
         self._workers = workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="regard-compiled")
+
+    @property
+    def notice(self) -> str | None:
+        """Said when there is nothing on disk yet."""
+        if entries.is_kept(entries.search if self.packed.reads_source else entries.go_on):
+            return None
+        return "Compiling the decoder for this machine: some 20 seconds, this once."
 
     def search(
         self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
@@ -248,6 +257,11 @@ def prepare(
     if compute_type is not None and compute_type not in KINDS:
         raise UserError(f"engine compiled computes in {', '.join(KINDS)}, not in {compute_type!r}")
     return CompiledEngine(model, compute_type=compute_type or "float32", workers=workers or threads)
+
+
+def is_at_home() -> bool:
+    """Whether this is a processor that the loops are made for: x86-64 with AVX2; on others they are untimed."""
+    return platform.machine().lower() in ("x86_64", "amd64") and IS_MADE_FOR
 
 
 def _groups(lengths: list[int]) -> list[int]:

@@ -1,29 +1,29 @@
 """What Python calls of the compiled code; each is compiled at its first call on a machine and then kept on disk."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
-from regard.engines.compiled import blocks, likely, searching
+from regard.engines.compiled.blocks import prefill as take_in
+from regard.engines.compiled.blocks import step
 from regard.engines.compiled.compiling import entry
+from regard.engines.compiled.likely import likeliest, scores_of
+from regard.engines.compiled.searching import search as search_batch
 from regard.engines.compiled.work import LOGITS, floats
 
-__all__ = ["go_on", "prefill", "search"]
+__all__ = ["go_on", "is_kept", "prefill", "search"]
 
 
 def _search(stamp: str) -> Callable:
-    search = searching.search
-
     def run(work, batch, rules, keys, values, found, place):
         stamp  # noqa: B018  # see `entry`
-        return search(work, batch, rules, keys, values, found, place)
+        return search_batch(work, batch, rules, keys, values, found, place)
 
     return run
 
 
 def _prefill(stamp: str) -> Callable:
-    take_in = blocks.prefill
-
     def run(work, tokens, slots, keys, values):
         stamp  # noqa: B018
         take_in(work, tokens, 0, slots, keys, values)
@@ -32,8 +32,6 @@ def _prefill(stamp: str) -> Callable:
 
 
 def _go_on(stamp: str) -> Callable:
-    step, likeliest, scores_of = blocks.step, likely.likeliest, likely.scores_of
-
     def run(work, tokens, places, slots, keys, values, banned, out, scores):
         """The likeliest tokens of every row, one after the other, as many as out (rows, count) holds.
 
@@ -65,6 +63,14 @@ def _go_on(stamp: str) -> Callable:
         return True
 
     return run
+
+
+def is_kept(made: Callable) -> bool:
+    """Whether compiled code of an entry is on disk; it may be that of an earlier version."""
+    dispatcher = made()
+    name = dispatcher.py_func.__qualname__.split(".")[0]
+    folder = getattr(dispatcher.stats, "cache_path", None)
+    return folder is not None and any(Path(folder).glob(f"entries.{name}.*.nbi"))
 
 
 search = entry(_search)

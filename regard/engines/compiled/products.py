@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 
 from regard.engines.compiled.compiling import TILE_ROWS, called_by_address, compiled, intrinsic
-from regard.engines.compiled.tiles import BFLOAT16, FLOW, INT8, PANEL, tile
+from regard.engines.compiled.tiles import BFLOAT16, FLOAT32, FLOW, INT8, PANEL, tile
 from regard.engines.compiled.work import CODES, SCALED, address, bytes_of, floats, table_of
 
 __all__ = [
@@ -37,7 +37,8 @@ _SIGNATURE = types.void(*[types.int64] * 9, types.float32, *[types.int64] * 4)
 
 
 def _multiplier(kind: int) -> Callable[[str], Callable]:
-    some, is_bytes, is_halves = tile[kind], kind == INT8, kind == BFLOAT16
+    # What it closes over must be plain numbers and words: numba finds what it kept by their values.
+    is_bytes, is_halves = kind == INT8, kind == BFLOAT16
 
     def make(stamp: str) -> Callable:
         def run(x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor, is_added, x_scales, w_scales,
@@ -49,7 +50,7 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
             while rows <= 3 and panel + FLOW <= panels:
                 across = panel * 4 * PANEL
                 beside = across if is_bytes else 0
-                some(rows, FLOW, x, x_stride, weights + panel * panel_stride, panel_stride, depth, bias + across,
+                tile(kind, rows, FLOW, x, x_stride, weights + panel * panel_stride, panel_stride, depth, bias + across,
                      out + across, out_stride, floor, is_added, x_scales, w_scales + beside,
                      w_sums + beside)  # fmt: skip
                 panel += FLOW
@@ -61,8 +62,8 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
                     count = min(left, TILE_ROWS)
                     if TILE_ROWS < left < 2 * TILE_ROWS:
                         count = (left + 1) // 2  # few rows alone would wait for each other's sums
-                    some(count, 1, x + row * x_stride, x_stride, weights + panel * panel_stride, panel_stride, depth,
-                         bias + across, out + row * out_stride + across, out_stride, floor, is_added,
+                    tile(kind, count, 1, x + row * x_stride, x_stride, weights + panel * panel_stride, panel_stride,
+                         depth, bias + across, out + row * out_stride + across, out_stride, floor, is_added,
                          x_scales + 4 * row, w_scales + beside, w_sums + beside)  # fmt: skip
                     row += count
                 panel += 1
@@ -72,7 +73,7 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
     return make
 
 
-multiplier = {kind: called_by_address(_multiplier(kind), _SIGNATURE) for kind in tile}
+multiplier = {kind: called_by_address(_multiplier(kind), _SIGNATURE) for kind in (FLOAT32, BFLOAT16, INT8)}
 """For each kind of weights, what gives the address of the code that `multiply` calls."""
 
 

@@ -14,7 +14,6 @@ nothing but load and multiply; one of few rows takes four panels, so that enough
 Source: goto2008 (panels and register tiles); int8: jacob2018, section 2.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from llvmlite import binding, ir
@@ -188,33 +187,29 @@ def _finish(builder: Any, shape: _Shape, arguments: Any, sums: list[Any]) -> Non
     builder.ret_void()
 
 
-def _of(kind: int) -> Callable:
-    """What compiled code calls: tile(rows, panels, and the arguments of `_function`)."""
+@intrinsic
+def tile(_typing: Any, kind: Any, rows: Any, panels: Any, x: Any, x_stride: Any, weights: Any, panel_stride: Any,
+         depth: Any, bias: Any, out: Any, out_stride: Any, floor: Any, is_added: Any, x_scales: Any, w_scales: Any,
+         w_sums: Any) -> Any:  # fmt: skip
+    """The tile of so many rows and panels; `kind` must be known when it is compiled. The rest as in `_function`."""
+    if not isinstance(kind, types.IntegerLiteral):
+        return None
+    signature = types.void(kind, *[types.int64] * 10, types.float32, *[types.int64] * 4)
 
-    def tile(_typing: Any, rows: Any, panels: Any, x: Any, x_stride: Any, weights: Any, panel_stride: Any, depth: Any,
-             bias: Any, out: Any, out_stride: Any, floor: Any, is_added: Any, x_scales: Any, w_scales: Any,
-             w_sums: Any) -> Any:  # fmt: skip
-        signature = types.void(*[types.int64] * 10, types.float32, *[types.int64] * 4)
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        _, rows, panels, *rest = arguments
+        shapes = [_Shape(kind.literal_value, count, 1) for count in range(1, TILE_ROWS + 1)]
+        shapes += [_Shape(kind.literal_value, count, FLOW) for count in range(1, _FEW + 1)]
+        which = builder.add(rows, builder.mul(panels, _constant(100)))
+        end = builder.function.append_basic_block("tiled")
+        choice = builder.switch(which, end)
+        for shape in shapes:
+            block = builder.function.append_basic_block("tile")
+            choice.add_case(_constant(shape.rows + 100 * shape.panels), block)
+            builder.position_at_end(block)
+            builder.call(_function(builder.module, shape), rest)
+            builder.branch(end)
+        builder.position_at_end(end)
+        return context.get_dummy_value()
 
-        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            rows, panels, *rest = arguments
-            shapes = [_Shape(kind, count, 1) for count in range(1, TILE_ROWS + 1)]
-            shapes += [_Shape(kind, count, FLOW) for count in range(1, _FEW + 1)]
-            which = builder.add(rows, builder.mul(panels, _constant(100)))
-            end = builder.function.append_basic_block("tiled")
-            choice = builder.switch(which, end)
-            for shape in shapes:
-                block = builder.function.append_basic_block("tile")
-                choice.add_case(_constant(shape.rows + 100 * shape.panels), block)
-                builder.position_at_end(block)
-                builder.call(_function(builder.module, shape), rest)
-                builder.branch(end)
-            builder.position_at_end(end)
-            return context.get_dummy_value()
-
-        return signature, generate
-
-    return intrinsic(tile)
-
-
-tile = {kind: _of(kind) for kind in (FLOAT32, BFLOAT16, INT8)}
+    return signature, generate

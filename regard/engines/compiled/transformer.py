@@ -47,7 +47,9 @@ def refusal(model: nn.Module) -> str | None:
     """Why compiled code cannot run a model, as the end of a sentence; None if it can."""
     if isinstance(model, GridModel) or not isinstance(model, Model | LanguageModel):
         return f"it is a {type(model).__name__}, not a model that writes a text"
-    core = model.core
+    core, device = model.core, next(model.parameters()).device
+    if device.type != "cpu":
+        return f"its weights are on {device}, not on the CPU"
     if not isinstance(core, TransformerCore):
         return f"its core is a {type(core).__name__}, not a Transformer"
     if not isinstance(model.reads, TokenReader):

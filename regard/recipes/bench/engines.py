@@ -1,8 +1,10 @@
 """Ways to run a trained model that are compared: each opens a run folder, and answers as `predict` does."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from regard.engines import config as engines
 from regard.errors import UserError
 from regard.recipes.kinds import nearest
 from regard.recipes.task import Trained, load
@@ -11,7 +13,7 @@ __all__ = ["ENGINES", "REFERENCE", "opened_by"]
 
 REFERENCE = "torch"
 """What the others are compared with."""
-ENGINES: dict[str, Callable[..., Trained]] = {REFERENCE: load}
+ENGINES: dict[str, Callable[..., Trained]] = {name: partial(load, engine=name) for name in engines.ENGINES}
 """By name, what opens a run folder: opener(folder, device=..., tell=...)."""
 
 

@@ -20,6 +20,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.layers.linear import linear, takes_fast_products
+
 __all__ = ["TokenLoss", "token_loss"]
 
 _CHUNK_BYTES = 16 << 20
@@ -100,7 +102,7 @@ class _Pass:
     def chunk(self, chunk: slice) -> Tensor:
         """[total, nll] of some tokens; adds to the gradients."""
         states, smoothing = self.hidden[chunk], self.goal.smoothing
-        scores = (states @ self.table.t()).to(self.wide)  # (tokens, vocab)
+        scores = linear(states, self.table).to(self.wide)  # (tokens, vocab)
         mean = (states.to(self.mean_row.dtype) @ self.mean_row)[:, None]
         if self.bias is not None:
             scores += self.bias
@@ -123,16 +125,21 @@ class _Gradients:
     def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None, *, wide: torch.dtype):
         self.source, self.table = hidden, table
         self.hidden = torch.empty_like(hidden)
-        self.weight = torch.zeros_like(table, dtype=wide)
+        self.is_turned = takes_fast_products(hidden, table)
+        self.weight = torch.zeros_like(table.t() if self.is_turned else table, dtype=wide)
         self.bias = None if bias is None else torch.zeros_like(bias, dtype=wide)
 
     def add(self, chunk: slice, exps: Tensor, total: Tensor) -> None:
         """The part that comes from lse(z): exps are exp(z - max), `total` their sums (tokens, 1)."""
         inverse = total.reciprocal()
-        torch.mm(exps, self.table, out=self.hidden[chunk])
-        self.hidden[chunk].mul_(inverse)
+        if self.is_turned:
+            torch.mul(linear(exps, self.table.t()), inverse, out=self.hidden[chunk])
+        else:
+            torch.mm(exps, self.table, out=self.hidden[chunk]).mul_(inverse)
         scaled = self.source[chunk] * inverse.to(self.source.dtype)
-        if self.weight.dtype == exps.dtype:
+        if self.is_turned:  # the smaller of the two is what a product has to turn over
+            self.weight.add_(linear(scaled.t(), exps.t()))
+        elif self.weight.dtype == exps.dtype:
             self.weight.addmm_(exps.t(), scaled)
         else:
             self.weight.add_(exps.t() @ scaled)
@@ -142,6 +149,8 @@ class _Gradients:
     def finish(self, goal: _Goal, mean_row: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Take away the part that comes from q: one row a token, and a constant."""
         target, smoothing, sure = goal.target, goal.smoothing, 1 - goal.smoothing
+        if self.is_turned:
+            self.weight = self.weight.t().contiguous()
         self.hidden.sub_(self.table[target], alpha=sure)
         self.weight.index_add_(0, target, self.source.to(self.weight.dtype), alpha=-sure)
         if smoothing:

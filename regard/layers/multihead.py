@@ -22,6 +22,7 @@ from regard.attention.choices import Choice
 from regard.attention.masks import Mask
 from regard.attention.memory import Memory, Store
 from regard.attention.scores import Score
+from regard.layers.linear import Linear
 from regard.layers.read import Read
 
 __all__ = ["MultiHead"]
@@ -75,10 +76,10 @@ class MultiHead(nn.Module):
                 raise ValueError(f"{name} must be at least 1, but is {size}")
         self.num_heads = num_heads
         self.key_heads = key_heads
-        self.query = nn.Linear(query_dim, num_heads * head_dim, bias=offsets)
-        self.key = nn.Linear(source_dim, key_heads * head_dim, bias=offsets)
-        self.value = nn.Linear(value_dim, key_heads * head_value_dim, bias=offsets)
-        self.output = nn.Linear(num_heads * head_value_dim, output_dim, bias=offsets)
+        self.query = Linear(query_dim, num_heads * head_dim, bias=offsets)
+        self.key = Linear(source_dim, key_heads * head_dim, bias=offsets)
+        self.value = Linear(value_dim, key_heads * head_value_dim, bias=offsets)
+        self.output = Linear(num_heads * head_value_dim, output_dim, bias=offsets)
         self.read = Read(score, choose=choose, bias=bias, kernel=kernel)
 
     def memory(

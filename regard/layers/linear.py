@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 
 from regard.attention.axes import is_plain
 
-__all__ = ["Linear", "has_fast_products", "linear", "takes_fast_products"]
+__all__ = ["Linear", "has_fast_products", "linear", "together", "takes_fast_products"]
 
 _WORTH = 6 << 20
 """Multiplications from which a product with gradients is faster, what it costs to call it counted."""
@@ -53,8 +53,23 @@ def linear(
     return _Product.apply(x, weight, bias, relu) if learns else _multiply(x, weight, bias, relu=relu)
 
 
-def takes_fast_products(x: Tensor, weight: Tensor, *others: Tensor, worth: int = _WORTH) -> bool:
+def together(items: Float[Tensor, "*batch in"], *maps: Linear) -> tuple[Float[Tensor, "*batch _"], ...]:
+    """Each map of the same items; in training on a CPU as one product, which reads and casts them once."""
+    learns = torch.is_grad_enabled() and items.device.type == "cpu" and is_plain()
+    wide = sum(part.out_features for part in maps)
+    if not learns or items.numel() * wide < _WORTH or any(type(part.weight) is not nn.Parameter for part in maps):
+        return tuple(part(items) for part in maps)
+    biases = [part.bias for part in maps if part.bias is not None]
+    if len(biases) not in (0, len(maps)):
+        return tuple(part(items) for part in maps)
+    weight = torch.cat([part.weight for part in maps])
+    out = linear(items, weight, torch.cat(biases) if biases else None)
+    return out.split([part.out_features for part in maps], -1)
+
+
+def takes_fast_products(x: Tensor, weight: Tensor, *others: Tensor, worth: int | None = None) -> bool:
     """Whether x W^T is computed by oneDNN: a function of the machine and of the kinds and sizes of tensors."""
+    worth = _WORTH if worth is None else worth
     if x.dtype != torch.float32 or x.device.type != "cpu" or x.numel() * weight.shape[0] < worth:
         return False
     if (

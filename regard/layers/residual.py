@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.layers.dropout import Dropout, draw_seed, drop, is_compiled_for, levels
+from regard.attention.kernels.rows import is_compiled_for
+from regard.layers.dropout import Dropout, draw_seed, drop, levels
 
 __all__ = ["Residual"]
 

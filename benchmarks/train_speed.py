@@ -1,16 +1,21 @@
-"""Training speed beside torch.nn.Transformer: the same sizes, batches, loss and optimiser, one run.
+"""Training speed beside torch's own Transformer: the same sizes, batches, loss and optimiser, one run.
 
-    python benchmarks/train_speed.py --data FOLDER [--precision float32|bfloat16] [--batches N] [--memory kept|default]
+    python benchmarks/train_speed.py --data FOLDER [--size tiny|base] [--precision float32|bfloat16] ...
+    python benchmarks/train_speed.py --size gpt|vit [--precision float32|bfloat16] ...
 
 FOLDER holds Multi30k as {train}.lc.norm.tok.{en,de}.gz. Each round trains every contestant one step on the same
 batch, one after the other, so that the machine's mood is shared; the ratio is taken round by round. Contestants:
 
     regard            this library
-    torch             torch.nn.Transformer, as it comes: dropout p everywhere it puts it
+    torch             torch.nn.Transformer (TransformerEncoder for gpt and vit), as it comes: dropout p everywhere it
+                      puts it
     torch-as-ours     the same with dropout only where ours has it (not on attention weights nor inside the
                       feed-forward network)
 
-All tie one embedding table and train with label smoothing 0.1, dropout 0.1 and fused Adam.
+tiny, base: 4+4 blocks of 128, 6+6 of 512, post-norm; one tied table, label smoothing 0.1, dropout 0.1.
+gpt: 6 blocks of 384, 6 heads, pre-norm, 65 characters, 12 x 256 of them, dropout 0.2.
+vit: 12 blocks of 192, 3 heads, pre-norm, 64 images of 32 x 32, patches of 4, no dropout.
+All with fused Adam. The last line says what share of torch.mm's rate the products of our model's step reach.
 """
 
 import argparse
@@ -18,16 +23,20 @@ import gzip
 import math
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from regard.data.batches import Batch, Encoded, TokenBatches
 from regard.data.config import TokeniserConfig
 from regard.data.tokenise import train_tokenisers
-from regard.models.build import build
-from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.build import build, build_image_classifier, build_language_model
+from regard.models.config import ClassifierConfig, LanguageModelConfig, ModelConfig, TransformerConfig
+from regard.models.writes.classes import ClassWriter
 from regard.train.allocator import keep_freed_memory
 
 SIZES = {
@@ -35,6 +44,20 @@ SIZES = {
     "base": TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm="post"),
 }
 DROPOUT, SMOOTHING = 0.1, 0.1
+Clock = Callable[[], float]
+
+
+class Text(NamedTuple):
+    """Windows of characters."""
+
+    tokens: torch.Tensor
+
+
+class Images(NamedTuple):
+    """Images and their classes."""
+
+    source: torch.Tensor
+    target: torch.Tensor
 
 
 class TorchModel(nn.Module):
@@ -74,8 +97,8 @@ class TorchModel(nn.Module):
             memory_key_padding_mask=absent,
             tgt_is_causal=True,
         )
-        logits = nn.functional.linear(hidden, self.table.weight)
-        return nn.functional.cross_entropy(
+        logits = functional.linear(hidden, self.table.weight)
+        return functional.cross_entropy(
             logits.flatten(0, 1), wanted.flatten(), ignore_index=0, label_smoothing=SMOOTHING
         )
 
@@ -83,16 +106,11 @@ class TorchModel(nn.Module):
 class OurModel(nn.Module):
     """This library's, with its loss as a mean."""
 
-    def __init__(self, config: TransformerConfig, vocab: int):
+    def __init__(self, model: nn.Module):
         super().__init__()
-        self.model = build(
-            ModelConfig(core=config, dropout=DROPOUT),
-            source_vocab=vocab,
-            target_vocab=vocab,
-            label_smoothing=SMOOTHING,
-        )
+        self.model = model
 
-    def mean_loss(self, batch: Batch) -> torch.Tensor:
+    def mean_loss(self, batch: Batch | Text | Images) -> torch.Tensor:
         loss = self.model.loss(batch)
         return loss.total / loss.count
 
@@ -109,61 +127,187 @@ def read_batches(folder: Path, vocab: int) -> list[Batch]:
     return [batches.collate(0, indices) for indices in batches.plan(0)]
 
 
-def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, precision: str) -> float:
-    """Seconds of one step."""
-    start = time.perf_counter()
+class TorchEncoder(nn.Module):
+    """torch.nn.TransformerEncoder as a language model of characters, or as a classifier of images."""
+
+    def __init__(
+        self, config: TransformerConfig, dropout: float, *, inner_dropout: bool, reads: nn.Module, classes: int
+    ):
+        super().__init__()
+        self.reads = reads
+        self.places = nn.Parameter(torch.randn(1024, config.width) * 0.02)
+        layer = nn.TransformerEncoderLayer(
+            config.width,
+            config.heads,
+            config.feedforward,
+            dropout,
+            activation=config.activation,
+            batch_first=True,
+            norm_first=True,
+        )
+        norm = nn.LayerNorm(config.width)
+        self.core = nn.TransformerEncoder(layer, config.layers, norm, enable_nested_tensor=False)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(config.width, classes)
+        if not inner_dropout:
+            for each in self.core.layers:
+                each.dropout.p = 0.0
+                each.self_attn.dropout = 0.0
+
+    def mean_loss(self, batch: Text | Images) -> torch.Tensor:
+        if isinstance(batch, Text):
+            items, wanted = self.reads(batch.tokens[:, :-1]), batch.tokens[:, 1:]
+            future = nn.Transformer.generate_square_subsequent_mask(items.shape[1])
+            hidden = self.core(self.dropout(items + self.places[: items.shape[1]]), mask=future, is_causal=True)
+            return functional.cross_entropy(self.output(hidden).flatten(0, 1), wanted.flatten())
+        items = self.reads(batch.source).flatten(2).mT
+        hidden = self.core(self.dropout(items + self.places[: items.shape[1]]))
+        return functional.cross_entropy(self.output(hidden.mean(1)), batch.target)
+
+
+class Work(NamedTuple):
+    """What is trained on what; `counts` are tokens or images of each batch, `multiplications` those of a step."""
+
+    models: dict[str, nn.Module]
+    batches: list[Batch] | list[Text] | list[Images]
+    counts: list[int]
+    multiplications: list[float]
+
+
+def translation(size: str, folder: Path, vocab: int, batches: int) -> Work:
+    """Multi30k, English to German."""
+    config, read = SIZES[size], read_batches(folder, vocab)[:batches]
+    models = {
+        "torch": TorchModel(config, vocab, inner_dropout=True),
+        "torch-as-ours": TorchModel(config, vocab, inner_dropout=False),
+        "regard": OurModel(
+            build(
+                ModelConfig(core=config, dropout=DROPOUT),
+                source_vocab=vocab,
+                target_vocab=vocab,
+                label_smoothing=SMOOTHING,
+            )
+        ),
+    }
+    matrices = sum(p.numel() for p in models["regard"].parameters() if p.dim() == 2)
+    counts = [batch.num_target_tokens for batch in read]
+    return Work(models, read, counts, [3.0 * matrices * count for count in counts])
+
+
+def language(batches: int) -> Work:
+    """Made-up characters, for a model of nanoGPT's sizes."""
+    config = TransformerConfig(
+        layers=6, width=384, heads=6, feedforward=1536, norm="pre", activation="gelu", positions="learned"
+    )
+    read = [Text(torch.randint(65, (12, 257))) for _ in range(batches)]
+    ours = OurModel(build_language_model(LanguageModelConfig(core=config, dropout=0.2), vocab=65))
+    models: dict[str, nn.Module] = {
+        name: TorchEncoder(config, 0.2, inner_dropout=inner, reads=nn.Embedding(65, 384), classes=65)
+        for name, inner in {"torch": True, "torch-as-ours": False}.items()
+    }
+    block = 12 * 384**2 + 2 * 256 * 384  # the full square of scores is counted
+    return Work({**models, "regard": ours}, read, [12 * 256] * batches, [3.0 * 12 * 256 * 6 * block] * batches)
+
+
+def images(batches: int) -> Work:
+    """Made-up images, for a ViT-Tiny."""
+    config = TransformerConfig(
+        layers=12, width=192, heads=3, feedforward=768, norm="pre", activation="gelu", positions="none"
+    )
+    read = [Images(torch.rand(64, 3, 32, 32), torch.randint(10, (64,))) for _ in range(batches)]
+    classifier = ClassifierConfig(core=config, dropout=0.0, pool_heads=3)
+    ours = OurModel(
+        build_image_classifier(classifier, shape=(3, 32, 32), writes=lambda dim: ClassWriter(dim, 10), patch=4)
+    )
+    reads = nn.Conv2d(3, 192, 4, stride=4)
+    models: dict[str, nn.Module] = {
+        "torch": TorchEncoder(config, 0.0, inner_dropout=True, reads=reads, classes=10),
+    }
+    block = 12 * 192**2 + 2 * 64 * 192
+    return Work({**models, "regard": ours}, read, [64] * batches, [3.0 * 64 * 64 * 12 * block] * batches)
+
+
+def products_rate(precision: str, clock: Clock) -> float:
+    """Multiplications a second of torch.mm, of 2048 x 2048 matrices."""
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    left, right = torch.randn(2, 2048, 2048, dtype=dtype)
+    taken = []
+    for _ in range(7):
+        start = clock()
+        torch.mm(left, right)
+        taken.append(clock() - start)
+    return 2048**3 / statistics.median(taken)
+
+
+def train_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch | Text | Images, precision: str, clock: Clock
+) -> float:
+    """Seconds of one step, by `clock`."""
+    start = clock()
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
         loss = model.mean_loss(batch)
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-    return time.perf_counter() - start
-
-
-def contestants(config: TransformerConfig, vocab: int) -> dict[str, nn.Module]:
-    """Fresh models of the same sizes."""
-    torch.manual_seed(1)
-    return {
-        "torch": TorchModel(config, vocab, inner_dropout=True),
-        "torch-as-ours": TorchModel(config, vocab, inner_dropout=False),
-        "regard": OurModel(config, vocab),
-    }
+    return clock() - start
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--size", choices=SIZES, default="tiny")
+    parser.add_argument("--data", type=Path, help="for tiny and base")
+    parser.add_argument("--size", choices=(*SIZES, "gpt", "vit"), default="tiny")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--batches", type=int, default=16)
     parser.add_argument("--memory", choices=("kept", "default"), default="kept", help="freed memory kept or not")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--vocab", type=int, default=10000)
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu, with one thread: where others use the machine, too",
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.memory == "kept":
         keep_freed_memory()
-    batches = read_batches(options.data, options.vocab)[: options.batches + 2]
-    models = contestants(SIZES[options.size], options.vocab)
-    optimizers = {name: torch.optim.Adam(m.parameters(), lr=1e-4, fused=True) for name, m in models.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in models}
-    for number, batch in enumerate(batches):
-        for name, model in models.items():
-            taken = train_step(model, optimizers[name], batch, options.precision)
+    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    torch.manual_seed(1)
+    work = make(options.size, options.data, options.vocab, options.batches + 2)
+    optimizers = {name: torch.optim.Adam(m.parameters(), lr=1e-4, fused=True) for name, m in work.models.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in work.models}
+    for number, batch in enumerate(work.batches):
+        for name, model in work.models.items():
+            taken = train_step(model, optimizers[name], batch, options.precision, clock)
             if number >= 2:  # the first two warm up
                 seconds[name].append(taken)
-    tokens = [batch.num_target_tokens for batch in batches[2:]]
+    counts, multiplications = work.counts[2:], work.multiplications[2:]
     print(
-        f"{options.size} {options.precision} memory={options.memory} threads={options.threads} "
+        f"{options.size} {options.precision} memory={options.memory} threads={options.threads} clock={options.clock} "
         f"torch {torch.__version__}"
     )
-    print(f"{len(tokens)} batches, {statistics.mean(tokens):.0f} target tokens each")
-    print(f"{'contestant':15} {'target tokens/s min / median / max':>36} {'regard / it, median (min-max)':>32}")
+    what = "images" if options.size == "vit" else "target tokens"
+    print(f"{len(counts)} batches, {statistics.mean(counts):.0f} {what} each")
+    print(f"{'contestant':15} {what + '/s min / median / max':>36} {'regard / it, median (min-max)':>32}")
     for name, taken in seconds.items():
-        rates = sorted(n / s for n, s in zip(tokens, taken, strict=True))
+        rates = sorted(n / s for n, s in zip(counts, taken, strict=True))
         ratios = sorted(s / ours for s, ours in zip(taken, seconds["regard"], strict=True))
         spread = f"{rates[0]:.0f} / {statistics.median(rates):.0f} / {rates[-1]:.0f}"
         print(f"{name:15} {spread:>36} {statistics.median(ratios):>20.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})")
+    rate = statistics.median(n / s for n, s in zip(multiplications, seconds["regard"], strict=True))
+    limit = products_rate(options.precision, clock)
+    print(f"regard {2e-9 * rate:.0f} GFLOP/s, torch.mm {2e-9 * limit:.0f}: {rate / limit:.0%}")
+
+
+def make(size: str, folder: Path | None, vocab: int, batches: int) -> Work:
+    """The work of that size."""
+    if size == "gpt":
+        return language(batches)
+    if size == "vit":
+        return images(batches)
+    if folder is None:
+        raise SystemExit("--data FOLDER is needed: Multi30k, as --help says")
+    return translation(size, folder, vocab, batches)
 
 
 if __name__ == "__main__":

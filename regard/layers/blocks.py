@@ -42,7 +42,7 @@ class EncoderBlock(nn.Module):
         self, items: Float[Tensor, "batch source model"], mask: Mask | None
     ) -> Float[Tensor, "batch source model"]:
         """Every item reads all the items that the mask lets it see."""
-        items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(x, mask)))
+        items = self.add_attention(items, lambda x: self.attention.read_itself(x, seen=mask))
         return self.add_feedforward(items, self.feedforward)
 
 
@@ -106,14 +106,14 @@ class DecoderBlock(nn.Module):
     ) -> Float[Tensor, "batch target model"]:
         """All targets at once: each reads those up to itself, then the source, if there is one."""
         mask = causal() if self.window is None else patterns.window(self.window)
-        items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(x), mask=mask))
+        items = self.add_attention(items, lambda x: self.attention.read_itself(x, mask=mask))
         return self._rest(items, source)
 
     def answer(
         self, items: Float[Tensor, "batch query model"], source: Memory | None
     ) -> Float[Tensor, "batch query model"]:
         """A set of queries: each reads all of them, then the source."""
-        items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(x)))
+        items = self.add_attention(items, self.attention.read_itself)
         return self._rest(items, source)
 
     def step(

@@ -20,6 +20,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.attention.kernels.rows import is_compiled_for
+from regard.layers.linear import linear, takes_fast_products
+
 __all__ = ["TokenLoss", "token_loss"]
 
 _CHUNK_BYTES = 16 << 20
@@ -92,7 +95,7 @@ class _Pass:
     def run(self) -> Tensor:
         """[total, nll] of all tokens."""
         totals = torch.zeros(2, dtype=self.wide, device=self.hidden.device)
-        rows = max(64, _CHUNK_BYTES // (self.table.shape[0] * totals.element_size()))
+        rows = max(64, _CHUNK_BYTES // (self.table.shape[0] * self.table.element_size()))
         for first in range(0, self.hidden.shape[0], rows):
             totals += self.chunk(slice(first, first + rows))
         return totals
@@ -100,21 +103,32 @@ class _Pass:
     def chunk(self, chunk: slice) -> Tensor:
         """[total, nll] of some tokens; adds to the gradients."""
         states, smoothing = self.hidden[chunk], self.goal.smoothing
-        scores = (states @ self.table.t()).to(self.wide)  # (tokens, vocab)
+        scores = linear(states, self.table)  # (tokens, vocab)
+        in_place = self.bias is None and is_compiled_for(scores)
+        scores = scores if in_place else scores.to(self.wide)
         mean = (states.to(self.mean_row.dtype) @ self.mean_row)[:, None]
         if self.bias is not None:
             scores += self.bias
             mean = mean + self.bias.mean()
-        of_target = scores.gather(1, self.goal.target[chunk, None])
-        highest = scores.amax(1, keepdim=True)
-        exps = scores.sub_(highest).exp_()
-        total = exps.sum(1, keepdim=True)
+        of_target = scores.gather(1, self.goal.target[chunk, None]).to(self.wide)
+        if in_place:
+            highest, total = _exponentials(scores)
+        else:
+            highest = scores.amax(1, keepdim=True)
+            total = scores.sub_(highest).exp_().sum(1, keepdim=True)
         log_total = highest + total.log()
         if self.gradients is not None:
-            self.gradients.add(chunk, exps.to(self.goal.dtype), total)
+            self.gradients.add(chunk, scores.to(self.goal.dtype), total)
         nll = (log_total - of_target).sum()
         smooth = (log_total - mean).sum()
         return torch.stack(((1 - smoothing) * nll + smoothing * smooth, nll))
+
+
+def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of each row, and the sum of the exponentials that take the scores' place."""
+    from regard.layers import cross_entropy_cpu  # noqa: PLC0415  # brings numba along, on first use
+
+    return cross_entropy_cpu.exponentials(scores)
 
 
 class _Gradients:
@@ -123,16 +137,21 @@ class _Gradients:
     def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None, *, wide: torch.dtype):
         self.source, self.table = hidden, table
         self.hidden = torch.empty_like(hidden)
-        self.weight = torch.zeros_like(table, dtype=wide)
+        self.is_turned = takes_fast_products(hidden, table)
+        self.weight = torch.zeros_like(table.t() if self.is_turned else table, dtype=wide)
         self.bias = None if bias is None else torch.zeros_like(bias, dtype=wide)
 
     def add(self, chunk: slice, exps: Tensor, total: Tensor) -> None:
         """The part that comes from lse(z): exps are exp(z - max), `total` their sums (tokens, 1)."""
         inverse = total.reciprocal()
-        torch.mm(exps, self.table, out=self.hidden[chunk])
-        self.hidden[chunk].mul_(inverse)
+        if self.is_turned:
+            torch.mul(linear(exps, self.table.t()), inverse, out=self.hidden[chunk])
+        else:
+            torch.mm(exps, self.table, out=self.hidden[chunk]).mul_(inverse)
         scaled = self.source[chunk] * inverse.to(self.source.dtype)
-        if self.weight.dtype == exps.dtype:
+        if self.is_turned:  # the smaller of the two is what a product has to turn over
+            self.weight.add_(linear(scaled.t(), exps.t()))
+        elif self.weight.dtype == exps.dtype:
             self.weight.addmm_(exps.t(), scaled)
         else:
             self.weight.add_(exps.t() @ scaled)
@@ -142,6 +161,8 @@ class _Gradients:
     def finish(self, goal: _Goal, mean_row: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Take away the part that comes from q: one row a token, and a constant."""
         target, smoothing, sure = goal.target, goal.smoothing, 1 - goal.smoothing
+        if self.is_turned:
+            self.weight = self.weight.t().contiguous()
         self.hidden.sub_(self.table[target], alpha=sure)
         self.weight.index_add_(0, target, self.source.to(self.weight.dtype), alpha=-sure)
         if smoothing:

@@ -10,6 +10,8 @@ Source: lectures, D; vaswani2017, section 3.3.
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.layers.linear import Linear, linear
+
 __all__ = ["FeedForward"]
 
 _ACTIVATIONS = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
@@ -22,10 +24,12 @@ class FeedForward(nn.Module):
         super().__init__()
         if activation not in _ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS)}, but is {activation!r}")
-        self.expand = nn.Linear(dim, hidden)
-        self.contract = nn.Linear(hidden, dim)
+        self.expand = Linear(dim, hidden)
+        self.contract = Linear(hidden, dim)
         self.activation = activation
 
     def forward(self, items: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """FFN of every item."""
+        if self.activation == "relu":
+            return self.contract(linear(items, self.expand.weight, self.expand.bias, relu=True))
         return self.contract(_ACTIVATIONS[self.activation](self.expand(items)))

@@ -22,6 +22,7 @@ from regard.attention.choices import Choice
 from regard.attention.masks import Mask
 from regard.attention.memory import Memory, Store
 from regard.attention.scores import Score
+from regard.layers.linear import Linear, together
 from regard.layers.read import Read
 
 __all__ = ["MultiHead"]
@@ -75,10 +76,10 @@ class MultiHead(nn.Module):
                 raise ValueError(f"{name} must be at least 1, but is {size}")
         self.num_heads = num_heads
         self.key_heads = key_heads
-        self.query = nn.Linear(query_dim, num_heads * head_dim, bias=offsets)
-        self.key = nn.Linear(source_dim, key_heads * head_dim, bias=offsets)
-        self.value = nn.Linear(value_dim, key_heads * head_value_dim, bias=offsets)
-        self.output = nn.Linear(num_heads * head_value_dim, output_dim, bias=offsets)
+        self.query = Linear(query_dim, num_heads * head_dim, bias=offsets)
+        self.key = Linear(source_dim, key_heads * head_dim, bias=offsets)
+        self.value = Linear(value_dim, key_heads * head_value_dim, bias=offsets)
+        self.output = Linear(num_heads * head_value_dim, output_dim, bias=offsets)
         self.read = Read(score, choose=choose, bias=bias, kernel=kernel)
 
     def memory(
@@ -89,9 +90,11 @@ class MultiHead(nn.Module):
         values: Float[Tensor, "batch source value_dim"] | None = None,
     ) -> Memory:
         """Keys of every key head for these items, and values for these or for `values`: (batch, head, source, size)."""
-        key = _heads(self.key(source), self.key_heads)
-        value = _heads(self.value(source if values is None else values), self.key_heads)
-        return Memory(key, value, mask).map_keys_with(self.read.score)
+        if values is None:
+            key, value = together(source, self.key, self.value)
+        else:
+            key, value = self.key(source), self.value(values)
+        return self._memory(key, value, mask)
 
     def extend(
         self,
@@ -108,7 +111,21 @@ class MultiHead(nn.Module):
         self, query: Float[Tensor, "batch query query_dim"], memory: Store, *, mask: Mask | None = None
     ) -> Float[Tensor, "batch query output_dim"]:
         """What every query reads from a memory made by `memory` or `extend`."""
-        out = self.read(_heads(self.query(query), self.num_heads), memory, mask=mask)
+        return self._answer(self.query(query), memory, mask)
+
+    def read_itself(
+        self, items: Float[Tensor, "batch query query_dim"], *, seen: Mask | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch query output_dim"]:
+        """forward(items, memory(items, seen), mask=mask), with the three projections as one: self-attention."""
+        query, key, value = together(items, self.query, self.key, self.value)
+        return self._answer(query, self._memory(key, value, seen), mask)
+
+    def _memory(self, key: Tensor, value: Tensor, mask: Mask | None) -> Memory:
+        memory = Memory(_heads(key, self.key_heads), _heads(value, self.key_heads), mask)
+        return memory.map_keys_with(self.read.score)
+
+    def _answer(self, query: Tensor, memory: Store, mask: Mask | None) -> Tensor:
+        out = self.read(_heads(query, self.num_heads), memory, mask=mask)
         return self.output(out.transpose(1, 2).flatten(2))  # (batch, query, output_dim)
 
 

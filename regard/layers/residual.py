@@ -5,15 +5,20 @@
 
 LayerNorm: mean 0 and variance 1 over the last axis (batch norm would be over the batch), then scale and shift.
 
+In training on a CPU dropout, sum and norm are one pass over memory, and so are their gradients; the sum is not kept.
+
 Source: lectures, D; vaswani2017, section 3.1; pre: xiong2020.
 """
 
 from collections.abc import Callable
+from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.layers.dropout import Dropout
+from regard.attention.kernels.rows import is_compiled_for
+from regard.layers.dropout import Dropout, draw_seed, drop, levels
 
 __all__ = ["Residual"]
 
@@ -34,5 +39,69 @@ class Residual(nn.Module):
     ) -> Float[Tensor, "*batch dim"]:
         """items with part(items) added and normalised."""
         if self.order == "pre":
-            return items + self.dropout(part(self.norm(items)))
-        return self.norm(items + self.dropout(part(items)))
+            return self._add(items, part(self.norm(items)))
+        return self._add_norm(items, part(items))
+
+    def _add(self, items: Tensor, made: Tensor) -> Tensor:
+        if self.dropout.p > 0 and self._is_one_pass(items, made):
+            return _Add.apply(items, made, draw_seed(), levels(self.dropout.p))
+        return items + self.dropout(made)
+
+    def _add_norm(self, items: Tensor, made: Tensor) -> Tensor:
+        norm = self.norm
+        if not self._is_one_pass(items, made, norm.weight, norm.bias):
+            return norm(items + self.dropout(made))
+        drawn = (draw_seed(), levels(self.dropout.p)) if self.dropout.p > 0 else (0, 0)
+        return _AddNorm.apply(items, made, norm.weight, norm.bias, (norm.eps, *drawn))
+
+    def _is_one_pass(self, items: Tensor, made: Tensor, *weights: Tensor) -> bool:
+        if not (self.training and torch.is_grad_enabled() and items.shape == made.shape):
+            return False
+        return is_compiled_for(items, made, *weights) and all(x.dtype == torch.float32 for x in (items, *weights))
+
+
+class _Add(torch.autograd.Function):
+    """x + dropout(f)."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
+        from regard.layers import residual_cpu  # noqa: PLC0415  # brings numba along, on first use
+
+        ctx.drawn = seed, threshold, f.dtype
+        return residual_cpu.add(x.contiguous(), f.contiguous(), seed, threshold)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        to_x, to_f = ctx.needs_input_grad[:2]
+        return gradient if to_x else None, drop(gradient, *ctx.drawn) if to_f else None, None, None
+
+
+class _AddNorm(torch.autograd.Function):
+    """LayerNorm(x + dropout(f))."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> Tensor:
+        from regard.layers import residual_cpu  # noqa: PLC0415  # brings numba along, on first use
+
+        weight, bias, rest = norm
+        x, f = x.contiguous(), f.contiguous()
+        out, stats = residual_cpu.add_norm(x, f, weight, bias, *rest)
+        ctx.rest = rest
+        ctx.save_for_backward(x, f, weight, bias, stats)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        from regard.layers import residual_cpu  # noqa: PLC0415
+
+        x, f, weight, bias, stats = ctx.saved_tensors
+        epsilon, seed, threshold = ctx.rest
+        if torch.is_grad_enabled():  # gradients of gradients: by torch's own operators
+            dropped = drop(f, seed, threshold, torch.float32)
+            out = nn.functional.layer_norm(x + dropped, weight.shape, weight, bias, epsilon)
+            inputs = [t for t in (x, f, weight, bias) if t.requires_grad]
+            found = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
+            gradients = tuple(next(found) if t.requires_grad else None for t in (x, f, weight, bias))
+        else:
+            gradients = residual_cpu.add_norm_gradients(gradient.contiguous(), x, f, weight, stats, seed, threshold)
+        return *gradients, None

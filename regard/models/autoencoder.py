@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.features import widen
+from regard.layers.linear import Linear
 from regard.models.config import AutoencoderConfig
 from regard.models.model import Loss
 
@@ -47,10 +48,10 @@ class Autoencoder(nn.Module):
         if config.kind == "dense":
             size = channels * height * width
             self.encoder = nn.Sequential(
-                nn.Flatten(), nn.Linear(size, config.hidden), nn.GELU(), nn.Linear(config.hidden, config.code)
+                nn.Flatten(), Linear(size, config.hidden), nn.GELU(), Linear(config.hidden, config.code)
             )
             self.decoder = nn.Sequential(
-                nn.Linear(config.code, config.hidden), nn.GELU(), nn.Linear(config.hidden, size), nn.Unflatten(1, shape)
+                Linear(config.code, config.hidden), nn.GELU(), Linear(config.hidden, size), nn.Unflatten(1, shape)
             )
         else:
             if height % 4 or width % 4:
@@ -63,10 +64,10 @@ class Autoencoder(nn.Module):
                 nn.Conv2d(thin, 2 * thin, 4, stride=2, padding=1),
                 nn.GELU(),
                 nn.Flatten(),
-                nn.Linear(inside, config.code),
+                Linear(inside, config.code),
             )
             self.decoder = nn.Sequential(
-                nn.Linear(config.code, inside),
+                Linear(config.code, inside),
                 nn.GELU(),
                 nn.Unflatten(1, small),
                 nn.ConvTranspose2d(2 * thin, thin, 4, stride=2, padding=1),

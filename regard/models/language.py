@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.layers.cross_entropy import token_loss
+from regard.layers.linear import linear
 from regard.models.cores.core import Core, State
 from regard.models.model import Loss
 from regard.models.reads.tokens import TokenReader
@@ -72,4 +73,4 @@ class LanguageModel(nn.Module):
         return self.core(self.reads.embed(tokens), self.core.begin(len(tokens)))
 
     def _scores(self, hidden: Tensor) -> Tensor:
-        return nn.functional.linear(hidden, self.reads.table.weight)
+        return linear(hidden, self.reads.table.weight)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.attention.memory import Memory
+from regard.layers.linear import Linear
 from regard.layers.pool import Pool
 from regard.layers.read import Read
 from regard.models.classifier import Classifier, Labelled
@@ -52,7 +53,7 @@ class Sum(nn.Module):
     def __init__(self, dim: int, kinds: int, *, kernel: str = "auto"):
         super().__init__()
         self.query = nn.Parameter(torch.zeros(dim))
-        self.key = nn.Linear(dim, dim, bias=False)
+        self.key = Linear(dim, dim, bias=False)
         self.scale = nn.Parameter(torch.full((kinds,), 0.25))
         self.read = Read(kernel=kernel)
 

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.layers.linear import Linear
+
 __all__ = ["RegionEmbedding", "corners", "moved", "overlaps"]
 
 _TINY = 1e-9
@@ -50,7 +52,7 @@ class RegionEmbedding(nn.Module):
     def __init__(self, axes: int, dim: int, *, rates: int = 8):
         super().__init__()
         self.register_buffer("_rates", math.pi * 2.0 ** torch.arange(rates), persistent=False)
-        self.layers = nn.Sequential(nn.Linear(4 * axes * rates, dim), nn.GELU(), nn.Linear(dim, dim))
+        self.layers = nn.Sequential(Linear(4 * axes * rates, dim), nn.GELU(), Linear(dim, dim))
 
     def forward(self, regions: Float[Tensor, "*batch sides"]) -> Float[Tensor, "*batch dim"]:
         """(..., 2 axes) to (..., dim)."""

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from regard.layers import cross_entropy
+from regard.layers import cross_entropy, cross_entropy_cpu
+from regard.layers import linear as products
 from regard.layers.cross_entropy import token_loss
 from tests.helpers import close
 
@@ -57,3 +58,48 @@ def test_loss_of_no_tokens_is_zero():
 def test_loss_refuses_a_smoothing_of_one():
     with pytest.raises(ValueError, match=r"smoothing must be at least 0 and below 1, but is 1\.0"):
         token_loss(torch.zeros(1, 2), torch.zeros(3, 2), None, torch.tensor([0]), smoothing=1.0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("vocab", [11, 65, 997])
+def test_float32_loss_equals_float64s_by_any_product(monkeypatch, smoothing, vocab):
+    monkeypatch.setattr(cross_entropy, "_CHUNK_BYTES", 1 << 17)
+    hidden, weight = torch.randn(157, 37, requires_grad=True), torch.randn(vocab, 37, requires_grad=True)
+    target = torch.randint(vocab, (157,))
+    wide = [t.detach().double().requires_grad_() for t in (hidden, weight)]
+    logits = functional.linear(*wide)
+    expected = functional.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum")
+    gradients = torch.autograd.grad(expected, wide)
+    for fast in (False, True):
+        if fast and products._operators() is None:
+            continue
+        monkeypatch.setattr(products, "has_fast_products", lambda fast=fast: fast)
+        monkeypatch.setattr(products, "_WORTH_ALONE", 0)
+        monkeypatch.setattr(products, "_WORTH", 0)
+        loss = token_loss(hidden, weight, None, target, smoothing=smoothing)
+        assert abs(loss.total.double() / expected - 1) < 1e-5
+        for ours, theirs in zip(torch.autograd.grad(loss.total, (hidden, weight)), gradients, strict=True):
+            assert (ours.double() - theirs).abs().max() < 1e-5 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("columns", [1, 7, 128, 1001])
+def test_exponentials_are_those_of_float64(dtype, columns):
+    scores = (torch.randn(13, columns) * 30).to(dtype)
+    given = scores.double()
+    highest, total = cross_entropy_cpu.exponentials(scores)
+    expected = (given - given.amax(1, keepdim=True)).exp()
+    assert torch.equal(highest.double(), given.amax(1, keepdim=True))
+    rough = 1e-6 if dtype == torch.float32 else 2**-8
+    error = rough + 2**-23 * (given.amax(1, keepdim=True) - given)  # the difference itself is rounded
+    assert ((scores.double() - expected).abs() <= error * expected + 2e-38).all()
+    assert (total.double() / expected.sum(1, keepdim=True) - 1).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_loss_that_is_no_number_is_told(dtype):
+    scores = torch.zeros(5, 300, dtype=dtype)
+    scores[1, 7], scores[2, 299], scores[3, 0] = float("nan"), float("inf"), float("-inf")
+    _, total = cross_entropy_cpu.exponentials(scores)
+    assert total.isnan().squeeze(1).tolist() == [False, True, True, False, False]
+    assert total[3] == 299

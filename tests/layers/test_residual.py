@@ -39,3 +39,81 @@ def test_dropout_falls_on_the_part_alone(order):
 def test_residual_refuses_an_unknown_order():
     with pytest.raises(ValueError, match="order must be post or pre, but is 'both'"):
         Residual(7, order="both")
+
+
+def exact(residual: Residual, items: torch.Tensor, made: torch.Tensor, mask: torch.Tensor, *, order: str):
+    """Output and gradients of items, made, weight and bias by torch in float64."""
+    leaves = [t.detach().double().requires_grad_() for t in (items, made, residual.norm.weight, residual.norm.bias)]
+    total = leaves[0] + mask.double() * leaves[1]
+    out = total if order == "pre" else torch.nn.functional.layer_norm(total, total.shape[-1:], *leaves[2:])
+    wanted = leaves if order == "post" else leaves[:2]
+    return out, torch.autograd.grad(out, wanted, ramp(out))
+
+
+def ramp(out: torch.Tensor) -> torch.Tensor:
+    return torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view(out.shape)
+
+
+@pytest.mark.parametrize("order", ["pre", "post"])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+@pytest.mark.parametrize("shape", [(5, 16), (2, 3, 7), (67, 133), (1, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_pass_is_dropout_sum_and_norm_with_their_gradients(order, share, shape, dtype):
+    residual = Residual(shape[-1], order=order, dropout=share)
+    torch.nn.init.normal_(residual.norm.weight)
+    torch.nn.init.normal_(residual.norm.bias)
+    items = torch.randn(shape, requires_grad=True)
+    made = torch.randn(shape).to(dtype).requires_grad_()
+    torch.manual_seed(3)
+    out = residual(items, lambda _: made)
+    torch.manual_seed(3)
+    mask = residual.dropout(torch.ones(shape))  # the same draw of the same generator
+    expected, gradients = exact(residual, items, made, mask, order=order)
+    assert out.dtype == torch.float32
+    torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=3e-5)
+    leaves = [items, made, residual.norm.weight, residual.norm.bias][: 4 if order == "post" else 2]
+    for ours, theirs in zip(torch.autograd.grad(out, leaves, ramp(out)), gradients, strict=True):
+        rough = 1e-2 if ours.dtype == torch.bfloat16 else 1e-4
+        assert (ours.double() - theirs).abs().max() <= rough * (theirs.abs().max() + 1), (ours, theirs)
+
+
+def test_one_pass_does_not_depend_on_threads():
+    residual, before = Residual(133, dropout=0.3), torch.get_num_threads()
+    items, made = torch.randn(900, 133, requires_grad=True), torch.randn(900, 133, requires_grad=True)
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            torch.manual_seed(3)
+            out = residual(items, lambda _: made)
+            found.append([out, *torch.autograd.grad(out, [items, made, residual.norm.weight], ramp(out))])
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_gradients_of_gradients_go_through_the_one_pass():
+    residual = Residual(7, dropout=0.3)
+    items, made = torch.randn(5, 7, requires_grad=True), torch.randn(5, 7, requires_grad=True)
+
+    def second(function):
+        torch.manual_seed(3)
+        (first,) = torch.autograd.grad(function().pow(3).sum(), made, create_graph=True)
+        return torch.autograd.grad(first.pow(2).sum(), (items, made))
+
+    ours = second(lambda: residual(items, lambda _: made))
+    theirs = second(lambda: residual.norm(items + residual.dropout(made)))
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one - other).abs().max() <= 1e-3 * (other.abs().max() + 1)
+
+
+def test_nan_stays_nan_in_the_one_pass():
+    for dtype in (torch.float32, torch.bfloat16):
+        made = torch.zeros(3, 7, dtype=dtype).requires_grad_()
+        made.data[1, 2] = float("nan")
+        out = Residual(7)(torch.randn(3, 7), lambda _, made=made: made)
+        assert out.isnan().any(-1).tolist() == [False, True, False]
+        (gradient,) = torch.autograd.grad(out.sum(), made)
+        assert gradient[1].isnan().all()
+        assert not gradient[[0, 2]].isnan().any()

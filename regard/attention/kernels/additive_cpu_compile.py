@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numba import cfunc, njit, types
 
-__all__ = ["OPTIONS", "STAMP", "compiled", "compiled_without_nan", "pasted", "worker"]
+__all__ = ["OPTIONS", "STAMP", "compiled", "compiled_in_order", "compiled_without_nan", "pasted", "worker"]
 
 # Sums may be reordered and contracted; infinities and NaN stay what they are.
 OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
@@ -23,7 +23,7 @@ STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdige
 """Names this code: numba looks at the one file of a function that it keeps, not at those of the functions it calls."""
 
 _RUN = types.void(types.voidptr)
-_KINDS = {torch.float32: np.float32, torch.float64: np.float64}
+_KINDS = {torch.float32: np.float32, torch.float64: np.float64, torch.bfloat16: np.uint16}
 
 
 def compiled(function: Callable) -> Callable:
@@ -41,16 +41,22 @@ def compiled_without_nan(function: Callable) -> Callable:
     return _compile(function, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"})
 
 
-def worker(make: Callable[[type, str], Callable[[int], None]]) -> Callable[[torch.dtype], Any]:
-    """Compile what `make(dtype, STAMP)` makes, a function of an address, when first asked for, as one that C may call.
+def compiled_in_order(function: Callable) -> Callable:
+    """Sums are taken as they are written: for what is split into a large and a small part."""
+    return _compile(function, nogil=True, error_model="numpy", fastmath={"contract"})
+
+
+def worker(make: Callable[[type, str], Callable[[int], None]], stamp: str = STAMP) -> Callable[[torch.dtype], Any]:
+    """Compile what `make(dtype, stamp)` makes, a function of an address, when first asked for, as one that C may call.
 
     It is kept on disk with all that it calls. numba finds what it kept by the values that a function closes over, so
-    it must close over the stamp. The result, for float32 or float64, is what ctypes calls.
+    it must close over the stamp. The result is what ctypes calls. bfloat16 comes as the 16 bits
+    that it is.
     """
 
     @functools.cache
     def worker_for(dtype: torch.dtype) -> Any:
-        function = inspect.unwrap(make(_KINDS[dtype], STAMP))
+        function = inspect.unwrap(make(_KINDS[dtype], stamp))
         try:
             return cfunc(_RUN, cache=True, **OPTIONS)(function).ctypes
         except RuntimeError:  # there is no folder to write to

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.attention.kernels.additive_cpu_compile import pasted
 from regard.attention.kernels.additive_cpu_rules import Given, Rules, Wanted
 
-__all__ = ["begin", "gradients", "inputs", "is_tabled", "more", "pack", "results"]
+__all__ = ["as_address", "begin", "gradients", "inputs", "is_tabled", "more", "pack", "results", "take_one"]
 
 _SIZES = 14
 """Numbers before the addresses."""
@@ -56,7 +56,7 @@ def _address(context, number):
     return types.voidptr(number), build
 
 
-_as_address: Callable = intrinsic(_address)
+as_address: Callable = intrinsic(_address)
 
 
 def _take(context, table, place):
@@ -71,21 +71,21 @@ def _take(context, table, place):
     return signature, build
 
 
-_take_one: Callable = intrinsic(_take)
+take_one: Callable = intrinsic(_take)
 
 
 @pasted
 def begin(address):
     """The job's table, this thread's slot, and its first task."""
     job = carray(address, (_LENGTH,), np.int64)
-    slot = _take_one(job, _SLOT)
-    return job, slot, slot if job[_STEP] > 0 else _take_one(job, _COUNTER)
+    slot = take_one(job, _SLOT)
+    return job, slot, slot if job[_STEP] > 0 else take_one(job, _COUNTER)
 
 
 @pasted
 def more(job, task):
     """The next task: in order, each thread has every so many-th; else whichever nobody has taken."""
-    return task + job[_STEP] if job[_STEP] > 0 else _take_one(job, _COUNTER)
+    return task + job[_STEP] if job[_STEP] > 0 else take_one(job, _COUNTER)
 
 
 @pasted
@@ -96,12 +96,12 @@ def is_tabled(job):
 
 @pasted
 def _array(job, at, shape, dtype):
-    return carray(_as_address(job[at]), shape, dtype)
+    return carray(as_address(job[at]), shape, dtype)
 
 
 @pasted
 def _flat(job, at, dtype):
-    return carray(_as_address(job[at]), (job[at + _ARRAYS],), dtype)
+    return carray(as_address(job[at]), (job[at + _ARRAYS],), dtype)
 
 
 @pasted

@@ -21,6 +21,7 @@ from regard.attention.features import widen
 from regard.attention.masks import Whole
 from regard.layers.convolutions import Stem
 from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
 from regard.layers.positions import sinusoids
 
 __all__ = ["FrameReader", "LogMel", "hide_bands", "mel_filters"]
@@ -101,7 +102,7 @@ class FrameReader(nn.Module):
         frames = samples // self.spectrum.hop
         places = -(-frames // 2**halvings)
         self.stem = Stem(1, channels, halvings=halvings)
-        self.project = nn.Linear(channels * -(-bands // 2**halvings), dim)
+        self.project = Linear(channels * -(-bands // 2**halvings), dim)
         # The first frame stands at the first sample, and a place at the middle of its frames.
         middle = (torch.arange(places) + 0.5) * 2**halvings - 0.5
         self.register_buffer("centres", (middle * self.spectrum.hop / samples)[:, None], persistent=False)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
 from regard.layers.positions import Sinusoidal
 
 __all__ = ["SeriesReader"]
@@ -29,7 +30,7 @@ class SeriesReader(nn.Module):
         if window < 1:
             raise ValueError(f"window must be at least 1, but is {window}")
         self.window = window
-        self.embed = nn.Linear(window * channels, dim)
+        self.embed = Linear(window * channels, dim)
         self.positions = Sinusoidal(dim)
         self.dropout = Dropout(dropout)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
+from regard.layers.linear import Linear
 
 __all__ = ["TrackReader"]
 
@@ -22,7 +23,7 @@ class TrackReader(nn.Module):
 
     def __init__(self, observed: int, dim: int):
         super().__init__()
-        self.embed = nn.Sequential(nn.Linear(4 * observed - 2, dim), nn.GELU(), nn.Linear(dim, dim))
+        self.embed = nn.Sequential(Linear(4 * observed - 2, dim), nn.GELU(), Linear(dim, dim))
         self.oneself = nn.Parameter(torch.randn(dim) * 0.02)
 
     def forward(self, source: Padded) -> Padded:

@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention.features import widen
+from regard.layers.linear import Linear
 from regard.models.regions import RegionEmbedding, moved, overlaps
 from regard.models.writes.matching import aligned, distinct, one_to_one
 
@@ -105,8 +106,8 @@ class SetWriter(nn.Module):
             self.place_norm = nn.LayerNorm(proposing_dim)
             self.place_classes = _class_head(proposing_dim, num_classes)
             self.place_changes = _region_head(proposing_dim, axes)
-            self.query = nn.Linear(proposing_dim, dim)
-            self.sure = nn.Linear(num_classes, dim)
+            self.query = Linear(proposing_dim, dim)
+            self.sure = Linear(num_classes, dim)
 
     def propose(
         self,
@@ -206,8 +207,8 @@ def _varifocal(logits: Tensor, wanted: Tensor) -> Float[Tensor, ""]:
     return nn.functional.binary_cross_entropy_with_logits(logits, wanted, weight=weight, reduction="sum")
 
 
-def _class_head(dim: int, num_classes: int, *, is_change: bool = False) -> nn.Linear:
-    head = nn.Linear(dim, num_classes)
+def _class_head(dim: int, num_classes: int, *, is_change: bool = False) -> Linear:
+    head = Linear(dim, num_classes)
     nn.init.constant_(head.bias, 0.0 if is_change else _RARE)
     if is_change:
         nn.init.zeros_(head.weight)
@@ -215,7 +216,7 @@ def _class_head(dim: int, num_classes: int, *, is_change: bool = False) -> nn.Li
 
 
 def _region_head(dim: int, axes: int) -> nn.Sequential:
-    head = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, 2 * axes))
+    head = nn.Sequential(Linear(dim, dim), nn.GELU(), Linear(dim, 2 * axes))
     last = head[-1]
     assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)

@@ -14,6 +14,7 @@ from regard.attention.features import widen
 from regard.attention.masks import Padded
 from regard.layers.cross_entropy import TokenLoss
 from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
 
 __all__ = ["NONE", "TagWriter"]
 
@@ -28,7 +29,7 @@ class TagWriter(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
-        self.output = nn.Linear(dim, num_tags)
+        self.output = Linear(dim, num_tags)
         self.label_smoothing = label_smoothing
 
     def forward(self, items: Padded) -> Float[Tensor, "batch time tags"]:

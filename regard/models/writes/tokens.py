@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded, padding
 from regard.layers.cross_entropy import TokenLoss, token_loss
+from regard.layers.linear import linear
 from regard.models.reads.tokens import TokenReader
 
 __all__ = ["TokenWriter"]
@@ -41,7 +42,7 @@ class TokenWriter(nn.Module):
 
     def logits(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
         """Scores of every token of the vocabulary."""
-        return nn.functional.linear(hidden, self.output_table.weight)
+        return linear(hidden, self.output_table.weight)
 
     def count(self, target: Padded) -> int:
         """Tokens to predict: all but each row's first."""

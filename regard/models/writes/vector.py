@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.layers.cross_entropy import TokenLoss
 from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
 
 __all__ = ["VectorWriter"]
 
@@ -23,7 +24,7 @@ class VectorWriter(nn.Module, ABC):
         super().__init__()
         self.norm = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
-        self.output = nn.Linear(dim, size)
+        self.output = Linear(dim, size)
 
     def scores(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch size"]:
         """What the output layer says."""

@@ -1,0 +1,95 @@
+"""Scores to exponentials in place, on a CPU: the compiled loop of the output layer's loss.
+
+    z_v  ->  exp(z_v - max z)        and of each row max z and the sum of the exponentials
+
+Error: below 3e-7 of the value, and what the difference is rounded by. Exponents below -87 count as minus infinity. A
+row with a NaN or plus infinity has NaN as its sum.
+bfloat16 is widened where it is read and rounded where it is written, so that scores need no second copy.
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numba import carray
+from torch import Tensor
+
+from regard.attention.kernels.additive_cpu_compile import compiled, worker
+from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
+from regard.attention.kernels.rows_cpu import ROWS_STAMP, exponentiate, reader, writer
+from regard.attention.kernels.threads import side_by_side
+
+__all__ = ["exponentials"]
+
+_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
+_PLACES = 5
+_COUNTER, _ROWS, _COLUMNS, _SCORES, _STATS = range(_PLACES)
+_ROWS_A_TASK = 4
+_LANES = 128
+
+
+def exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest score of each row and the sum of exp(score - largest), (rows, 1); writes these into `scores`."""
+    rows, columns = scores.shape
+    stats = torch.empty(2, rows, 1)
+    table = np.array([0, rows, columns, scores.data_ptr(), stats.data_ptr()], np.int64)
+    threads = min(torch.get_num_threads(), 1 + rows // _ROWS_A_TASK)
+    side_by_side(_tasks(scores.dtype), table.ctypes.data, threads)
+    highest, total = stats
+    return highest, total
+
+
+@compiled
+def _largest(values, lanes):
+    """The largest value, unless one is NaN; lane by lane, for a largest number across lanes makes no vectors."""
+    width = lanes.shape[0]
+    lanes[:] = values[0]
+    for first in range(0, values.shape[0] - width + 1, width):
+        some = values[first : first + width]
+        for i in range(width):
+            lanes[i] = some[i] if some[i] > lanes[i] else lanes[i]
+    for i in range(values.shape[0] // width * width, values.shape[0]):
+        lanes[0] = max(lanes[0], values[i])
+    most = lanes[0]
+    for i in range(width):
+        most = max(most, lanes[i])
+    return most
+
+
+@compiled
+def _total(values):
+    total = np.float32(0)
+    for i in range(values.shape[0]):
+        total += values[i]
+    return total
+
+
+def _make(dtype, stamp):
+    read, write = reader(dtype), writer(dtype)
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job = carray(address, (_PLACES,), np.int64)
+        rows, columns = job[_ROWS], job[_COLUMNS]
+        scores = carray(as_address(job[_SCORES]), (rows, columns), dtype)
+        stats = carray(as_address(job[_STATS]), (2, rows), np.float32)
+        values, powers = np.empty(columns, np.float32), np.empty(columns, np.float32)
+        lanes = np.empty(_LANES, np.float32)
+        task = take_one(job, _COUNTER)
+        while task * _ROWS_A_TASK < rows:
+            for row in range(task * _ROWS_A_TASK, min(rows, task * _ROWS_A_TASK + _ROWS_A_TASK)):
+                read(values, scores[row])
+                check = _total(values)
+                most = _largest(values, lanes)
+                exponentiate(values, powers, most)
+                total = _total(values)
+                stats[0, row] = most
+                stats[1, row] = total if check < np.inf else np.nan
+                write(scores[row], values)
+            task = take_one(job, _COUNTER)
+
+    return tasks
+
+
+_tasks = worker(_make, _STAMP)

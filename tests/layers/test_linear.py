@@ -1,0 +1,171 @@
+"""The linear map: the same values and gradients whichever kernel computes them, and which one that is."""
+
+import pytest
+import torch
+from torch.func import grad, vmap
+from torch.nn import functional
+
+from regard.layers import linear as module
+from regard.layers.feedforward import FeedForward
+from regard.layers.linear import Linear, linear, takes_fast_products, together
+
+
+def near(actual, expected, atol=2e-5):
+    """Fail unless values differ by no more than float32 sums may, whatever their dtypes."""
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=1e-5, atol=atol)
+
+
+NEEDS_ONEDNN = pytest.mark.skipif(module._operators() is None, reason="this torch has no such operators")
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Every product goes through oneDNN, on any processor and however small."""
+    monkeypatch.setattr(module, "has_fast_products", lambda: True)
+    monkeypatch.setattr(module, "_WORTH", 0)
+    monkeypatch.setattr(module, "_WORTH_ALONE", 0)
+
+
+def exact(x, weight, bias, *, relu, gradient):
+    """Output and gradients by torch in float64."""
+    leaves = [None if t is None else t.detach().double().requires_grad_() for t in (x, weight, bias)]
+    out = functional.linear(*leaves)
+    out = out.relu() if relu else out
+    found = torch.autograd.grad(out, [leaf for leaf in leaves if leaf is not None], gradient.double())
+    return [out, *found]
+
+
+def inputs():
+    """Inputs (..., 37) of every layout that meets a linear map, and how many axes they have."""
+    wide = torch.randn(3, 5, 74)
+    return {
+        "plain": torch.randn(11, 37),
+        "one row": torch.randn(1, 37),
+        "vector": torch.randn(37),
+        "axes": torch.randn(3, 5, 37),
+        "turned": torch.randn(37, 11).t(),
+        "swapped": torch.randn(5, 3, 37).transpose(0, 1),
+        "strided": wide[..., ::2],
+        "expanded": torch.randn(1, 37).expand(4, 37),
+    }
+
+
+@NEEDS_ONEDNN
+@pytest.mark.parametrize("layout", list(inputs()))
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("relu", [False, True])
+def test_values_and_gradients_are_those_of_float64(eager, layout, has_bias, relu):
+    x, weight = inputs()[layout], torch.randn(23, 37, requires_grad=True)
+    bias = torch.randn(23, requires_grad=True) if has_bias else None
+    x = x.requires_grad_()
+    assert takes_fast_products(x, weight)
+    out = linear(x, weight, bias, relu=relu)
+    assert out.shape == (*x.shape[:-1], 23)
+    gradient = torch.randn(out.shape)
+    found = torch.autograd.grad(out, [t for t in (x, weight, bias) if t is not None], gradient)
+    for ours, theirs in zip([out, *found], exact(x, weight, bias, relu=relu, gradient=gradient), strict=True):
+        near(ours.double(), theirs, atol=2e-5)
+
+
+@NEEDS_ONEDNN
+@pytest.mark.parametrize("needs", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, 1), (1, 0, 1)])
+def test_gradients_are_found_for_what_needs_them(eager, needs):
+    tensors = [torch.randn(7, 13), torch.randn(5, 13), torch.randn(5)]
+    for tensor, need in zip(tensors, needs, strict=True):
+        tensor.requires_grad_(bool(need))
+    out = linear(*tensors)
+    expanded = torch.ones(()).expand(7, 5)  # what sum() sends back
+    out.backward(expanded)
+    expected = exact(*tensors, relu=False, gradient=expanded)[1:]
+    for tensor, need, theirs in zip(tensors, needs, expected, strict=True):
+        if need:
+            near(tensor.grad.double(), theirs, atol=2e-5)
+        else:
+            assert tensor.grad is None
+
+
+@NEEDS_ONEDNN
+def test_gradients_of_gradients_are_torchs(eager):
+    x, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((7, 13), (5, 13), (5,)))
+
+    def penalty(function):
+        (first,) = torch.autograd.grad(function(x, weight, bias).pow(3).sum(), x, create_graph=True)
+        return torch.autograd.grad(first.pow(2).sum(), (x, weight, bias))
+
+    for ours, theirs in zip(penalty(linear), penalty(functional.linear), strict=True):
+        near(ours, theirs, atol=1e-2)
+
+
+@NEEDS_ONEDNN
+def test_mapped_functions_are_torchs(eager):
+    x, weight = torch.randn(3, 7, 13), torch.randn(5, 13)
+    near(vmap(lambda one: linear(one, weight))(x), functional.linear(x, weight))
+    near(grad(lambda w: linear(x, w).sum())(weight), x.sum((0, 1)).expand(5, 13), atol=1e-5)
+
+
+@NEEDS_ONEDNN
+def test_only_plain_float32_on_a_cpu_takes_fast_products(eager):
+    x, weight = torch.randn(7, 13), torch.randn(5, 13)
+    assert takes_fast_products(x, weight)
+    assert takes_fast_products(x, torch.randn(13, 5).t())
+    assert not takes_fast_products(x.double(), weight.double())
+    assert not takes_fast_products(x.bfloat16(), weight.bfloat16())
+    assert not takes_fast_products(x.to("meta"), weight.to("meta"))
+    assert not takes_fast_products(x, torch.randn(5, 26)[:, ::2])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not takes_fast_products(x, weight)
+        assert linear(x, weight).dtype == torch.bfloat16
+
+
+def test_small_products_and_other_processors_take_torchs(monkeypatch):
+    monkeypatch.setattr(module, "has_fast_products", lambda: True)
+    assert not takes_fast_products(torch.randn(7, 13), torch.randn(5, 13))
+    assert takes_fast_products(torch.randn(4096, 64), torch.randn(64, 64))
+    monkeypatch.setattr(module, "has_fast_products", lambda: False)
+    x, weight, bias = torch.randn(4096, 64), torch.randn(64, 64), torch.randn(64)
+    assert not takes_fast_products(x, weight)
+    assert torch.equal(linear(x, weight, bias), functional.linear(x, weight, bias))
+
+
+@pytest.mark.parametrize("maker", ["Intel", "AMD"])
+def test_fast_products_are_for_processors_on_which_mkl_leaves_lanes_unused(monkeypatch, maker):
+    monkeypatch.setattr(module, "_maker", lambda: maker)
+    monkeypatch.setattr(module, "_operators", lambda: (None, None))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    assert module.has_fast_products.__wrapped__() == (maker == "AMD")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    assert not module.has_fast_products.__wrapped__()
+
+
+def test_a_torch_without_the_operators_is_served_by_its_own(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert module._operators.__wrapped__() is None
+
+
+def test_weights_of_torchs_linear_load():
+    theirs, ours = torch.nn.Linear(7, 5), Linear(7, 5)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(3, 7)
+    near(ours(x), theirs(x))
+
+
+@pytest.mark.parametrize("offsets", [True, False])
+def test_maps_together_are_each_alone(monkeypatch, offsets):
+    monkeypatch.setattr(module, "_WORTH", 0)
+    maps = [Linear(13, size, bias=offsets) for size in (5, 7, 2)]
+    x = torch.randn(3, 11, 13, requires_grad=True)
+    leaves = [x, *(p for part in maps for p in part.parameters())]
+    alone, found = [part(x) for part in maps], together(x, *maps)
+    gradients = [torch.randn(out.shape) for out in alone]
+    for ours, theirs in zip(found, alone, strict=True):
+        near(ours, theirs, atol=1e-5)
+    ours, theirs = (torch.autograd.grad(outs, leaves, gradients) for outs in (found, alone))
+    for one, other in zip(ours, theirs, strict=True):
+        near(one, other, atol=1e-5)
+
+
+@NEEDS_ONEDNN
+def test_feed_forward_is_its_formula_by_either_kernel(eager):
+    x, layer = torch.randn(3, 11, 13), FeedForward(13, 29)
+    hidden = torch.relu(functional.linear(x, layer.expand.weight, layer.expand.bias))
+    near(layer(x), functional.linear(hidden, layer.contract.weight, layer.contract.bias), atol=1e-5)

@@ -35,10 +35,12 @@ def model(
 
     def mean_loss(batch: Batch) -> Tensor:
         source, fed, wanted = inputs_and_wanted(batch)
-        source, target = (torch.where(ids < 2, 1 - ids, ids) for ids in (source, torch.cat((fed[:, :1], wanted), 1)))
+        order = batch.source.lengths.argsort(descending=True)  # its recurrent encoder wants the longest first
+        both = (source[order], torch.cat((fed[:, :1], wanted), 1)[order])
+        source, target = (torch.where(ids < 2, 1 - ids, ids) for ids in both)
         theirs = JoeyBatch(
             src=source,
-            src_length=batch.source.lengths,
+            src_length=batch.source.lengths[order],
             src_prompt_mask=None,
             trg=target,
             trg_prompt_mask=None,

@@ -53,7 +53,7 @@ def compare(options: Options, report: Report, size: str, precision: str) -> None
     turns = {name: lambda number, step=step: step(batches[number]) for name, step in steps.items()}
     rate = product_rate(getattr(torch, precision))
     times = take_turns(turns, rounds=rounds, warmup=warmup, report=report)
-    rate = (rate + product_rate(getattr(torch, precision))) / 2
+    rate = max(rate, product_rate(getattr(torch, precision)))
     tokens = [float(batch.num_target_tokens) for batch in batches[warmup:]]
     per_token = sum(flops(SIZES[size], batch) for batch in batches[warmup:]) / sum(tokens)
     alone = {} if options.quick or precision != "float32" else memories(options, size)

@@ -9,10 +9,7 @@ CTranslate2 has processes of its own, for float32 and int8 and for workers x thr
 sentences (batches) in flight, 1x1 and 1x2 are one stream, as the others are. Outputs are compared with this library's.
 """
 
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +17,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.peers.engines import OURS, Decode, ours, theirs, with_threads
+from benchmarks.peers.ct2_alone import alone
+from benchmarks.peers.engines import OURS, TOKENS, Decode, Engine, theirs, with_threads
 from benchmarks.peers.material import test_sentences
 from benchmarks.peers.options import Options, Report, parsed
 from benchmarks.peers.rounds import take_turns
@@ -28,12 +26,13 @@ from benchmarks.peers.same_weights import as_marian, our_translator, save_for_ct
 from benchmarks.peers.translators import SIZES
 from regard.train.allocator import keep_freed_memory
 
-TOKENS = 20
 SETTINGS = {"greedy, batch 1": (1, 1), "beam 4, batch 1": (1, 4), "greedy, batch 64": (64, 1), "beam 4, batch 64": (64, 4)}
 """Sentences at a time and beam."""
 WORKERS = ((1, 1), (2, 1), (1, 2))
 """Of CTranslate2, and the threads of each."""
-REFERENCE = "regard, torch"
+REFERENCE = next(iter(OURS))
+LEAST = 128
+"""Sentences that CTranslate2 is given at least: the same ones again, for a few take it no time."""
 
 Sentences = Sequence[Sequence[int]]
 
@@ -53,10 +52,14 @@ def contestants(size: str, threads: int, folder: Path) -> dict[str, Decode]:
     model = our_translator(SIZES[size])
     marian = as_marian(model, SIZES[size])
     save_for_ctranslate2(marian, folder)
-    several = sorted({1, threads})
-    engines = {name: ours(make(model), TOKENS) for name, make in OURS.items()}
-    engines["Transformers"] = theirs(marian, TOKENS)
-    return {f"{name}, {n} thr.": with_threads(decode, n) for name, decode in engines.items() for n in several}
+    found: dict[str, Decode] = {}
+    for name, engine in (OURS | {"Transformers": Engine(lambda _: theirs(marian))}).items():
+        decode = engine.make(model)
+        if engine.varies:
+            found |= {f"{name}, {n} thr.": with_threads(decode, n) for n in sorted({1, threads})}
+        else:
+            found[name] = decode
+    return found
 
 
 def compare(options: Options, report: Report, size: str, all_sentences: Sentences) -> None:
@@ -82,16 +85,17 @@ def compare(options: Options, report: Report, size: str, all_sentences: Sentence
             }
             flat = [sentence for one in portions[1:] for sentence in one]
             answers[setting] = said | {"": flat}
-        alone = ctranslate2_alone(options, Path(folder), answers)
+        alone = ctranslate2_alone(options, Path(folder), size, answers)
         for setting in SETTINGS:
             tell(report, f"{size}, {setting}", rates[setting], answers[setting], alone[setting])
 
 
-def ctranslate2_alone(options: Options, folder: Path, answers: dict[str, Any]) -> dict[str, dict[str, tuple]]:
+def ctranslate2_alone(options: Options, folder: Path, size: str, answers: dict[str, Any]) -> dict[str, dict[str, tuple]]:
     """Rates and outputs of CTranslate2 on the same sentences, by setting and by what it was told to use."""
     jobs = {}
     for setting, (batch, beam) in SETTINGS.items():
         texts = [[spelled(number) for number in sentence] for sentence in answers[setting][""]]
+        texts = texts * -(-LEAST // len(texts)) if size == "4+4 x 128" else texts
         jobs[setting] = {"texts": texts, "batch": batch, "beam": beam, "tokens": TOKENS}
     found: dict[str, dict[str, tuple]] = {setting: {} for setting in SETTINGS}
     kinds = ("float32",) if options.quick else ("float32", "int8")
@@ -104,13 +108,6 @@ def ctranslate2_alone(options: Options, folder: Path, answers: dict[str, Any]) -
                 said = [[int(piece.removeprefix("t")) for piece in one] for one in done["outputs"]]
                 found[setting][f"CTranslate2 {compute_type} {workers}x{threads}"] = (rates, said)
     return found
-
-
-def alone(task: dict[str, Any]) -> dict[str, Any]:
-    """What CTranslate2 did in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.peers.ct2_alone"]
-    done = subprocess.run(command, input=json.dumps(task), check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
 
 
 def tell(
@@ -132,7 +129,7 @@ def tell(
         low, middle, high = min(values), statistics.median(values), max(values)
         pairs = [one / other for one, other in zip(values, rates[best], strict=True)] if name in rates else []
         ratio = statistics.median(pairs) if pairs else middle / median[best]
-        same = sum(one == other for one, other in zip(outputs[name], reference, strict=True)) / len(reference)
+        same = sum(one == other for one, other in zip(outputs[name], reference, strict=False)) / len(reference)
         report.say(f"    {name:28} {low:9,.5g} {middle:9,.5g} {high:9,.5g}   {ratio:7.2f} x   {same:4.0%}")
     mine = max((name for name in rates if name.startswith("regard")), key=lambda name: median[name])
     line = f"  -> {mine}: {median[mine] / median[best]:.2f} times Transformers"

@@ -2,13 +2,14 @@
 
     decode(sentences, batch, beam) -> ids of each sentence, `tokens` of them, as no sentence ends (see same_weights)
 
-Another engine of this library is one entry more in OURS: a function from the model to a `search` with the arguments of
-regard.decode.search.search less the model.
+Another engine of this library is one entry more in OURS: `Engine(lambda model: part_by_part(SEARCH_OF(model)))`, where a
+search has the arguments of regard.decode.search.search less the model. `at_once` instead hands it all sentences of a round
+in one call, for engines that have several in flight (beside CTranslate2 with several workers).
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,39 +20,60 @@ from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import search
 from regard.models.model import Model
 
-__all__ = ["OURS", "Decode", "ours", "theirs", "with_threads"]
+__all__ = ["OURS", "TOKENS", "Decode", "Engine", "at_once", "part_by_part", "theirs", "with_threads"]
+
+TOKENS = 20
+"""Tokens made of each sentence."""
 
 Decode = Callable[[Sequence[Sequence[int]], int, int], list[list[int]]]
 Search = Callable[..., list[list[Hypothesis]]]
 
-OURS: dict[str, Callable[[Model], Search]] = {
-    "regard, torch": lambda model: partial(search, model),
-}
-"""Name to what makes a search of a model; names begin with the library's."""
 
 
-def ours(run: Search, tokens: int) -> Decode:
-    """An engine of this library."""
+def part_by_part(run: Search) -> Decode:
+    """A search of so many sentences at a time, one part after the other."""
 
     def decode(sentences: Sequence[Sequence[int]], batch: int, beam: int) -> list[list[int]]:
         found: list[list[int]] = []
         for start in range(0, len(sentences), batch):
-            part = sentences[start : start + batch]
-            budget = beam * len(part) * max(map(len, part))  # the part is one batch
-            config = DecodeConfig(beam=beam, max_ratio=0.0, max_extra=tokens, batch_tokens=budget)
-            found += [best.tokens for best, *_ in run(part, config=config, bos=BOS, eos=EOS, pad=PAD)]
+            found += _searched(run, sentences[start : start + batch], batch, beam)
         return found
 
     return decode
 
 
-def theirs(model: Any, tokens: int) -> Decode:
+def at_once(run: Search) -> Decode:
+    """A search of all sentences, cut into batches by the engine."""
+    return lambda sentences, batch, beam: _searched(run, sentences, batch, beam)
+
+
+def _searched(run: Search, sentences: Sequence[Sequence[int]], batch: int, beam: int) -> list[list[int]]:
+    budget = beam * batch * max(map(len, sentences))
+    config = DecodeConfig(beam=beam, max_ratio=0.0, max_extra=TOKENS, batch_tokens=budget)
+    return [best.tokens for best, *_ in run(sentences, config=config, bos=BOS, eos=EOS, pad=PAD)]
+
+
+class Engine(NamedTuple):
+    """A way of this library to run a model."""
+
+    make: Callable[[Model], Decode]
+    varies: bool = True
+    """Whether it is to run with one thread of torch and with all; else it is left alone."""
+
+
+OURS: dict[str, Engine] = {
+    "regard, torch": Engine(lambda model: part_by_part(partial(search, model))),
+}
+"""Names begin with the library's; the first is what all outputs are compared with."""
+
+
+def theirs(model: Any) -> Decode:
     """Transformers' generate with its cache."""
 
     @torch.inference_mode()
     def decode(sentences: Sequence[Sequence[int]], batch: int, beam: int) -> list[list[int]]:
         found: list[list[int]] = []
-        how = {"num_beams": beam, "do_sample": False, "max_new_tokens": tokens, "use_cache": True}
+        how = {"num_beams": beam, "do_sample": False, "max_new_tokens": TOKENS, "use_cache": True}
         for start in range(0, len(sentences), batch):
             ids = pad(sentences[start : start + batch]).items
             found += model.generate(input_ids=ids, attention_mask=ids.ne(PAD).long(), **how)[:, 1:].tolist()

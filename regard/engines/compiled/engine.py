@@ -1,0 +1,290 @@
+"""The engine `compiled`: a Transformer's search and generation as compiled loops, on any number of workers.
+
+Sentences of like lengths are searched together, a batch by each worker at a time; a worker is one thread, because two
+streams of work are faster than two threads at one. Weights may be kept as float32, bfloat16 (half the bytes, computed
+in float32) or int8 (a quarter; items are brought to bytes, too).
+
+What it answers is what the torch engine answers, but for the rounding of other sums: where two continuations are as
+likely as each other to seven digits, another may come first.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.decode.config import DecodeConfig, SampleConfig
+from regard.decode.hypothesis import Hypothesis
+from regard.decode.sample import narrowed
+from regard.decode.search import in_batches
+from regard.engines.compiled import entries
+from regard.engines.compiled.packed import KINDS
+from regard.engines.compiled.room import Room
+from regard.engines.compiled.searching import FINISHED, IS_NAN
+from regard.engines.compiled.transformer import PackedTransformer, refusal
+from regard.engines.compiled.work import DECODERS, HEADS, SIZE, VALUE_SIZE
+from regard.engines.engine import Engine
+from regard.engines.reference import TorchEngine
+from regard.errors import UserError
+from regard.telling import is_heard
+
+__all__ = ["CompiledEngine", "prepare", "refusal"]
+
+_TOGETHER = 64
+"""Sentences searched together: more gain nothing once products are long enough."""
+_TOKENS = 512
+"""Source tokens encoded together."""
+_MEMORY = 1 << 30
+"""Bytes that keys and values of a batch may take, if all of its outputs were as long as they may be."""
+
+Task = TypeVar("Task")
+Found = TypeVar("Found")
+
+
+class CompiledEngine(Engine):
+    """A copy of a model's weights, packed. It tells nobody what it reads: while somebody looks on, torch answers."""
+
+    name = "compiled"
+
+    def __init__(self, model: nn.Module, *, compute_type: str, workers: int):
+        self.compute_type = compute_type
+        self.packed = PackedTransformer(model, compute_type)  # type: ignore[arg-type]
+        self._reference = TorchEngine(model)
+        self._rooms: SimpleQueue[Room] = SimpleQueue()
+        for _ in range(workers):
+            self._rooms.put(Room(self.packed))
+        self._workers = workers
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="regard-compiled")
+
+    def search(
+        self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
+    ) -> list[list[Hypothesis]]:
+        """As `regard.decode.search.search`."""
+        how = {"config": config, "bos": bos, "eos": eos, "pad": pad}
+        if is_heard():
+            return self._reference.search(sentences, **how)
+        if not self.packed.reads_source:
+            return super().search(sentences, **how)
+        lengths = [len(sentence) for sentence in sentences]
+        if 0 in lengths:
+            raise ValueError(f"sentences must hold at least one id, got none in sentence {lengths.index(0)}")
+        results: list[list[Hypothesis]] = [[] for _ in sentences]
+        batches = self._batches(lengths, config)
+        found = self._shared(lambda rows, room: self._searched(sentences, rows, room, **how), batches)
+        for rows, hypotheses in zip(batches, found, strict=True):
+            for row, of_row in zip(rows, hypotheses, strict=True):
+                results[row] = of_row
+        return results
+
+    def _batches(self, lengths: list[int], config: DecodeConfig) -> list[list[int]]:
+        """Places of sentences, of like lengths together, the longest first: the last to end should be short."""
+        sizes = self.packed.sizes
+        slot = 4 * int(sizes[DECODERS] * sizes[HEADS] * (sizes[SIZE] + sizes[VALUE_SIZE]))
+        together = min(_TOGETHER, -(-len(lengths) // self._workers))
+        batches = []
+        for rows in in_batches(lengths, budget=config.batch_tokens // config.beam):
+            most = _MEMORY // (slot * config.beam * max(config.limit(lengths[row]) for row in rows))
+            some = max(1, min(together, most))
+            batches += [rows[first : first + some] for first in range(0, len(rows), some)]
+        return batches
+
+    def _shared(self, work: Callable[[Task, Room], Found], tasks: list[Task]) -> list[Found]:
+        """What work(task, room) gives for each task, by all workers."""
+
+        def one(task: Task) -> Found:
+            room = self._rooms.get()
+            try:
+                return work(task, room)
+            finally:
+                self._rooms.put(room)
+
+        return [one(task) for task in tasks] if len(tasks) == 1 else list(self._pool.map(one, tasks))
+
+    def _searched(
+        self,
+        sentences: Sequence[Sequence[int]],
+        rows: list[int],
+        room: Room,
+        *,
+        config: DecodeConfig,
+        bos: int,
+        eos: int,
+        pad: int,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of some of the sentences."""
+        lengths = [len(sentences[row]) for row in rows]
+        limits = [config.limit(length) for length in lengths]
+        starts = np.cumsum([0, *lengths])
+        ids = np.array([token for row in rows for token in sentences[row]], np.int64)
+        groups = _groups(lengths)
+        steps, most = max(limits), len(rows) * config.beam
+        encoded = max(starts[after] - starts[before] for before, after in zip(groups, groups[1:], strict=False))
+        work = room.work(rows=max(int(encoded), most), places=max(*lengths, steps, int(starts[-1])))
+        powers = torch.arange(steps + 1, dtype=torch.float64) ** config.length_penalty
+        scores = np.full((len(rows), config.n_best), -np.inf, np.float32)
+        log_probs, counts = np.zeros(scores.shape), np.zeros(scores.shape, np.int64)
+        tokens, place = np.zeros((*scores.shape, steps), np.int32), np.zeros(2, np.int64)
+        ending = entries.search()(
+            work, ids, starts, np.array(groups), np.array(limits), powers.float().numpy(), config.beam, bos, eos,
+            _mask(self.packed, (pad, bos)), *room.memory(steps * most), scores, log_probs, counts, tokens, place,
+        )  # fmt: skip
+        if ending != FINISHED:
+            raise ValueError(_what(ending, step=int(place[0]), sentence=rows[int(place[1])]))
+        found = []
+        for sentence in range(len(rows)):
+            some = [at for at in range(config.n_best) if scores[sentence, at] > -np.inf]
+            if not some:
+                raise ValueError(_what(ending, sentence=rows[sentence]))
+            said = [(tokens[sentence, at, : counts[sentence, at]], log_probs[sentence, at]) for at in some]
+            found.append([_hypothesis(*one, eos=eos, config=config) for one in said])
+        return found
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        config: SampleConfig,
+        *,
+        window: int | None,
+        seeds: Sequence[int],
+        banned: Sequence[int],
+    ) -> list[list[int]]:
+        """As `regard.decode.sample.sample`, prompts side by side."""
+        how = {"window": window, "banned": banned}
+        if is_heard():
+            return self._reference.generate(prompts, config, seeds=seeds, **how)
+        if self.packed.reads_source:
+            return super().generate(prompts, config, seeds=seeds, **how)
+        lengths = [len(prompt) for prompt in prompts]
+        if 0 in lengths:
+            raise ValueError(f"prompts must hold at least one token, got none in prompt {lengths.index(0)}")
+        some = max(1, min(_TOGETHER, -(-len(prompts) // self._workers)))
+        tasks = [range(first, min(first + some, len(prompts))) for first in range(0, len(prompts), some)]
+
+        def work(rows: range, room: Room) -> list[list[int]]:
+            chosen = [prompts[row] for row in rows], [seeds[row] for row in rows]
+            return _Continuing(self.packed, room, *chosen, config, **how).run()
+
+        return [tokens for found in self._shared(work, tasks) for tokens in found]
+
+
+class _Continuing:
+    """Some texts that go on side by side, each in slots of its own."""
+
+    def __init__(
+        self,
+        packed: PackedTransformer,
+        room: Room,
+        prompts: list[Sequence[int]],
+        seeds: list[int],
+        config: SampleConfig,
+        *,
+        window: int | None,
+        banned: Sequence[int],
+    ):
+        self.seen = [list(prompt) for prompt in prompts]
+        self.window, self.config, self.vocab = window, config, len(packed.target)
+        self.places = max(map(len, prompts)) + config.length if window is None else window
+        self.work = room.work(rows=max(len(prompts), self.places), places=self.places)
+        self.keys, self.values = room.memory(len(prompts) * self.places)
+        self.slots = np.arange(len(prompts) * self.places, dtype=np.int32).reshape(len(prompts), self.places)
+        self.tokens, self.fed = np.zeros(len(prompts), np.int64), np.zeros(len(prompts), np.int64)
+        self.banned = _mask(packed, banned)
+        self.draws = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def run(self) -> list[list[int]]:
+        """config.length tokens of each."""
+        begun = [len(seen) for seen in self.seen]
+        for row, seen in enumerate(self.seen):
+            self.feed(row, seen if self.window is None else seen[-self.window :])
+        left = self.config.length
+        while left:
+            some = int(min(left, self.places - self.fed.max() + 1))
+            self.go_on(some)
+            left -= some
+            for row in np.flatnonzero(self.fed > self.places).tolist():
+                self.feed(row, self.seen[row][-max(1, self.places // 2) :])
+        return [seen[first:] for seen, first in zip(self.seen, begun, strict=True)]
+
+    def feed(self, row: int, tokens: list[int]) -> None:
+        """Take in all but the last of some tokens, from place 0 on; the last is what goes on from."""
+        if len(tokens) > 1:
+            taken = np.array(tokens[:-1], np.int64)
+            entries.prefill()(self.work, taken, self.slots[row], self.keys, self.values)
+        self.tokens[row], self.fed[row] = tokens[-1], len(tokens)
+
+    def go_on(self, count: int) -> None:
+        """So many tokens more of each."""
+        memory = self.slots, self.keys, self.values
+        places = self.fed - 1
+        if self.config.temperature == 0:
+            out = np.zeros((len(self.seen), count), np.int64)
+            if not entries.go_on()(self.work, self.tokens, places, *memory, self.banned, out):
+                raise ValueError(_what(IS_NAN))
+        else:
+            out = np.stack([self.drawn(places + number, memory) for number in range(count)], axis=1)
+        for seen, tokens in zip(self.seen, out.tolist(), strict=True):
+            seen += tokens
+        self.fed += count
+
+    def drawn(self, places: np.ndarray, memory: tuple[np.ndarray, ...]) -> np.ndarray:
+        """One token more of each, drawn."""
+        logits = np.empty((len(self.seen), self.vocab), np.float32)
+        entries.scores()(self.work, self.tokens, places, *memory, logits)
+        logits[:, self.banned] = -np.inf
+        shares = narrowed(torch.from_numpy(logits), self.config)
+        for row, (share, draw) in enumerate(zip(shares, self.draws, strict=True)):
+            self.tokens[row] = int(torch.multinomial(share, 1, generator=draw))
+        return self.tokens.copy()
+
+
+def prepare(
+    model: nn.Module, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
+) -> CompiledEngine:
+    """The engine of a model that is not refused; a worker for each thread, if not said otherwise.
+
+    Raises: UserError for a compute type that it does not have.
+    """
+    if compute_type is not None and compute_type not in KINDS:
+        raise UserError(f"engine compiled computes in {', '.join(KINDS)}, not in {compute_type!r}")
+    return CompiledEngine(model, compute_type=compute_type or "float32", workers=workers or threads)
+
+
+def _groups(lengths: list[int]) -> list[int]:
+    """Where groups of about _TOKENS tokens begin, and the end."""
+    groups, tokens = [0], 0
+    for sentence, length in enumerate(lengths):
+        if tokens and tokens + length > _TOKENS:
+            groups.append(sentence)
+            tokens = 0
+        tokens += length
+    return [*groups, len(lengths)]
+
+
+def _mask(packed: PackedTransformer, banned: Sequence[int]) -> np.ndarray:
+    mask = np.zeros(len(packed.target), np.bool_)
+    mask[list(banned)] = True
+    return mask
+
+
+def _hypothesis(tokens: np.ndarray, log_prob: float, *, eos: int, config: DecodeConfig) -> Hypothesis:
+    said = tokens.tolist()
+    finished, score = said[-1] == eos, log_prob / len(said) ** config.length_penalty
+    return Hypothesis(
+        tokens=said[:-1] if finished else said, score=float(score), log_prob=float(log_prob), finished=finished
+    )
+
+
+def _what(ending: int, *, step: int | None = None, sentence: int | None = None) -> str:
+    """What went wrong."""
+    where = "".join(
+        f" {word} {place}"
+        for word, place in (("at step", step), ("of sentence" if step else "in sentence", sentence))
+        if place is not None
+    )
+    if ending == IS_NAN:
+        return f"logits must not hold NaN, got one{where}"
+    return f"some allowed token must have a probability above 0, got none{where}"

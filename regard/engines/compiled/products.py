@@ -1,0 +1,129 @@
+"""Products of a few rows with packed weights: tile by tile, panel by panel.
+
+    out = x W^T + b        x (rows, in), W (out, in), out (rows, out rounded up to whole panels)
+
+A product is a row of a table of numbers: the code that multiplies by its kind of weights, and where they lie. The code
+is compiled by itself and called by its address, so that the many places that call it do not each compile it again.
+Rows are arrays of float32 whose lines may be longer than what is in them: a whole panel is always written.
+
+Source: goto2008; int8: jacob2018, section 2 (x is brought to bytes row by row, by its largest number).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from regard.engines.compiled.compiling import TILE_ROWS, called_by_address, compiled, intrinsic
+from regard.engines.compiled.tiles import BFLOAT16, FLOW, INT8, PANEL, tile
+
+__all__ = [
+    "ADD", "BIAS", "CODE", "DEPTH", "FIELDS", "KIND", "OUT", "PANELS", "SCALES", "SET", "SUMS", "WEIGHTS", "address", "multiplier",
+    "multiply", "product",
+]  # fmt: skip
+
+KIND, CODE, WEIGHTS, DEPTH, OUT, PANELS, BIAS, SCALES, SUMS = range(9)
+"""Columns of a table of products: kind of weights, addresses of the code and the weights, numbers a row of x, of out,
+panels, and the addresses of biases, of scales and of sums (int8) of columns."""
+FIELDS = 9
+
+_ZERO = np.float32(0)
+SET, ADD = np.int64(0), np.int64(1)
+"""What a product does to what `out` holds. (As numpy's numbers: numba compiles a function anew for each of Python's.)"""
+_SIGNATURE = types.void(*[types.int64] * 9, types.float32, *[types.int64] * 4)
+
+
+def _multiplier(kind: int) -> Callable[[str], Callable]:
+    some, is_bytes, is_halves = tile[kind], kind == INT8, kind == BFLOAT16
+
+    def make(stamp: str) -> Callable:
+        def run(x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor, is_added, x_scales, w_scales,
+                w_sums):  # fmt: skip
+            """All tiles of a product, by addresses and strides in bytes; depth counts words for int8."""
+            stamp  # noqa: B018  # see `called_by_address`
+            panel_stride = depth * (2 * PANEL if is_halves else 4 * PANEL)
+            panel = 0
+            while rows <= 3 and panel + FLOW <= panels:
+                across = panel * 4 * PANEL
+                beside = across if is_bytes else 0
+                some(rows, FLOW, x, x_stride, weights + panel * panel_stride, panel_stride, depth, bias + across,
+                     out + across, out_stride, floor, is_added, x_scales, w_scales + beside, w_sums + beside)  # fmt: skip
+                panel += FLOW
+            while panel < panels:
+                across, row = panel * 4 * PANEL, 0
+                beside = across if is_bytes else 0
+                while row < rows:
+                    left = rows - row
+                    count = min(left, TILE_ROWS)
+                    if TILE_ROWS < left < 2 * TILE_ROWS:
+                        count = (left + 1) // 2  # few rows alone would wait for each other's sums
+                    some(count, 1, x + row * x_stride, x_stride, weights + panel * panel_stride, panel_stride, depth,
+                         bias + across, out + row * out_stride + across, out_stride, floor, is_added,
+                         x_scales + 4 * row, w_scales + beside, w_sums + beside)  # fmt: skip
+                    row += count
+                panel += 1
+
+        return run
+
+    return make
+
+
+multiplier = {kind: called_by_address(_multiplier(kind), _SIGNATURE) for kind in tile}
+"""For each kind of weights, what gives the address of the code that `multiply` calls."""
+
+
+@intrinsic
+def multiply(_typing: Any, code: Any, x: Any, x_stride: Any, rows: Any, weights: Any, depth: Any, panels: Any,
+             bias: Any, out: Any, out_stride: Any, floor: Any, is_added: Any, x_scales: Any, w_scales: Any,
+             w_sums: Any) -> Any:  # fmt: skip
+    """Call the code at an address; the other arguments are those of a multiplier."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        code, *rest = arguments
+        of = ir.FunctionType(ir.VoidType(), [argument.type for argument in rest])
+        builder.call(builder.inttoptr(code, of.as_pointer()), rest)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, *_SIGNATURE.args), generate
+
+
+@compiled
+def address(array):
+    """Where an array begins, always as the same type."""
+    return np.int64(array.ctypes.data)
+
+
+@compiled
+def _to_bytes(x, rows, depth, codes, scales):
+    """codes = 128 + round(x / scale), scale = max |x| / 127 of each row; 128 behind the end."""
+    for row in range(rows):
+        line, code = x[row], codes[row]
+        most = _ZERO
+        for k in range(depth):
+            most = max(most, abs(line[k]))
+        scales[row] = most / np.float32(127)
+        inverse = np.float32(127) / most if most > 0 else _ZERO
+        for k in range(depth):
+            code[k] = np.uint8(np.int32(line[k] * inverse + np.float32(128.5)))
+        for k in range(depth, (depth + 3) // 4 * 4):
+            code[k] = 128
+
+
+@compiled
+def product(work, which, x, rows, out, floor, is_added):
+    """out[: rows] = max(floor, x[: rows] W^T + b), or that is added to what `out` holds (is_added: SET or ADD).
+
+    work: table, and room for rows in bytes (codes, scales), see regard.engines.compiled.work.
+    """
+    entry = work.table[which]
+    into, out_stride = address(out), np.int64(out.strides[0])
+    if entry[KIND] == INT8:
+        depth, codes, scales = entry[DEPTH], work.codes, work.scales
+        _to_bytes(x, rows, depth, codes, scales)
+        multiply(entry[CODE], address(codes), codes.strides[0], rows, entry[WEIGHTS], (depth + 3) // 4, entry[PANELS],
+                 entry[BIAS], into, out_stride, floor, is_added, address(scales), entry[SCALES], entry[SUMS])  # fmt: skip
+    else:
+        multiply(entry[CODE], address(x), x.strides[0], rows, entry[WEIGHTS], entry[DEPTH], entry[PANELS],
+                 entry[BIAS], into, out_stride, floor, is_added, 0, 0, 0)  # fmt: skip

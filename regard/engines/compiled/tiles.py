@@ -1,0 +1,219 @@
+"""Tiles: the innermost loop of every product, written in LLVM's own language so that its sums stay in registers.
+
+    out[r, c] = max(floor, sum_k x[r, k] w[k, c] + bias[c])        r < rows, c < 2 LANES (or four times as many)
+
+The weights come in panels (regard.engines.compiled.packed): all that is multiplied by x[:, k] lies side by side, and
+is read once for all rows. A tile of 12 rows and 32 columns holds its 384 sums in 24 registers of 16, and does
+nothing but load and multiply; one of few rows takes four panels, so that enough sums are under way at once.
+
+    float32    w as it is
+    bfloat16   two numbers in a word, column c below and c + LANES above: a shift or a mask makes each a float32
+    int8       x in bytes from 1 to 255 (128 is zero), w in bytes from -127 to 127, four products added at a time:
+               out = (sum - 128 sum_k w[k, c]) x_scale[r] w_scale[c]
+
+Source: goto2008 (panels and register tiles); int8: jacob2018, section 2.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+
+from regard.engines.compiled.compiling import HAS_BYTE_PRODUCTS, LANES, TILE_ROWS, intrinsic
+
+__all__ = ["BFLOAT16", "FLOAT32", "FLOW", "INT8", "PANEL", "tile"]
+
+PANEL = 2 * LANES
+"""Columns of a panel."""
+FLOW = 4
+"""Panels that a tile of few rows takes at once."""
+_FEW = 3
+
+FLOAT32, BFLOAT16, INT8 = 0, 1, 2
+
+_FLOAT, _WORD, _INT, _BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8)
+_FLOATS, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
+_BYTE_PRODUCT = "llvm.x86.avx512.vpdpbusd.512"
+_WRITTEN = f"declare <16 x i32> @{_BYTE_PRODUCT}(<16 x i32>, <16 x i32>, <16 x i32>)"
+# LLVM 22 takes bytes where those before it took words, and rewrites what it reads.
+_FOURS = ir.VectorType(_BYTE, 4 * LANES) if "i8" in str(binding.parse_assembly(_WRITTEN)) else _WORDS
+_REGISTER = 4 * LANES
+"""Bytes of a register."""
+_ARGUMENTS = [_INT] * 8 + [_FLOAT] + [_INT] * 4
+
+
+class _Shape(NamedTuple):
+    """Which tile."""
+
+    kind: int
+    rows: int
+    panels: int
+
+    @property
+    def sums(self) -> int:
+        """Registers of sums."""
+        return self.rows * self.columns
+
+    @property
+    def columns(self) -> int:
+        """Registers that a row is wide."""
+        return 2 * self.panels
+
+
+def _constant(number: int) -> ir.Constant:
+    return ir.Constant(_INT, number)
+
+
+def _load(builder: Any, address: Any, kind: Any) -> Any:
+    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    value.align = 4
+    return value
+
+
+def _store(builder: Any, value: Any, address: Any) -> None:
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 4
+
+
+def _spread(builder: Any, value: Any) -> Any:
+    """A register full of one number."""
+    kind = ir.VectorType(value.type, LANES)
+    empty = ir.Constant(kind, ir.Undefined)
+    first = builder.insert_element(empty, value, ir.Constant(_WORD, 0))
+    return builder.shuffle_vector(first, empty, ir.Constant(_WORDS, [0] * LANES))
+
+
+def _weights(builder: Any, shape: _Shape, panels: list[Any], depth: Any) -> list[Any]:
+    """The weights of one depth (of four, in bytes): a register for each column of registers."""
+    registers = 1 if shape.kind == BFLOAT16 else 2
+    ahead = builder.mul(depth, _constant(registers * _REGISTER))
+    found = []
+    for panel in panels:
+        begin = builder.add(panel, ahead)
+        if shape.kind == BFLOAT16:
+            pairs = _load(builder, begin, _WORDS)
+            below = builder.shl(pairs, ir.Constant(_WORDS, [16] * LANES))
+            above = builder.and_(pairs, ir.Constant(_WORDS, [-65536] * LANES))
+            found += [builder.bitcast(half, _FLOATS) for half in (below, above)]
+        else:
+            kind = _FLOATS if shape.kind == FLOAT32 else _WORDS
+            found += [_load(builder, begin, kind)]
+            found += [_load(builder, builder.add(begin, _constant(_REGISTER)), kind)]
+    return found
+
+
+def _multiplied(builder: Any, kind: int, total: Any, x: Any, weights: Any) -> Any:
+    """total + x weights; of bytes: the four products of each word added up."""
+    module = builder.module
+    if kind != INT8:
+        of = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
+        return builder.call(cgutils.get_or_insert_function(module, of, f"llvm.fma.v{LANES}f32"), [x, weights, total])
+    if HAS_BYTE_PRODUCTS:
+        of = ir.FunctionType(_WORDS, [_WORDS, _FOURS, _FOURS])
+        dot = cgutils.get_or_insert_function(module, of, _BYTE_PRODUCT)
+        return builder.call(dot, [total, builder.bitcast(x, _FOURS), builder.bitcast(weights, _FOURS)])
+    for place in range(4):
+        low = ir.Constant(_WORDS, [24 - 8 * place] * LANES)
+        signed = builder.ashr(builder.shl(weights, low), ir.Constant(_WORDS, [24] * LANES))
+        byte = builder.and_(builder.lshr(x, ir.Constant(_WORDS, [8 * place] * LANES)), ir.Constant(_WORDS, [255] * LANES))
+        total = builder.add(total, builder.mul(byte, signed))
+    return total
+
+
+def _function(module: Any, shape: _Shape) -> Any:
+    """The tile of a shape as a function of addresses, written into a module once.
+
+    x, x_stride, weights, panel_stride, depth, bias, out, out_stride, floor, is_added, x_scales, w_scales, w_sums
+    """
+    name = f"regard.tile.{shape.kind}.{shape.rows}.{shape.panels}"
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), _ARGUMENTS), name)
+    function.linkage = "internal"
+    builder = ir.IRBuilder(function.append_basic_block("begin"))
+    x, x_stride, weights, panel_stride, depth = function.args[:5]
+    rows = [builder.add(x, builder.mul(x_stride, _constant(row))) for row in range(shape.rows)]
+    panels = [builder.add(weights, builder.mul(panel_stride, _constant(panel))) for panel in range(shape.panels)]
+    begin, loop, end = builder.block, function.append_basic_block("loop"), function.append_basic_block("end")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    kind = _WORDS if shape.kind == INT8 else _FLOATS
+    now, sums = builder.phi(_INT), [builder.phi(kind) for _ in range(shape.sums)]
+    here = _weights(builder, shape, panels, now)
+    ahead, longer = builder.mul(now, _constant(4)), []
+    for row, address in enumerate(rows):
+        number = _spread(builder, _load(builder, builder.add(address, ahead), _WORD if shape.kind == INT8 else _FLOAT))
+        for column, weight in enumerate(here):
+            longer.append(_multiplied(builder, shape.kind, sums[row * shape.columns + column], number, weight))
+    after = builder.add(now, _constant(1))
+    for phi, first, following in zip((now, *sums), (0, *[None] * shape.sums), (after, *longer), strict=True):
+        phi.add_incoming(ir.Constant(phi.type, first), begin)
+        phi.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed("<", after, depth), loop, end)
+    builder.position_at_end(end)
+    _finish(builder, shape, function.args[5:], longer)
+    return function
+
+
+def _finish(builder: Any, shape: _Shape, arguments: Any, sums: list[Any]) -> None:
+    """Scale, bias, floor; then into `out`, or added to what is there."""
+    bias, out, out_stride, floor, is_added, x_scales, w_scales, w_sums = arguments
+    lowest, places, values = _spread(builder, floor), [], []
+    for row in range(shape.rows):
+        start = builder.add(out, builder.mul(out_stride, _constant(row)))
+        for column in range(shape.columns):
+            across = _constant(column * _REGISTER)
+            value = sums[row * shape.columns + column]
+            if shape.kind == INT8:
+                value = builder.sub(value, _load(builder, builder.add(w_sums, across), _WORDS))
+                scale = _spread(builder, _load(builder, builder.add(x_scales, _constant(4 * row)), _FLOAT))
+                scale = builder.fmul(scale, _load(builder, builder.add(w_scales, across), _FLOATS))
+                value = builder.fmul(builder.sitofp(value, _FLOATS), scale)
+            value = builder.fadd(value, _load(builder, builder.add(bias, across), _FLOATS))
+            # Written so that NaN stays NaN.
+            values.append(builder.select(builder.fcmp_ordered("<", value, lowest), lowest, value))
+            places.append(builder.add(start, across))
+    function = builder.function
+    adding, setting = function.append_basic_block("adding"), function.append_basic_block("setting")
+    builder.cbranch(builder.icmp_signed("!=", is_added, _constant(0)), adding, setting)
+    builder.position_at_end(adding)
+    for value, place in zip(values, places, strict=True):
+        _store(builder, builder.fadd(value, _load(builder, place, _FLOATS)), place)
+    builder.ret_void()
+    builder.position_at_end(setting)
+    for value, place in zip(values, places, strict=True):
+        _store(builder, value, place)
+    builder.ret_void()
+
+
+def _of(kind: int) -> Callable:
+    """What compiled code calls: tile(rows, panels, and the arguments of `_function`)."""
+
+    def tile(_typing: Any, rows: Any, panels: Any, x: Any, x_stride: Any, weights: Any, panel_stride: Any, depth: Any,
+             bias: Any, out: Any, out_stride: Any, floor: Any, is_added: Any, x_scales: Any, w_scales: Any,
+             w_sums: Any) -> Any:  # fmt: skip
+        signature = types.void(*[types.int64] * 10, types.float32, *[types.int64] * 4)
+
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            rows, panels, *rest = arguments
+            shapes = [_Shape(kind, count, 1) for count in range(1, TILE_ROWS + 1)]
+            shapes += [_Shape(kind, count, FLOW) for count in range(1, _FEW + 1)]
+            which = builder.add(rows, builder.mul(panels, _constant(100)))
+            end = builder.function.append_basic_block("tiled")
+            choice = builder.switch(which, end)
+            for shape in shapes:
+                block = builder.function.append_basic_block("tile")
+                choice.add_case(_constant(shape.rows + 100 * shape.panels), block)
+                builder.position_at_end(block)
+                builder.call(_function(builder.module, shape), rest)
+                builder.branch(end)
+            builder.position_at_end(end)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return intrinsic(tile)
+
+
+tile = {kind: _of(kind) for kind in (FLOAT32, BFLOAT16, INT8)}

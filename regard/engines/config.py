@@ -1,0 +1,38 @@
+"""Which engines there are; holds no tensors, so that the command line can explain it quickly.
+
+torch         the model as it is, step by step: runs everything, and tells what it reads to those who look on
+ctranslate2   the model converted to CTranslate2, a decoder in C++ (pip install "regard[ctranslate2]")
+auto          the fastest of those that give the outputs of torch: at present torch itself
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["ENGINES", "EngineConfig"]
+
+ENGINES = {
+    "torch": "regard.engines.reference",
+    "ctranslate2": "regard.engines.ctranslate2",
+}
+"""By name, the module with what `regard.engines.registry.Maker` says; imported when the engine is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """What decodes, and how it is laid out on the machine.
+
+    Raises: ValueError if a value is out of range, with its name.
+    """
+
+    engine: Literal["auto", "torch", "ctranslate2"] = "auto"
+    """What decodes a trained model: torch, the reference; ctranslate2, a converted copy in C++ with the same outputs;
+    auto chooses."""
+    compute_type: str | None = None
+    """Numbers that the engine computes in, such as float32 or int8; float32 if not given. Which there are depends on
+    the engine and the machine."""
+    workers: int | None = None
+    """Batches that are decoded side by side, sharing the threads out among them; the engine's choice if not given."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be at least 1, but is {self.workers}")

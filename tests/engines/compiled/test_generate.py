@@ -1,0 +1,76 @@
+"""How compiled loops go on with texts is how the torch engine does."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from regard.decode.config import SampleConfig
+from regard.engines.compiled.engine import prepare
+from regard.engines.reference import TorchEngine
+from regard.models.build import build_language_model
+from regard.models.config import LanguageModelConfig, TransformerConfig
+from regard.models.language import LanguageModel
+
+VOCAB = 50
+SMALL = TransformerConfig(layers=2, width=32, heads=2, feedforward=48, activation="gelu")
+KINDS = {
+    "sinusoidal": SMALL,
+    "learned": dataclasses.replace(SMALL, positions="learned", max_positions=24),
+    "alibi": dataclasses.replace(SMALL, positions="alibi", norm="post"),
+    "relative": dataclasses.replace(SMALL, positions="relative"),
+    "window": dataclasses.replace(SMALL, window=5, key_heads=1),
+}
+HOW = {"seeds": [4, 5, 6, 7], "banned": [0, 3]}
+
+
+def model_of(config: TransformerConfig) -> LanguageModel:
+    torch.manual_seed(3)
+    model = build_language_model(LanguageModelConfig(core=config), vocab=VOCAB).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * parameter.std().nan_to_num() * torch.randn_like(parameter))
+    return model
+
+
+def prompts() -> list[list[int]]:
+    draw = torch.Generator().manual_seed(5)
+    return [torch.randint(4, VOCAB, (length,), generator=draw).tolist() for length in (1, 9, 30, 16)]
+
+
+@pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_goes_on_as_torch_does(config, temperature):
+    model = model_of(config)
+    sampling = SampleConfig(length=40, temperature=temperature, top_k=None if temperature == 0 else 20)
+    found = prepare(model, workers=2).generate(prompts(), sampling, window=16, **HOW)
+    assert found == TorchEngine(model).generate(prompts(), sampling, window=16, **HOW)
+    assert {len(tokens) for tokens in found} == {40}
+    assert not {0, 3} & {token for tokens in found for token in tokens}
+
+
+def test_without_a_window_all_that_was_read_counts():
+    model, sampling = model_of(SMALL), SampleConfig(length=50, temperature=0)
+    found = prepare(model).generate(prompts(), sampling, window=None, **HOW)
+    assert found == TorchEngine(model).generate(prompts(), sampling, window=None, **HOW)
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_the_shortest_windows(window):
+    model, sampling = model_of(SMALL), SampleConfig(length=7, temperature=0)
+    found = prepare(model).generate(prompts(), sampling, window=window, **HOW)
+    assert found == TorchEngine(model).generate(prompts(), sampling, window=window, **HOW)
+
+
+def test_an_empty_prompt_is_named():
+    how = {"seeds": [1, 2], "banned": []}
+    with pytest.raises(ValueError, match="got none in prompt 1"):
+        prepare(model_of(SMALL)).generate([[4], []], SampleConfig(), window=8, **how)
+
+
+def test_scores_that_are_no_numbers():
+    model = model_of(SMALL)
+    with torch.no_grad():
+        model.core.decoder_norm.bias[2] = float("nan")
+    with pytest.raises(ValueError, match="logits must not hold NaN"):
+        prepare(model).generate([[4]], SampleConfig(length=3, temperature=0), window=8, seeds=[0], banned=[])

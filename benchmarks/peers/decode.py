@@ -9,7 +9,6 @@ CTranslate2 has processes of its own, for float32 and int8 and for workers x thr
 sentences (batches) in flight, 1x1 and 1x2 are one stream, as the others are. Outputs are compared with this library's.
 """
 
-import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from benchmarks.peers.engines import OURS, TOKENS, Decode, Engine, theirs, with_
 from benchmarks.peers.material import test_sentences
 from benchmarks.peers.options import Options, Report, parsed
 from benchmarks.peers.rounds import take_turns
+from benchmarks.peers.decoded import tell
 from benchmarks.peers.same_weights import as_marian, our_translator, save_for_ctranslate2, spelled
 from benchmarks.peers.translators import SIZES
 from regard.train.allocator import keep_freed_memory
@@ -30,7 +30,6 @@ SETTINGS = {"greedy, batch 1": (1, 1), "beam 4, batch 1": (1, 4), "greedy, batch
 """Sentences at a time and beam."""
 WORKERS = ((1, 1), (2, 1), (1, 2))
 """Of CTranslate2, and the threads of each."""
-REFERENCE = next(iter(OURS))
 LEAST = 128
 """Sentences that CTranslate2 is given at least: the same ones again, for a few take it no time."""
 
@@ -85,9 +84,16 @@ def compare(options: Options, report: Report, size: str, all_sentences: Sentence
             }
             flat = [sentence for one in portions[1:] for sentence in one]
             answers[setting] = said | {"": flat}
-        alone = ctranslate2_alone(options, Path(folder), size, answers)
+        found = ctranslate2_alone(options, Path(folder), size, answers)
         for setting in SETTINGS:
-            tell(report, f"{size}, {setting}", rates[setting], answers[setting], alone[setting])
+            others, said = found[setting], answers[setting]
+            tell(
+                report,
+                f"{size}, {setting}: sentences/s",
+                rates[setting] | {name: values for name, (values, _) in others.items()},
+                said | {name: outputs for name, (_, outputs) in others.items()},
+                together=list(rates[setting]),
+            )
 
 
 def ctranslate2_alone(options: Options, folder: Path, size: str, answers: dict[str, Any]) -> dict[str, dict[str, tuple]]:
@@ -108,37 +114,6 @@ def ctranslate2_alone(options: Options, folder: Path, size: str, answers: dict[s
                 said = [[int(piece.removeprefix("t")) for piece in one] for one in done["outputs"]]
                 found[setting][f"CTranslate2 {compute_type} {workers}x{threads}"] = (rates, said)
     return found
-
-
-def tell(
-    report: Report,
-    title: str,
-    rates: dict[str, list[float]],
-    said: dict[str, list[list[int]]],
-    others: dict[str, tuple],
-) -> None:
-    """One table: ratios to Transformers round by round, to CTranslate2 by medians."""
-    report.say()
-    report.say(f"  {title}: sentences/s min, median, max; as fast as Transformers at its best; same outputs as ours")
-    median = {name: statistics.median(values) for name, values in rates.items()}
-    median |= {name: statistics.median(values) for name, (values, _) in others.items()}
-    best = max((name for name in rates if name.startswith("Transformers")), key=lambda name: median[name])
-    reference = next(outputs for name, outputs in said.items() if name.startswith(REFERENCE))
-    outputs = said | {name: found for name, (_, found) in others.items()}
-    for name, values in (rates | {name: values for name, (values, _) in others.items()}).items():
-        low, middle, high = min(values), statistics.median(values), max(values)
-        pairs = [one / other for one, other in zip(values, rates[best], strict=True)] if name in rates else []
-        ratio = statistics.median(pairs) if pairs else middle / median[best]
-        same = sum(one == other for one, other in zip(outputs[name], reference, strict=False)) / len(reference)
-        report.say(f"    {name:28} {low:9,.5g} {middle:9,.5g} {high:9,.5g}   {ratio:7.2f} x   {same:4.0%}")
-    mine = max((name for name in rates if name.startswith("regard")), key=lambda name: median[name])
-    line = f"  -> {mine}: {median[mine] / median[best]:.2f} times Transformers"
-    for kind in ("float32", "int8"):
-        for what, chosen in (("one stream", ("1x1", "1x2")), ("any workers", ("1x1", "1x2", "2x1"))):
-            names = [name for name in others if kind in name and name.endswith(chosen)]
-            if names:
-                line += f", {median[mine] / max(median[name] for name in names):.2f} CTranslate2 {kind} ({what})"
-    report.say(line)
 
 
 def main() -> None:

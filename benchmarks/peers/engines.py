@@ -18,6 +18,7 @@ from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import search
+from regard.engines.compiled import engine as compiled
 from regard.models.model import Model
 
 __all__ = ["OURS", "TOKENS", "Decode", "Engine", "at_once", "part_by_part", "theirs", "with_threads"]
@@ -48,7 +49,7 @@ def at_once(run: Search) -> Decode:
 
 
 def _searched(run: Search, sentences: Sequence[Sequence[int]], batch: int, beam: int) -> list[list[int]]:
-    budget = beam * batch * max(map(len, sentences))
+    budget = beam * (batch * max(map(len, sentences)) if batch > 1 else 1)  # 1: each sentence alone
     config = DecodeConfig(beam=beam, max_ratio=0.0, max_extra=TOKENS, batch_tokens=budget)
     return [best.tokens for best, *_ in run(sentences, config=config, bos=BOS, eos=EOS, pad=PAD)]
 
@@ -61,10 +62,22 @@ class Engine(NamedTuple):
     """Whether it is to run with one thread of torch and with all; else it is left alone."""
 
 
+def _compiled(compute_type: str, workers: int) -> Engine:
+    """One worker: a stream; more: as many batches (sentences) in flight."""
+    several = part_by_part if workers == 1 else at_once
+    how = {"compute_type": compute_type, "workers": workers}
+    return Engine(lambda model: several(compiled.prepare(model, **how).search), varies=False)
+
+
 OURS: dict[str, Engine] = {
     "regard, torch": Engine(lambda model: part_by_part(partial(search, model))),
+    **{
+        f"regard, compiled {kind} {workers}x1": _compiled(kind, workers)
+        for kind in ("float32", "bfloat16", "int8")
+        for workers in (1, 2)
+    },
 }
-"""Names begin with the library's; the first is what all outputs are compared with."""
+"""Names begin with the library's; the first is what all outputs are compared with. 2x1: two workers of one thread."""
 
 
 def theirs(model: Any) -> Decode:

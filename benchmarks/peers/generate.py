@@ -8,7 +8,6 @@ time; "regard, steps" feeds the model by hand, 32 rows at once. One process for 
 with one thread and with all; CTranslate2 in processes of its own (2x1: two texts, or two batches of 16, in flight).
 """
 
-import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.peers.ct2_alone import alone
+from benchmarks.peers.decoded import tell
 from benchmarks.peers.engines import with_threads
 from benchmarks.peers.gpt_own import Sizes
 from benchmarks.peers.options import Options, Report, parsed
@@ -26,6 +26,7 @@ from benchmarks.peers.same_weights import as_gpt2, our_gpt, save_gpt_for_ctransl
 from benchmarks.peers.train_gpt import our_core
 from regard.decode.config import SampleConfig
 from regard.decode.sample import sample
+from regard.engines.compiled import engine as compiled
 from regard.models.language import LanguageModel
 from regard.train.allocator import keep_freed_memory
 
@@ -64,7 +65,31 @@ def stepped(model: LanguageModel) -> Continue:
     return go_on
 
 
-OURS: dict[str, Callable[[LanguageModel], Continue]] = {"regard, steps": stepped, "regard, sample": sampled}
+def compiled_in(compute_type: str, workers: int) -> Callable[[LanguageModel], Continue]:
+    """The compiled engine."""
+
+    def make(model: LanguageModel) -> Continue:
+        engine = compiled.prepare(model, compute_type=compute_type, workers=workers)
+        likeliest = SampleConfig(length=NEW, temperature=0.0)
+
+        def go_on(prompts: Tensor) -> list[list[int]]:
+            seeds = [1] * len(prompts)
+            return engine.generate(prompts.tolist(), likeliest, window=None, seeds=seeds, banned=[])
+
+        return go_on
+
+    return make
+
+
+OURS: dict[str, Callable[[LanguageModel], Continue]] = {
+    "regard, steps": stepped,
+    "regard, sample": sampled,
+    **{
+        f"regard, compiled {kind} {workers}x1": compiled_in(kind, workers)
+        for kind in ("float32", "bfloat16", "int8")
+        for workers in (1, 2)
+    },
+}
 """Ways of this library; the first is what outputs are compared with. `sample` is left out of 32 texts."""
 
 
@@ -103,33 +128,8 @@ def compare(options: Options, report: Report, rows: int, folder: Path, engines: 
             name = f"CTranslate2 {compute_type} {workers}x{threads}"
             rates[name] = [len(texts) * NEW / seconds for seconds in done["seconds"]]
             said[name] = done["outputs"]
-    tell(report, rows, rates, said)
-
-
-def tell(report: Report, rows: int, rates: dict[str, list[float]], said: dict[str, list[list[int]]]) -> None:
-    """The table."""
-    median = {name: statistics.median(values) for name, values in rates.items()}
-    best = max((name for name in rates if name.startswith("Transformers")), key=lambda name: median[name])
-    reference = next(outputs for name, outputs in said.items() if name.startswith(next(iter(OURS))))
-    report.say()
-    report.say(
-        f"  {rows} {'texts' if rows > 1 else 'text'}: tokens/s min, median, max; as fast as Transformers at its best; "
-        "same outputs as ours"
-    )
-    for name, values in rates.items():
-        same = sum(one == other for one, other in zip(said[name], reference, strict=True)) / len(reference)
-        report.say(
-            f"    {name:28} {min(values):9,.5g} {median[name]:9,.5g} {max(values):9,.5g}   "
-            f"{median[name] / median[best]:7.2f} x   {same:4.0%}"
-        )
-    mine = max((name for name in rates if name.startswith("regard")), key=lambda name: median[name])
-    line = f"  -> {mine}: {median[mine] / median[best]:.2f} times Transformers"
-    for kind in ("float32", "int8"):
-        for what, ends in (("one stream", ("1x1", "1x2")), ("any workers", ("1x1", "1x2", "2x1"))):
-            names = [name for name in rates if kind in name and name.endswith(ends)]
-            if names:
-                line += f", {median[mine] / max(median[name] for name in names):.2f} CTranslate2 {kind} ({what})"
-    report.say(line)
+    title = f"{rows} {'texts' if rows > 1 else 'text'}: tokens/s"
+    tell(report, title, rates, said, together=list(engines))
 
 
 def main() -> None:
@@ -146,8 +146,12 @@ def main() -> None:
         for rows in ROWS:
             ways = {name: make(model) for name, make in OURS.items() if rows == 1 or "sample" not in name}
             ways["Transformers"] = theirs(gpt2)
-            several = sorted({1, options.threads})
-            engines = {f"{name}, {n} thr.": with_threads(way, n) for name, way in ways.items() for n in several}
+            engines: dict[str, Continue] = {}
+            for name, way in ways.items():
+                if "compiled" in name:
+                    engines |= {name: way} if rows > 1 or "2x1" not in name else {}
+                else:
+                    engines |= {f"{name}, {n} thr.": with_threads(way, n) for n in sorted({1, options.threads})}
             compare(options, report, rows, Path(folder), engines)
 
 

@@ -12,12 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.attention.masks import Padded
 from regard.data.batches import Batch, Encoded, TokenBatches
 from regard.data.config import TokeniserConfig
 from regard.data.tokenise import EOS, Tokeniser, train_tokenisers
 from regard.data.windows import Window, WindowBatches
 
-__all__ = ["CHARACTERS", "VOCAB", "character_batches", "inputs_and_wanted", "test_sentences", "translation_batches"]
+__all__ = [
+    "CHARACTERS",
+    "VOCAB",
+    "character_batches",
+    "inputs_and_wanted",
+    "small",
+    "test_sentences",
+    "translation_batches",
+]
 
 VOCAB = 10_000
 """Pieces of the joint vocabulary."""
@@ -61,6 +70,12 @@ def inputs_and_wanted(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     target = batch.target.items
     fed, wanted = target[:, :-1], target[:, 1:]
     return batch.source.items, torch.where(fed == EOS, 0, fed), wanted
+
+
+def small(batch: Batch) -> Batch:
+    """Two rows of a batch."""
+    parts = (Padded(part.items[:2], part.lengths[:2]) for part in (batch.source, batch.target))
+    return Batch(*parts, batch.indices[:2])
 
 
 def _pairs_and_tokenisers(folder: Path) -> tuple[list[list[str]], tuple[Tokeniser, Tokeniser]]:

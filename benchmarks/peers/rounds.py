@@ -5,8 +5,9 @@
 Every round begins with another contestant. What other processes took of the machine meanwhile is read from Linux.
 """
 
+import ctypes
+import gc
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import NamedTuple
 import torch
 
 from benchmarks.peers.options import Options, Report
+from regard.train.allocator import keep_freed_memory
 
 __all__ = ["OURS", "Times", "grown_alone", "grown_megabytes", "product_rate", "take_turns", "tell_ratios"]
 
@@ -106,12 +108,22 @@ def product_rate(dtype: torch.dtype, size: int = 2048, *, seconds: float = 1.0) 
     return 2 * size**3 / statistics.median(taken)
 
 
-def grown_megabytes(work: Callable[[], object]) -> float:
-    """By how much the most memory that this process ever held grows in `work`."""
+def grown_megabytes(first: Callable[[], object], work: Callable[[], object], *, kept: bool) -> float:
+    """By how much the most memory that this process ever held grows in `work`, after something smaller of its kind.
+
+    kept: whether memory that `work` frees stays in the process. What `first` freed does not: it would hide growth.
+    """
+    library = ctypes.CDLL(None)
+    library.mallopt(-3, 2**16)  # M_MMAP_THRESHOLD: what is freed goes back
+    first()
+    gc.collect()
+    library.malloc_trim(0)
+    if kept:
+        keep_freed_memory()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is counted from here on
-    before = _resident()
+    before = _status("VmRSS")
     work()
-    return max(0.0, _peak() - before) / 1e6
+    return max(0.0, _status("VmHWM") - before) / 1e6
 
 
 def grown_alone(module: str, options: Options, *names: str) -> float:
@@ -122,13 +134,9 @@ def grown_alone(module: str, options: Options, *names: str) -> float:
     return float(done.stdout.split()[-1]) if done.returncode == 0 else float("nan")
 
 
-def _resident() -> float:
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-
-
-def _peak() -> float:
+def _status(name: str) -> float:
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
 def _busy() -> float:

@@ -12,11 +12,12 @@ torch.mm reaches in the same run and type, and by how much a process of its own 
 
 import torch
 
-from benchmarks.peers.material import VOCAB, translation_batches
+from benchmarks.peers.material import VOCAB, small, translation_batches
 from benchmarks.peers.options import Options, Report, parsed
 from benchmarks.peers.rounds import OURS, grown_alone, grown_megabytes, product_rate, take_turns, tell_ratios
 from benchmarks.peers.stepping import Step, our_step, their_step
 from benchmarks.peers.translators import DROPOUT, PEERS, SIZES, SMOOTHING, flops, peer
+from regard.data.batches import Batch
 from regard.models.build import build
 from regard.models.config import ModelConfig
 from regard.train.allocator import keep_freed_memory
@@ -80,14 +81,15 @@ def memories(options: Options, size: str) -> dict[str, float]:
 def main() -> None:
     options = parsed(__doc__)
     torch.set_num_threads(options.threads)
-    if options.memory == "kept":
-        keep_freed_memory()
     if options.memory_of:
         name, size = options.memory_of
         batches = translation_batches(options.data, 3)
-        contestant(name, "4+4 x 128", "float32")(batches[0])  # what a first use loads and sets up is not counted
-        print(grown_megabytes(lambda: _train(name, size, batches)))
+        tiny = next(iter(SIZES))
+        first, work = (lambda: _train(name, tiny, [small(batches[0])])), (lambda: _train(name, size, batches))
+        print(grown_megabytes(first, work, kept=options.memory == "kept"))
         return
+    if options.memory == "kept":
+        keep_freed_memory()
     report = Report(options.out)
     report.head("Training an encoder-decoder", options, "transformers", "x-transformers", "joeynmt", "OpenNMT-py")
     for size in SIZES:
@@ -97,7 +99,7 @@ def main() -> None:
             compare(options, report, size, precision)
 
 
-def _train(name: str, size: str, batches: list) -> None:
+def _train(name: str, size: str, batches: list[Batch]) -> None:
     step = contestant(name, size, "float32")
     for batch in batches:
         step(batch)

@@ -2,7 +2,8 @@
 
     python -m benchmarks.peers.ct2_alone < JSON > JSON
 
-In:  folder, kind (translator or generator), compute_type, inter_threads (workers), intra_threads (threads of each), rounds,
+In:  folder, kind (translator or generator), compute_type, inter_threads (workers), intra_threads (threads of each),
+rounds,
      and jobs: {name: {texts, batch, beam, tokens}}, texts as lists of pieces.
 Out: {name: {seconds: one a round, outputs: ids or pieces of each text}}; a job is one call with all its texts, `batch`
      of them at once. The first round is not told.

@@ -2,11 +2,12 @@
 
     python -m benchmarks.peers.decode --data FOLDER [--quick]
 
-4+4 blocks of width 128 and 6+6 of 512, random weights (see same_weights), Multi30k test sentences spread over all lengths
-(mean 14.8 pieces), 20 new tokens each, greedy and beam 4; one sentence at a time, and 64 of like length at a time.
-This library and Transformers take turns in one process, each with one thread and with all; the best of each counts.
-CTranslate2 has processes of its own, for float32 and int8 and for workers x threads 1x1, 2x1, 1x2: 2x1 has two
-sentences (batches) in flight, 1x1 and 1x2 are one stream, as the others are. Outputs are compared with this library's.
+4+4 blocks of width 128 and 6+6 of 512, random weights (see same_weights), Multi30k test sentences spread over all
+lengths (mean 14.8 pieces), 20 new tokens each, greedy and beam 4; one sentence at a time, and 64 of like length at a
+time. This library and Transformers take turns in one process, each with one thread and with all; the best of each
+counts. CTranslate2 has processes of its own, for float32 and int8 and for workers x threads 1x1, 2x1, 1x2: 2x1 has
+two sentences (batches) in flight, 1x1 and 1x2 are one stream, as the others are. Outputs are compared with this
+library's.
 """
 
 import tempfile
@@ -17,16 +18,21 @@ from typing import Any
 import torch
 
 from benchmarks.peers.ct2_alone import alone
+from benchmarks.peers.decoded import tell
 from benchmarks.peers.engines import OURS, TOKENS, Decode, Engine, theirs, with_threads
 from benchmarks.peers.material import test_sentences
 from benchmarks.peers.options import Options, Report, parsed
 from benchmarks.peers.rounds import take_turns
-from benchmarks.peers.decoded import tell
 from benchmarks.peers.same_weights import as_marian, our_translator, save_for_ctranslate2, spelled
 from benchmarks.peers.translators import SIZES
 from regard.train.allocator import keep_freed_memory
 
-SETTINGS = {"greedy, batch 1": (1, 1), "beam 4, batch 1": (1, 4), "greedy, batch 64": (64, 1), "beam 4, batch 64": (64, 4)}
+SETTINGS = {
+    "greedy, batch 1": (1, 1),
+    "beam 4, batch 1": (1, 4),
+    "greedy, batch 64": (64, 1),
+    "beam 4, batch 64": (64, 4),
+}
 """Sentences at a time and beam."""
 WORKERS = ((1, 1), (2, 1), (1, 2))
 """Of CTranslate2, and the threads of each."""
@@ -47,7 +53,7 @@ def portion(sentences: Sentences, batch: int, size: str, number: int) -> Sentenc
 
 
 def contestants(size: str, threads: int, folder: Path) -> dict[str, Decode]:
-    """Every engine of this library and Transformers, each with one thread and with all; CTranslate2's files are written."""
+    """Engines of this library and Transformers, with one thread and with all; CTranslate2's files are written."""
     model = our_translator(SIZES[size])
     marian = as_marian(model, SIZES[size])
     save_for_ctranslate2(marian, folder)
@@ -76,7 +82,7 @@ def compare(options: Options, report: Report, size: str, all_sentences: Sentence
                 found = engines[name](portions[number], batch, beam)  # noqa: B023  # called within this round only
                 said[name] += found if number else []  # noqa: B023
 
-            turns = {name: lambda number, name=name: turn(number, name) for name in engines}  # noqa: B023
+            turns = {name: lambda number, name=name: turn(number, name) for name in engines}
             times = take_turns(turns, rounds=rounds, report=report)
             counts = [len(one) for one in portions[1:]]
             rates[setting] = {
@@ -96,7 +102,9 @@ def compare(options: Options, report: Report, size: str, all_sentences: Sentence
             )
 
 
-def ctranslate2_alone(options: Options, folder: Path, size: str, answers: dict[str, Any]) -> dict[str, dict[str, tuple]]:
+def ctranslate2_alone(
+    options: Options, folder: Path, size: str, answers: dict[str, Any]
+) -> dict[str, dict[str, tuple]]:
     """Rates and outputs of CTranslate2 on the same sentences, by setting and by what it was told to use."""
     jobs = {}
     for setting, (batch, beam) in SETTINGS.items():

@@ -2,9 +2,9 @@
 
     decode(sentences, batch, beam) -> ids of each sentence, `tokens` of them, as no sentence ends (see same_weights)
 
-Another engine of this library is one entry more in OURS: `Engine(lambda model: part_by_part(SEARCH_OF(model)))`, where a
-search has the arguments of regard.decode.search.search less the model. `at_once` instead hands it all sentences of a round
-in one call, for engines that have several in flight (beside CTranslate2 with several workers).
+Another engine of this library is one entry more in OURS: `Engine(lambda model: part_by_part(SEARCH_OF(model)))`, where
+a search has the arguments of regard.decode.search.search less the model. `at_once` instead hands it all sentences of a
+round in one call, for engines that have several in flight (beside CTranslate2 with several workers).
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,6 @@ TOKENS = 20
 
 Decode = Callable[[Sequence[Sequence[int]], int, int], list[list[int]]]
 Search = Callable[..., list[list[Hypothesis]]]
-
 
 
 def part_by_part(run: Search) -> Decode:

@@ -2,10 +2,11 @@
 
     python -m benchmarks.peers.generate --data FOLDER [--quick]
 
-6 blocks of width 384, 6 heads, 65 characters, context 256, random weights that are the same in all (see same_weights), a
-prompt of 16 and 200 new tokens, the likeliest each time; one text, and 32. This library's `sample` takes one text at a
-time; "regard, steps" feeds the model by hand, 32 rows at once. One process for these and Transformers, turn by turn, each
-with one thread and with all; CTranslate2 in processes of its own (2x1: two texts, or two batches of 16, in flight).
+6 blocks of width 384, 6 heads, 65 characters, context 256, random weights that are the same in all (see same_weights),
+a prompt of 16 and 200 new tokens, the likeliest each time; one text, and 32. This library's `sample` takes one text at
+a time; "regard, steps" feeds the model by hand, 32 rows at once. One process for these and Transformers, turn by turn,
+each with one thread and with all; CTranslate2 in processes of its own (2x1: two texts, or two batches of 16, in
+flight).
 """
 
 import tempfile

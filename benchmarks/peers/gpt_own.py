@@ -7,7 +7,6 @@ Weights are normal with deviation 0.02, biases zero; dropout also on attention w
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 __all__ = ["Sizes", "SmallGPT"]

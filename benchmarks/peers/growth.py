@@ -3,15 +3,15 @@
     python -m benchmarks.peers.growth --data FOLDER [--out FILE] [--quick]
 
 Three models of this library: a Transformer, an RNN (GRU) with additive attention, an RNN without. Decoding: a batch of
-sources read and translated, as many tokens as asked for. Training: loss and gradients of a batch. Beside the curves stand
-the exponents of their last three points, and in the title what the lectures count:
+sources read and translated, as many tokens as asked for. Training: loss and gradients of a batch. Beside the curves
+stand the exponents of their last three points, and in the title what the lectures count:
 
     RNN without attention O(m + t)      with attention O(m t)      Transformer O(m^2 + t^2 + m t)
 
-for a source of m and a target of t tokens. A length alone enters all of these with exponent one (and the Transformer's own
-with two), so "both lengths" grows m and t together: there attention tends to two, and an RNN without it stays at one.
-What does not grow is small, so that what does shows: but every step also has costs of its own (calls, the vocabulary), and
-exponents lie below the limit until lengths are far beyond sentences.
+for a source of m and a target of t tokens. A length alone enters all of these with exponent one (and the Transformer's
+own with two), so "both lengths" grows m and t together: there attention tends to two, and an RNN without it stays at
+one. What does not grow is small, so that what does shows: but every step also has costs of its own (calls, the
+vocabulary), and exponents lie below the limit until lengths are far beyond sentences.
 """
 
 import math
@@ -58,7 +58,10 @@ AXES: dict[str, tuple[str, Callable[[int], Point], tuple[int, ...]]] = {
 """What the axis says, the point at each place, the places."""
 MODELS = ("Transformer", "RNN with attention", "RNN without")
 COLOURS = {"Transformer": "#1b6ca8", "RNN with attention": "#2e8b57", "RNN without": "#d1495b"}
-COUNTED = {"source": "1 for all, 2 for the Transformer's encoder", "target": "1 for all, 2 for the Transformer's decoder"}
+COUNTED = {
+    "source": "1 for all, 2 for the Transformer's encoder",
+    "target": "1 for all, 2 for the Transformer's decoder",
+}
 COUNTED |= {"both": "O(m + t): 1; O(m t): 2", "batch": "1", "beam": "1", "width": "2"}
 
 
@@ -150,8 +153,8 @@ def main() -> None:
         keep_freed_memory()
     report = Report(options.out)
     report.head("Growth: 4 sentences of 32 to 32 tokens, width 64, unless said otherwise", options)
-    for name, (about, point, places) in AXES.items():
-        places = places[:3] if options.quick else places
+    for name, (about, point, all_places) in AXES.items():
+        places = all_places[:3] if options.quick else all_places
         kinds = [kind for kind in KINDS if kind == "decoding" or name != "beam"]
         report.say()
         report.say(f"  {about}, ms{'':34}" + "".join(f"{place:>10}" for place in places) + "   exponent")

@@ -3,8 +3,8 @@
     python -m benchmarks.peers.imports --data FOLDER [--quick]
 
 Each line is a fresh process, five times after a first one that fills the disk's cache: wall time of the whole process,
-of the import alone as the process itself measures it, and the most memory it held. Goals: `import regard` with all of its
-public names under 1.5 s beyond torch's own import, `python -m regard --help` under 0.5 s in all.
+of the import alone as the process itself measures it, and the most memory it held. Goals: `import regard` with all of
+its public names under 1.5 s beyond torch's own import, `python -m regard --help` under 0.5 s in all.
 """
 
 import os

@@ -50,7 +50,7 @@ def take_turns(contestants: Mapping[str, Turn], *, rounds: int, warmup: int = 1,
             start = time.perf_counter()
             try:
                 contestants[name](number)
-            except Exception as error:  # noqa: BLE001  # others' code may raise anything; the rest is still of use
+            except Exception as error:  # others' code may raise anything; the rest is still of use
                 if name.startswith(OURS) or report is None:
                     raise
                 report.say(f"    {name} left: {type(error).__name__}: {str(error).splitlines()[0][:160]}")

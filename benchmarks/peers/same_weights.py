@@ -1,13 +1,14 @@
 """One set of random weights for every library: this library's, then Transformers', then CTranslate2's from those.
 
     translator   Marian's form: post norm, tied table times sqrt(d), sines and cosines (its table is given ours)
-    GPT          pre norm, learned positions, gelu; ours is E, sqrt(d) E when read: Transformers gets sqrt(d) E as its only
-                 table, and the scale and offset of its last norm over sqrt(d), so that scores are the same
+    GPT          pre norm, learned positions, gelu; ours reads sqrt(d) E and writes with E: Transformers gets sqrt(d) E
+                 as its only table, and scale and offset of its last norm over sqrt(d), so that scores are the same
 
-Rows of PAD, BOS and EOS in the translator's table are zero: their scores are 0, the likeliest of 10,000 others is always
-above, and so every search produces as many tokens as it may, with nothing to forbid. (CTranslate2 and Transformers would
-pay for forbidding.) Attention is made sharper, the feed-forward networks louder and the source quieter, so that an output
-is not one token again and again: about five different ones in twenty.
+Rows of PAD, BOS and EOS in the translator's table are zero: their scores are 0, the likeliest of 10,000 others is
+always above, and so every search produces as many tokens as it may, with nothing to forbid. (CTranslate2 and
+Transformers would pay for forbidding.) Attention is made sharper, the feed-forward networks louder and the source
+quieter, so that an output is not one token again and again (three different ones in twenty), yet not decided by the
+last digit everywhere.
 """
 
 import math
@@ -32,13 +33,13 @@ __all__ = [
     "as_marian",
     "our_gpt",
     "our_translator",
-    "save_gpt_for_ctranslate2",
     "save_for_ctranslate2",
+    "save_gpt_for_ctranslate2",
     "spelled",
 ]
 
-_SHARPER = {"query": 6.0, "key": 6.0}
-_QUIETER, _LOUDER = 0.1, 6.0
+_SHARPER = {"query": 2.0, "key": 2.0}
+_QUIETER, _LOUDER = 0.3, 4.0
 
 
 @torch.no_grad()

@@ -2,10 +2,11 @@
 
     python -m benchmarks.peers.train_gpt --data FOLDER [--memory kept|default] [--quick]
 
-6 blocks of width 384, 6 heads, context 256, 65 characters of Shakespeare, 12 windows a batch, pre norm, learned positions
-(x-transformers: its own default of absolute positions), gelu, tied table, fused Adam. Dropout 0.2, then none. Others also
-drop attention weights, which this library does not: rows "no attention dropout" are without. "compiled" is torch.compile.
-Model FLOP/s: 6 N a token and the whole attention square, as a share of torch.mm's in the same run and type.
+6 blocks of width 384, 6 heads, context 256, 65 characters of Shakespeare, 12 windows a batch, pre norm, learned
+positions (x-transformers: its own default of absolute positions), gelu, tied table, fused Adam. Dropout 0.2, then
+none. Others also drop attention weights, which this library does not: rows "no attention dropout" are without.
+"compiled" is torch.compile. Model FLOP/s: 6 N a token and the whole attention square, as a share of torch.mm's in the
+same run and type.
 """
 
 from collections.abc import Callable
@@ -68,7 +69,12 @@ def _peer(name: str, dropout: float, attention_dropout: float) -> tuple[nn.Modul
         return theirs, lambda tokens: theirs(input_ids=tokens, use_cache=False).logits
     from x_transformers import Decoder, TransformerWrapper  # noqa: PLC0415
 
-    sizes = {"dim": SIZES.width, "depth": SIZES.layers, "heads": SIZES.heads, "attn_dim_head": SIZES.width // SIZES.heads}
+    sizes = {
+        "dim": SIZES.width,
+        "depth": SIZES.layers,
+        "heads": SIZES.heads,
+        "attn_dim_head": SIZES.width // SIZES.heads,
+    }
     layers = Decoder(**sizes, attn_flash=True, attn_dropout=attention_dropout, ff_dropout=dropout)
     whole = {"num_tokens": SIZES.vocab, "max_seq_len": SIZES.context, "emb_dropout": dropout, "tie_embedding": True}
     wrapper = TransformerWrapper(**whole, attn_layers=layers)
@@ -83,7 +89,9 @@ def compare(options: Options, report: Report, dropout: float, precision: str) ->
     names = [OURS, *NAMES]
     names += [name + WITHOUT for name in NAMES] if dropout else []
     if not options.quick and precision == "float32":
-        names += [f"{name}{WITHOUT if dropout else ''}{COMPILED}" for name in ("Transformers, GPT-2", "plain PyTorch GPT")]
+        names += [
+            f"{name}{WITHOUT if dropout else ''}{COMPILED}" for name in ("Transformers, GPT-2", "plain PyTorch GPT")
+        ]
     steps = {name: contestant(name, dropout, precision) for name in names}
     turns = {name: lambda number, step=step: step(batches[number]) for name, step in steps.items()}
     rate = product_rate(getattr(torch, precision))

@@ -2,10 +2,10 @@
 
     python -m benchmarks.peers.train_recurrent --data FOLDER [--memory kept|default] [--quick]
 
-GRU, one layer, encoder in both directions (128 each), decoder of 256, attention of 256, embeddings of 256, a tied table,
-Multi30k batches of at most 4,096 tokens, label smoothing 0.1, dropout 0.1, fused Adam. "plain PyTorch" is what one would
-write: nn.GRU reads the packed source, nn.GRUCell takes target after target, v . tanh(W q + U k) scores what was read, and
-the scores of the vocabulary are one product behind the loop.
+GRU, one layer, encoder in both directions (128 each), decoder of 256, attention of 256, embeddings of 256, a tied
+table, Multi30k batches of at most 4,096 tokens, label smoothing 0.1, dropout 0.1, fused Adam. "plain PyTorch" is what
+one would write: nn.GRU reads the packed source, nn.GRUCell takes target after target, v . tanh(W q + U k) scores what
+was read, and the scores of the vocabulary are one product behind the loop.
 """
 
 import torch

@@ -2,9 +2,9 @@
 
     python -m benchmarks.peers.train_vit --data FOLDER [--memory kept|default] [--quick]
 
-12 blocks of width 192, 3 heads, feed-forward 768, images of 32 x 32 x 3 in patches of 4, 10 classes, 64 images a batch,
-random pixels, pre norm, gelu, no dropout, fused Adam. Transformers reads a token for the class beside the 64 patches, this
-library reads the patches with one learned query, the encoder of torch takes their mean.
+12 blocks of width 192, 3 heads, feed-forward 768, images of 32 x 32 x 3 in patches of 4, 10 classes, 64 images a
+batch, random pixels, pre norm, gelu, no dropout, fused Adam. Transformers reads a token for the class beside the 64
+patches, this library reads the patches with one learned query, the encoder of torch takes their mean.
 """
 
 from typing import NamedTuple

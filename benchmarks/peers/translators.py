@@ -61,9 +61,7 @@ class _Torch(nn.Module):
         width, layers = config.width, config.layers
         self.table = nn.Embedding(VOCAB, width)
         nn.init.normal_(self.table.weight, std=width**-0.5)
-        angle = torch.arange(float(_LONGEST))[:, None] * torch.exp(
-            torch.arange(0, width, 2) * (-math.log(1e4) / width)
-        )
+        angle = torch.arange(float(_LONGEST))[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(1e4) / width))
         self.register_buffer("positions", torch.cat((angle.sin(), angle.cos()), -1))
         self.dropout = nn.Dropout(DROPOUT)
         self.core = nn.Transformer(width, config.heads, layers, layers, config.feedforward, DROPOUT, batch_first=True)
@@ -113,9 +111,7 @@ def marian(config: TransformerConfig, attention_dropout: float = DROPOUT) -> Any
     """Transformers' MarianMTModel with its fast attention."""
     from transformers import MarianConfig, MarianMTModel  # noqa: PLC0415  # each peer is loaded only where it is asked
 
-    return MarianMTModel._from_config(
-        MarianConfig(**_settings(config, attention_dropout)), attn_implementation="sdpa"
-    )
+    return MarianMTModel._from_config(MarianConfig(**_settings(config, attention_dropout)), attn_implementation="sdpa")
 
 
 def _bart(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Module, MeanLoss]:

@@ -15,16 +15,16 @@ import time
 from pathlib import Path
 
 PARTS = {
-    "imports": (60, 20),
-    "train_seq2seq": (720, 60),
-    "train_gpt": (300, 75),
-    "train_vit": (110, 30),
-    "train_recurrent": (90, 30),
-    "decode": (420, 25),
-    "generate": (180, 40),
-    "growth": (240, 30),
+    "imports": (90, 25),
+    "train_seq2seq": (800, 45),
+    "train_gpt": (350, 40),
+    "train_vit": (100, 15),
+    "train_recurrent": (100, 20),
+    "decode": (420, 35),
+    "generate": (240, 35),
+    "growth": (200, 25),
 }
-"""Name to seconds that it took on two cores, in full and quick."""
+"""Name to the seconds that it should take on two idle cores, in full and quick: what the time left is told from."""
 
 
 def main() -> int:

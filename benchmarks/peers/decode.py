@@ -37,7 +37,7 @@ SETTINGS = {
 WORKERS = ((1, 1), (2, 1), (1, 2))
 """Of CTranslate2, and the threads of each."""
 LEAST = 128
-"""Sentences that CTranslate2 is given at least: the same ones again, for a few take it no time."""
+"""Sentences that CTranslate2 gets at least (some twice, for a few take it no time), and in the large size at most."""
 
 Sentences = Sequence[Sequence[int]]
 
@@ -109,7 +109,7 @@ def ctranslate2_alone(
     jobs = {}
     for setting, (batch, beam) in SETTINGS.items():
         texts = [[spelled(number) for number in sentence] for sentence in answers[setting][""]]
-        texts = texts * -(-LEAST // len(texts)) if size == "4+4 x 128" else texts
+        texts = texts * -(-LEAST // len(texts)) if size == "4+4 x 128" else texts[:LEAST]
         jobs[setting] = {"texts": texts, "batch": batch, "beam": beam, "tokens": TOKENS}
     found: dict[str, dict[str, tuple]] = {setting: {} for setting in SETTINGS}
     kinds = ("float32",) if options.quick else ("float32", "int8")

@@ -118,7 +118,7 @@ def compare(options: Options, report: Report, rows: int, folder: Path, engines: 
     turns = {name: lambda number, name=name: turn(number, name) for name in engines}
     times = take_turns(turns, rounds=rounds, report=report)
     rates = {name: [rows * NEW / seconds for seconds in taken] for name, taken in times.seconds.items()}
-    texts = [[spelled(number + 4) for number in prompt] for one in prompts for prompt in one.tolist()]
+    texts = [[spelled(number + 4) for number in prompt] for one in prompts for prompt in one.tolist()][: 2 * max(ROWS)]
     for compute_type in ("float32",) if options.quick else ("float32", "int8"):
         for workers, threads in WORKERS[: 1 if options.quick else None]:
             batch = 1 if rows == 1 else rows // workers

@@ -73,7 +73,7 @@ def test_both_steps_give_the_mean_loss_of_a_token() -> None:
     model = build(ModelConfig(core=CONFIG, dropout=0.0), source_vocab=9, target_vocab=9)
     batch = batch_of([5, 3], [4, 2])
     loss = model.loss(batch)
-    expected = float(loss.total) / 4
+    expected = loss.total.item() / 4
     theirs = their_step([torch.zeros(1, requires_grad=True)], lambda _: loss.total / loss.count, "float32")
     assert theirs(batch) == pytest.approx(expected, rel=1e-6)
     assert our_step(model, "float32")(batch) == pytest.approx(expected, rel=1e-6)

@@ -74,7 +74,8 @@ def inputs_and_wanted(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 def small(batch: Batch) -> Batch:
     """Two rows of a batch."""
-    parts = (Padded(part.items[:2], part.lengths[:2]) for part in (batch.source, batch.target))
+    some = ((part.items[:2], part.lengths[:2]) for part in (batch.source, batch.target))
+    parts = (Padded(items[:, : int(lengths.max())], lengths) for items, lengths in some)
     return Batch(*parts, batch.indices[:2])
 
 

@@ -1,0 +1,70 @@
+"""Everything that is compared with other libraries, one part after the other, each in a process of its own.
+
+    python -m benchmarks.peers --data FOLDER [--out FOLDER] [--only PART,PART] [--quick] [--threads 2] [--memory kept]
+
+FOLDER has multi30k/{train,test_2016_flickr}.lc.norm.tok.{en,de}.gz and tinyshakespeare/input.txt.gz. A part writes
+OUT/PART.txt (growth pictures, too), and what is left of the time is told. Run it on a machine that does nothing else:
+with two threads on two cores a neighbour does not cost its share but a multiple of it.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PARTS = {
+    "imports": (90, 25),
+    "train_seq2seq": (800, 45),
+    "train_gpt": (350, 40),
+    "train_vit": (100, 15),
+    "train_recurrent": (100, 20),
+    "decode": (420, 35),
+    "generate": (240, 35),
+    "growth": (200, 25),
+}
+"""Name to the seconds that it should take on two idle cores, in full and quick: what the time left is told from."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="folder for the tables")
+    parser.add_argument("--only", help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true", help="few rounds, small sizes")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--memory", choices=("kept", "default"), default="kept")
+    options = parser.parse_args()
+    chosen = list(PARTS) if options.only is None else options.only.replace("-", "_").split(",")
+    for name in chosen:
+        if name not in PARTS:
+            parser.error(f"--only must name some of {', '.join(PARTS)}, but names {name}")
+    expected = {name: PARTS[name][1 if options.quick else 0] for name in chosen}
+    begun, done, failed = time.monotonic(), 0.0, []
+    for number, name in enumerate(chosen, start=1):
+        slower = (time.monotonic() - begun) / done if done else 1.0
+        left = slower * (sum(expected.values()) - done)
+        print(f"[{number}/{len(chosen)}] {name}; about {left / 60:.0f} min left in all", file=sys.stderr, flush=True)
+        if run(name, options):
+            failed.append(name)
+        done += expected[name]
+        print(flush=True)
+    took = (time.monotonic() - begun) / 60
+    print(f"{took:.1f} min{'; failed: ' + ', '.join(failed) if failed else ''}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def run(name: str, options: argparse.Namespace) -> int:
+    """One part; its exit code."""
+    command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.peers.{name}", "--data", str(options.data)]
+    command += ["--threads", str(options.threads), "--memory", options.memory]
+    command += ["--quick"] if options.quick else []
+    command += ["--out", str(options.out / f"{name}.txt")] if options.out else []
+    threads = {"OMP_NUM_THREADS": str(options.threads), "TRANSFORMERS_VERBOSITY": "error"}
+    offline = {"HF_HUB_OFFLINE": "1"}
+    return subprocess.run(command, check=False, env=os.environ | threads | offline).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""CTranslate2 in a process of its own, which loads no torch: beside torch's threads it runs at a fraction of its speed.
+
+    python -m benchmarks.peers.ct2_alone < JSON > JSON
+
+In:  folder, kind (translator or generator), compute_type, inter_threads (workers), intra_threads (threads of each),
+rounds,
+     and jobs: {name: {texts, batch, beam, tokens}}, texts as lists of pieces.
+Out: {name: {seconds: one a round, outputs: ids or pieces of each text}}; a job is one call with all its texts, `batch`
+     of them at once. The first round is not told.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+__all__ = ["alone", "jobs_done"]
+
+
+def alone(task: dict[str, Any]) -> dict[str, Any]:
+    """`jobs_done` in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.peers.ct2_alone"]
+    done = subprocess.run(command, input=json.dumps(task), check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def jobs_done(task: dict[str, Any]) -> dict[str, Any]:
+    """Run every job so many times, one after the other."""
+    import ctranslate2  # noqa: PLC0415  # so that this file can be named without it
+
+    threads = {name: task[name] for name in ("inter_threads", "intra_threads", "compute_type")}
+    kind = ctranslate2.Translator if task["kind"] == "translator" else ctranslate2.Generator
+    engine, done = kind(task["folder"], **threads), {}
+    for number in range(task["rounds"] + 1):
+        for name, job in task["jobs"].items():
+            texts = job["texts"] if number else job["texts"][: max(2, job["batch"])]
+            start = time.perf_counter()
+            outputs = _outputs(engine, task["kind"], job, texts)
+            if number:
+                done.setdefault(name, {"seconds": []})["seconds"].append(time.perf_counter() - start)
+                done[name]["outputs"] = outputs
+    return done
+
+
+def _outputs(engine: Any, kind: str, job: dict[str, Any], texts: list[list[str]]) -> list[list[Any]]:
+    if kind == "translator":
+        limits = {"beam_size": job["beam"], "max_decoding_length": job["tokens"], "max_batch_size": job["batch"]}
+        return [found.hypotheses[0] for found in engine.translate_batch(texts, **limits)]
+    limits = {"max_length": job["tokens"], "min_length": job["tokens"], "max_batch_size": job["batch"]}
+    found = engine.generate_batch(texts, **limits, sampling_topk=1, include_prompt_in_result=False)
+    return [one.sequences_ids[0] for one in found]
+
+
+if __name__ == "__main__":
+    json.dump(jobs_done(json.load(sys.stdin)), sys.stdout)

@@ -1,0 +1,179 @@
+"""What do decoding and training cost as sources, targets, batches, beams and models grow?
+
+    python -m benchmarks.peers.growth --data FOLDER [--out FILE] [--quick]
+
+Three models of this library: a Transformer, an RNN (GRU) with additive attention, an RNN without. Decoding: a batch of
+sources read and translated, as many tokens as asked for. Training: loss and gradients of a batch. Beside the curves
+stand the exponents of their last three points, and in the title what the lectures count:
+
+    RNN without attention O(m + t)      with attention O(m t)      Transformer O(m^2 + t^2 + m t)
+
+for a source of m and a target of t tokens. A length alone enters all of these with exponent one (and the Transformer's
+own with two), so "both lengths" grows m and t together: there attention tends to two, and an RNN without it stays at
+one. What does not grow is small, so that what does shows: but every step also has costs of its own (calls, the
+vocabulary), and exponents lie below the limit until lengths are far beyond sentences.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from matplotlib.figure import Figure
+
+from benchmarks.peers.options import Options, Report, parsed
+from regard.attention.masks import Padded
+from regard.data.batches import Batch
+from regard.data.tokenise import BOS, EOS, PAD
+from regard.decode.beam import beam as beam_search
+from regard.models.build import build
+from regard.models.config import CoreConfig, ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.model import Model
+from regard.train.allocator import keep_freed_memory
+
+VOCAB = 500
+
+
+class Point(NamedTuple):
+    """What is decoded or trained on."""
+
+    source: int = 32
+    target: int = 32
+    rows: int = 4
+    beam: int = 1
+    width: int = 64
+
+
+AXES: dict[str, tuple[str, Callable[[int], Point], tuple[int, ...]]] = {
+    "source": ("source length m", lambda n: Point(source=n), (64, 128, 256, 512, 1024)),
+    "target": ("target length t", lambda n: Point(target=n), (64, 128, 256, 512, 1024)),
+    "both": ("both lengths m = t", lambda n: Point(source=n, target=n, rows=2), (64, 128, 256, 512, 1024)),
+    "batch": ("sentences at once", lambda n: Point(rows=n), (1, 4, 16, 64, 256)),
+    "beam": ("beam", lambda n: Point(beam=n, rows=8), (1, 2, 4, 8, 16)),
+    "width": ("width", lambda n: Point(width=n, rows=32, source=16, target=16), (64, 128, 256, 512, 1024)),
+}
+"""What the axis says, the point at each place, the places."""
+MODELS = ("Transformer", "RNN with attention", "RNN without")
+COLOURS = {"Transformer": "#1b6ca8", "RNN with attention": "#2e8b57", "RNN without": "#d1495b"}
+COUNTED = {
+    "source": "1 for all, 2 for the Transformer's encoder",
+    "target": "1 for all, 2 for the Transformer's decoder",
+}
+COUNTED |= {"both": "O(m + t): 1; O(m t): 2", "batch": "1", "beam": "1", "width": "2"}
+
+
+def core(model: str, width: int) -> CoreConfig:
+    """The sizes of a model, two layers a side of the Transformer, one of the others."""
+    if model == "Transformer":
+        return TransformerConfig(layers=2, width=width, heads=4, feedforward=2 * width)
+    attention = "additive" if model == "RNN with attention" else "none"
+    return RecurrentConfig(width=width, hidden=width, attention_hidden=width, attention=attention)
+
+
+@torch.no_grad()
+def made(model: str, width: int) -> Model:
+    """A model with random weights that never end a sentence."""
+    torch.manual_seed(1)
+    found = build(ModelConfig(core=core(model, width), dropout=0.0), source_vocab=VOCAB, target_vocab=VOCAB)
+    found.writes.output_table.weight[[PAD, BOS, EOS]] = 0.0
+    return found
+
+
+def decoding(model: str, point: Point) -> Callable[[], object]:
+    """A batch of sources translated."""
+    found, source = made(model, point.width).eval(), _ids(point.rows, point.source)
+    settings = {"beam": point.beam, "bos": BOS, "eos": EOS, "max_length": point.target, "banned": (PAD, BOS)}
+    return lambda: beam_search(found, source, **settings)
+
+
+def training(model: str, point: Point) -> Callable[[], object]:
+    """Loss and gradients of a batch."""
+    found = made(model, point.width).train()
+    batch = Batch(_ids(point.rows, point.source), _ids(point.rows, point.target + 1), tuple(range(point.rows)))
+
+    def step() -> None:
+        found.loss(batch).total.backward()
+        found.zero_grad()
+
+    return step
+
+
+KINDS = {"decoding": decoding, "training": training}
+
+
+def seconds(work: Callable[[], object], budget_s: float) -> float:
+    """Median time of a call, after a first."""
+    work()
+    taken: list[float] = []
+    stop = time.perf_counter() + budget_s
+    while len(taken) < 3 or (time.perf_counter() < stop and len(taken) < 100):
+        start = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def exponent(places: tuple[int, ...], values: list[float]) -> float:
+    """b of the least-squares line log y = a + b log n through the last three."""
+    x, y = ([math.log(value) for value in tail[-3:]] for tail in (places, values))
+    return statistics.linear_regression(x, y).slope
+
+
+def draw(name: str, curves: dict[str, dict[str, list[float]]], places: tuple[int, ...], path: Path) -> None:
+    """Milliseconds against the axis, both logarithmic; dotted: exponents one and two through the last point."""
+    figure = Figure(figsize=(4.6 * len(curves), 3.8), layout="constrained")
+    panels = figure.subplots(1, len(curves), squeeze=False)[0]
+    for axes, (kind, models) in zip(panels, curves.items(), strict=True):
+        for model, values in models.items():
+            told = f"{model}, n^{exponent(places, values):.2f}"
+            axes.loglog(places, [1e3 * value for value in values], ".-", color=COLOURS[model], label=told)
+        top = 1e3 * max(values[-1] for values in models.values())
+        for power in (1, 2):
+            line = [top * (place / places[-1]) ** power for place in places]
+            axes.loglog(places, line, ":", color="#8d99ae", linewidth=1)
+            axes.annotate(f"n^{power}", (places[0], line[0]), fontsize=7, color="#5c677d")
+        axes.set_ylim(bottom=0.5 * 1e3 * min(min(values) for values in models.values()))
+        axes.set_xticks(places, [str(place) for place in places], fontsize=8)
+        axes.minorticks_off()
+        axes.set_xlabel(AXES[name][0])
+        axes.set_title(f"{kind}, ms", fontsize=10)
+        axes.legend(frameon=False, fontsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(f"counted: {COUNTED[name]}", fontsize=8, color="#5c677d")
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    options: Options = parsed(__doc__)
+    torch.set_num_threads(options.threads)
+    if options.memory == "kept":
+        keep_freed_memory()
+    report = Report(options.out)
+    report.head("Growth: 4 sentences of 32 to 32 tokens, width 64, unless said otherwise", options)
+    for name, (about, point, all_places) in AXES.items():
+        places = all_places[:3] if options.quick else all_places
+        kinds = [kind for kind in KINDS if kind == "decoding" or name != "beam"]
+        report.say()
+        report.say(f"  {about}, ms{'':34}" + "".join(f"{place:>10}" for place in places) + "   exponent")
+        curves: dict[str, dict[str, list[float]]] = {kind: {} for kind in kinds}
+        for kind in kinds:
+            for model in MODELS:
+                budget = 0.05 if options.quick else 0.4
+                values = [seconds(KINDS[kind](model, point(place)), budget) for place in places]
+                curves[kind][model] = values
+                row = "".join(f"{1e3 * value:>10.2f}" for value in values)
+                report.say(f"    {kind:9} {model:40}{row}   n^{exponent(places, values):.2f}")
+        report.say(f"    counted: {COUNTED[name]}")
+        if options.out is not None:
+            draw(name, curves, places, options.out.with_name(f"{options.out.stem}-{name}.svg"))
+
+
+def _ids(rows: int, length: int) -> Padded:
+    return Padded(torch.randint(4, VOCAB, (rows, length)), torch.full((rows,), length))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""How long does it take until the library is there, and how much memory does it have by then?
+
+    python -m benchmarks.peers.imports --data FOLDER [--quick]
+
+Each line is a fresh process, five times after a first one that fills the disk's cache: wall time of the whole process,
+of the import alone as the process itself measures it, and the most memory it held. Goals: `import regard` with all of
+its public names under 1.5 s beyond torch's own import, `python -m regard --help` under 0.5 s in all.
+"""
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+from benchmarks.peers.options import Options, Report, parsed
+
+_ALL = "import regard\nfor name in regard.__all__: getattr(regard, name)"
+IMPORTS = {
+    "nothing": "pass",
+    "torch": "import torch",
+    "regard": "import regard",
+    "regard, all its public names": _ALL,
+    "torch, then the same": f"import torch\nbegin()\n{_ALL}",
+    "transformers, MarianMTModel": "from transformers import MarianMTModel",
+    "x_transformers": "import x_transformers",
+    "joeynmt.model": "import joeynmt.model",
+    "ctranslate2": "import ctranslate2",
+}
+COMMANDS = {"python -m regard --help": ["--help"], "python -m regard train dates --help": ["train", "dates", "--help"]}
+_MEASURED = """
+import resource, sys, time
+start = time.perf_counter()
+def begin():
+    global start
+    start = time.perf_counter()
+{code}
+print(time.perf_counter() - start)
+"""
+
+
+class Found(NamedTuple):
+    """Of one process."""
+
+    whole_s: float
+    import_s: float
+    megabytes: float
+
+
+def process(arguments: list[str]) -> Found:
+    """Run Python so; what it took. The last word that it prints may be a number of seconds."""
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+    start = time.perf_counter()
+    child = subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    )
+    assert child.stdout is not None
+    printed = child.stdout.read().split()
+    _, status, used = os.wait4(child.pid, 0)
+    whole = time.perf_counter() - start
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise RuntimeError(f"{arguments[-1][:60]!r} ended with {child.returncode}")
+    try:
+        inside = float(printed[-1])
+    except ValueError:
+        inside = float("nan")
+    return Found(whole, inside, _megabytes(used))
+
+
+def measured(arguments: list[str], times: int) -> Found:
+    """Medians of so many processes after a first."""
+    found = [process(arguments) for _ in range(times + 1)][1:]
+    return Found(*(statistics.median(values) for values in zip(*found, strict=True)))
+
+
+def main() -> None:
+    options: Options = parsed(__doc__)
+    report = Report(options.out)
+    report.head("Starting", options)
+    report.say()
+    report.say(f"    {'':40} {'process, s':>11} {'import, s':>11} {'memory, MB':>11}")
+    times, found = options.rounds(5), {}
+    for name, code in IMPORTS.items():
+        try:
+            found[name] = measured(["-c", _MEASURED.format(code=code)], times)
+        except RuntimeError as error:
+            report.say(f"    {name:40} {error}")
+            continue
+        one = found[name]
+        report.say(f"    {name:40} {one.whole_s:11.2f} {one.import_s:11.2f} {one.megabytes:11.0f}")
+    for name, arguments in COMMANDS.items():
+        found[name] = one = measured(["-m", "regard", *arguments], times)
+        report.say(f"    {name:40} {one.whole_s:11.2f} {'':11} {one.megabytes:11.0f}")
+    beyond = found["torch, then the same"].import_s
+    shown = found["python -m regard --help"].whole_s
+    report.say(
+        f"  -> import of all public names {beyond:.2f} s beyond torch's own (goal: under 1.5); --help {shown:.2f} s "
+        "(goal: under 0.5)"
+    )
+
+
+def _megabytes(used: resource.struct_rusage) -> float:
+    return used.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e6 / 1024)
+
+
+if __name__ == "__main__":
+    main()

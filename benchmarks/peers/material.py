@@ -1,0 +1,90 @@
+"""The batches and sentences that contestants are given: Multi30k English to German, and Shakespeare's characters.
+
+Text, tokeniser (joint BPE) and batches (by length, 4,096 tokens of the longer side with padding) are this library's;
+everybody gets the same tensors.
+"""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.attention.masks import Padded
+from regard.data.batches import Batch, Encoded, TokenBatches
+from regard.data.config import TokeniserConfig
+from regard.data.tokenise import EOS, Tokeniser, train_tokenisers
+from regard.data.windows import Window, WindowBatches
+
+__all__ = [
+    "CHARACTERS",
+    "VOCAB",
+    "character_batches",
+    "inputs_and_wanted",
+    "small",
+    "test_sentences",
+    "translation_batches",
+]
+
+VOCAB = 10_000
+"""Pieces of the joint vocabulary."""
+CHARACTERS = 65
+"""Different characters in the Shakespeare text."""
+
+
+def translation_batches(folder: Path, count: int) -> list[Batch]:
+    """The first batches of an epoch: sources end in EOS, targets are BOS w1 .. wn EOS, padding is 0."""
+    sides, (source, target) = _pairs_and_tokenisers(folder)
+    encoded = Encoded.of(source.encode_batch(sides[0]), target.encode_batch(sides[1]))
+    batches = TokenBatches(encoded, batch_tokens=4096, seed=1)
+    plan = batches.plan(0)
+    return [batches.collate(0, plan[number % len(plan)]) for number in range(count)]
+
+
+def test_sentences(folder: Path) -> list[list[int]]:
+    """The ids of the test sentences, each with EOS, shortest first."""
+    _, (source, _) = _pairs_and_tokenisers(folder)
+    texts = _lines(folder / "multi30k" / "test_2016_flickr.lc.norm.tok.en.gz")
+    return sorted(([*ids, EOS] for ids in source.encode_batch(texts)), key=len)
+
+
+def character_batches(folder: Path, *, context: int, rows: int) -> Iterator[Window]:
+    """Windows of `context` predicted characters, numbered from 0 in the order of their code points, without end."""
+    with gzip.open(folder / "tinyshakespeare" / "input.txt.gz", "rt", encoding="ascii", newline="\n") as file:
+        codes = np.frombuffer(file.read().encode("ascii"), np.uint8)
+    known, ids = np.unique(codes, return_inverse=True)
+    if len(known) != CHARACTERS:
+        raise ValueError(f"the text must have {CHARACTERS} different characters, but has {len(known)}")
+    batches = WindowBatches(ids.astype(np.int32), context=context, rows=rows, seed=1)
+    epoch = 0
+    while True:
+        full = [part for part in batches.plan(epoch) if len(part) == rows]
+        yield from (batches.collate(epoch, part) for part in full)
+        epoch += 1
+
+
+def inputs_and_wanted(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Source ids, target ids that are fed, and target ids that should be said; int64, padded with 0."""
+    target = batch.target.items
+    fed, wanted = target[:, :-1], target[:, 1:]
+    return batch.source.items, torch.where(fed == EOS, 0, fed), wanted
+
+
+def small(batch: Batch) -> Batch:
+    """Two rows of a batch."""
+    some = ((part.items[:2], part.lengths[:2]) for part in (batch.source, batch.target))
+    parts = (Padded(items[:, : int(lengths.max())], lengths) for items, lengths in some)
+    return Batch(*parts, batch.indices[:2])
+
+
+def _pairs_and_tokenisers(folder: Path) -> tuple[list[list[str]], tuple[Tokeniser, Tokeniser]]:
+    sides = [_lines(folder / "multi30k" / f"train.lc.norm.tok.{language}.gz") for language in ("en", "de")]
+    source, target = train_tokenisers(*sides, TokeniserConfig(vocab_size=VOCAB))
+    return sides, (source, target)
+
+
+def _lines(path: Path) -> list[str]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        return [line.strip() for line in file]

@@ -1,0 +1,151 @@
+"""Contestants that take turns, what their times say, and how far others disturbed them.
+
+    ratio of a round = time of a contestant / time of ours, both in that round        told: the median of the rounds
+
+Every round begins with another contestant. What other processes took of the machine meanwhile is read from Linux.
+"""
+
+import ctypes
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from benchmarks.peers.options import Options, Report
+from regard.train.allocator import keep_freed_memory
+
+__all__ = ["OURS", "Times", "grown_alone", "grown_megabytes", "product_rate", "take_turns", "tell_ratios"]
+
+OURS = "regard"
+"""Names of our contestants begin so."""
+
+Turn = Callable[[int], object]
+"""Does a contestant's work of a round, given its number."""
+
+
+class Times(NamedTuple):
+    """Seconds of each contestant in each round."""
+
+    seconds: dict[str, list[float]]
+    disturbed: float
+    """Cores that other processes used meanwhile, on average."""
+
+
+def take_turns(contestants: Mapping[str, Turn], *, rounds: int, warmup: int = 1, report: Report | None = None) -> Times:
+    """Time so many rounds; a contestant that fails is told of and leaves."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    busy, own, begun = _busy(), _own(), time.perf_counter()
+    for number in range(warmup + rounds):
+        if number == warmup:
+            busy, own, begun = _busy(), _own(), time.perf_counter()
+        names = list(seconds)
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            start = time.perf_counter()
+            try:
+                contestants[name](number)
+            except Exception as error:  # others' code may raise anything; the rest is still of use
+                if name.startswith(OURS) or report is None:
+                    raise
+                report.say(f"    {name} left: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
+                del seconds[name]
+                continue
+            if number >= warmup:
+                seconds[name].append(time.perf_counter() - start)
+    others = (_busy() - busy) - (_own() - own)
+    return Times(seconds, max(0.0, others) / max(time.perf_counter() - begun, 1e-9))
+
+
+def tell_ratios(
+    report: Report,
+    times: Times,
+    work: Sequence[float] | float,
+    *,
+    unit: str,
+    ours: str = OURS,
+    extra: Callable[[str, float], str] = lambda name, rate: "",
+) -> dict[str, float]:
+    """A line a contestant: its rate, how many times as fast ours was; returns those ratios.
+
+    work: units of each round, or of every round. extra(name, median rate): what else the line should say.
+    """
+    spread, ratios = {}, {}
+    for name, taken in times.seconds.items():
+        units = [work] * len(taken) if isinstance(work, int | float) else work
+        rates = sorted(n / s for n, s in zip(units, taken, strict=True))
+        spread[name] = f"{rates[0]:9,.5g} {statistics.median(rates):9,.5g} {rates[-1]:9,.5g}"
+        pairs = sorted(s / mine for s, mine in zip(taken, times.seconds[ours], strict=True))
+        ratios[name] = statistics.median(pairs)
+        told = f"{ratios[name]:6.2f} ({pairs[0]:.2f}-{pairs[-1]:.2f})"
+        report.say(f"    {name:34} {spread[name]}   {told:22}{extra(name, statistics.median(rates))}")
+    peers = {name: ratio for name, ratio in ratios.items() if not name.startswith(OURS)}
+    if peers:
+        best = min(peers, key=lambda name: peers[name])
+        report.say(
+            f"  -> {ours}: {peers[best]:.2f} times the best peer ({best}) in {unit}/s, median of "
+            f"{len(times.seconds[ours])} rounds; other processes used {times.disturbed:.2f} cores"
+        )
+    return ratios
+
+
+def product_rate(dtype: torch.dtype, size: int = 2048, *, seconds: float = 1.0) -> float:
+    """FLOP/s of torch.mm of two square matrices: the median of as many as fit."""
+    left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
+    out, taken = torch.empty(size, size, dtype=dtype), []
+    for _ in range(2):
+        torch.mm(left, right, out=out)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(taken) < 3:
+        start = time.perf_counter()
+        torch.mm(left, right, out=out)
+        taken.append(time.perf_counter() - start)
+    return 2 * size**3 / statistics.median(taken)
+
+
+def grown_megabytes(first: Callable[[], object], work: Callable[[], object], *, kept: bool) -> float:
+    """By how much the most memory that this process ever held grows in `work`, after something smaller of its kind.
+
+    kept: whether memory that `work` frees stays in the process. What `first` freed does not: it would hide growth.
+    """
+    library = ctypes.CDLL(None)
+    library.mallopt(-3, 2**16)  # M_MMAP_THRESHOLD: what is freed goes back
+    first()
+    gc.collect()
+    library.malloc_trim(0)
+    if kept:
+        keep_freed_memory()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is counted from here on
+    before = _status("VmRSS")
+    work()
+    return max(0.0, _status("VmHWM") - before) / 1e6
+
+
+def grown_alone(module: str, options: Options, *names: str) -> float:
+    """`--memory-of names` of a comparison, in a process of its own; nan if that failed."""
+    command = [sys.executable, "-W", "ignore", "-m", module, "--data", str(options.data), "--threads"]
+    command += [str(options.threads), "--memory", options.memory, "--memory-of", *names]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    return float(done.stdout.split()[-1]) if done.returncode == 0 else float("nan")
+
+
+def _status(name: str) -> float:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def _busy() -> float:
+    """Seconds that all cores worked since the machine started."""
+    with open("/proc/stat", encoding="ascii") as file:
+        values = [int(word) for word in file.readline().split()[1:9]]
+    return (sum(values) - values[3] - values[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def _own() -> float:
+    """Seconds that this process and those it waited for worked."""
+    return sum(os.times()[:4])

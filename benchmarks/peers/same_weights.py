@@ -1,0 +1,176 @@
+"""One set of random weights for every library: this library's, then Transformers', then CTranslate2's from those.
+
+    translator   Marian's form: post norm, tied table times sqrt(d), sines and cosines (its table is given ours)
+    GPT          pre norm, learned positions, gelu; ours reads sqrt(d) E and writes with E: Transformers gets sqrt(d) E
+                 as its only table, and scale and offset of its last norm over sqrt(d), so that scores are the same
+
+Rows of PAD, BOS and EOS in the translator's table are zero: their scores are 0, the likeliest of 10,000 others is
+always above, and so every search produces as many tokens as it may, with nothing to forbid. (CTranslate2 and
+Transformers would pay for forbidding.) Attention is made sharper, the feed-forward networks louder and the source
+quieter, so that an output is not one token again and again (three different ones in twenty), yet not decided by the
+last digit everywhere.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.peers.gpt_own import Sizes
+from benchmarks.peers.material import VOCAB
+from benchmarks.peers.translators import marian
+from regard.data.tokenise import BOS, EOS, PAD
+from regard.layers.positions import sinusoids
+from regard.models.build import build, build_language_model
+from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
+from regard.models.language import LanguageModel
+from regard.models.model import Model
+
+__all__ = [
+    "as_gpt2",
+    "as_marian",
+    "our_gpt",
+    "our_translator",
+    "save_for_ctranslate2",
+    "save_gpt_for_ctranslate2",
+    "spelled",
+]
+
+_SHARPER = {"query": 2.0, "key": 2.0}
+_QUIETER, _LOUDER = 0.3, 4.0
+
+
+@torch.no_grad()
+def our_translator(config: TransformerConfig, seed: int = 1) -> Model:
+    """Random weights that never end a sentence."""
+    torch.manual_seed(seed)
+    sizes = {"source_vocab": VOCAB, "target_vocab": VOCAB}
+    model = build(ModelConfig(core=config, dropout=0.0), **sizes).eval()
+    model.writes.output_table.weight[[PAD, BOS, EOS]] = 0.0
+    for name, module in model.core.named_modules():
+        if isinstance(module, nn.Linear):
+            other = _QUIETER if ".cross." in name else _LOUDER
+            module.weight.mul_(_SHARPER.get(name.rpartition(".")[2], other))
+            nn.init.normal_(module.bias, std=0.02)
+    return model
+
+
+@torch.no_grad()
+def our_gpt(config: TransformerConfig, *, vocab: int, seed: int = 1) -> LanguageModel:
+    """Random weights."""
+    torch.manual_seed(seed)
+    model = build_language_model(LanguageModelConfig(core=config), vocab=vocab).eval()
+    for module in model.core.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.bias, std=0.02)
+    return model
+
+
+@torch.no_grad()
+def as_marian(model: Model, config: TransformerConfig) -> Any:
+    """Transformers' Marian with these weights."""
+    theirs = marian(config).eval()
+    theirs.model.shared.weight.copy_(model.writes.output_table.weight)
+    for side in (theirs.model.encoder, theirs.model.decoder):
+        side.embed_tokens.weight = theirs.model.shared.weight
+        side.embed_positions.weight.copy_(sinusoids(0, side.embed_positions.weight.shape[0], config.width))
+    theirs.lm_head.weight = theirs.model.shared.weight
+    theirs.final_logits_bias.zero_()
+    for ours, layer in zip(model.core.encoder.children(), theirs.model.encoder.layers, strict=True):
+        _copy_attention(ours.attention, layer.self_attn)
+        _copy(layer.self_attn_layer_norm, ours.add_attention.norm)
+        _copy_feedforward(ours, layer)
+    for ours, layer in zip(model.core.decoder.children(), theirs.model.decoder.layers, strict=True):
+        _copy_attention(ours.attention, layer.self_attn)
+        _copy(layer.self_attn_layer_norm, ours.add_attention.norm)
+        _copy_attention(ours.cross, layer.encoder_attn)
+        _copy(layer.encoder_attn_layer_norm, ours.add_cross.norm)
+        _copy_feedforward(ours, layer)
+    return theirs
+
+
+@torch.no_grad()
+def as_gpt2(model: LanguageModel, sizes: Sizes) -> Any:
+    """Transformers' GPT-2 with these weights."""
+    from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415  # loaded only where it is asked
+
+    shape = {"n_positions": sizes.context, "n_embd": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads}
+    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
+    settings = GPT2Config(vocab_size=sizes.vocab, **shape, **ends, activation_function="gelu")
+    theirs = GPT2LMHeadModel._from_config(settings, attn_implementation="sdpa").eval()
+    root, body = math.sqrt(sizes.width), theirs.transformer
+    body.wte.weight.copy_(model.reads.table.weight * root)
+    body.wpe.weight.copy_(model.core.positions.weight[: sizes.context])
+    for ours, block in zip(model.core.decoder.children(), body.h, strict=True):
+        _copy(block.ln_1, ours.add_attention.norm)
+        _copy(block.ln_2, ours.add_feedforward.norm)
+        three = [getattr(ours.attention, part) for part in ("query", "key", "value")]
+        _copy_turned(block.attn.c_attn, torch.cat([part.weight for part in three]), torch.cat([p.bias for p in three]))
+        _copy_turned(block.attn.c_proj, ours.attention.output.weight, ours.attention.output.bias)
+        _copy_turned(block.mlp.c_fc, ours.feedforward.expand.weight, ours.feedforward.expand.bias)
+        _copy_turned(block.mlp.c_proj, ours.feedforward.contract.weight, ours.feedforward.contract.bias)
+    body.ln_f.weight.copy_(model.core.decoder_norm.weight / root)
+    body.ln_f.bias.copy_(model.core.decoder_norm.bias / root)
+    return theirs
+
+
+def save_for_ctranslate2(theirs: Any, folder: Path) -> None:
+    """Write a Marian as a model of CTranslate2, for any of its compute types.
+
+    Its loader of BART is used: that of Marian takes the last row for padding and drops it.
+    """
+    from ctranslate2.converters.transformers import BartLoader  # noqa: PLC0415  # loaded only where it is asked
+
+    theirs.config.normalize_before = theirs.config.normalize_embedding = False
+    spec = BartLoader().get_model_spec(theirs)
+    pieces = [spelled(number) for number in range(VOCAB)]
+    spec.register_source_vocabulary(pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.bos_token = spec.config.decoder_start_token = spelled(BOS)
+    spec.config.eos_token, spec.config.unk_token = spelled(EOS), spelled(1)
+    _save(spec, folder)
+
+
+def save_gpt_for_ctranslate2(theirs: Any, folder: Path, *, vocab: int) -> None:
+    """Write a GPT-2 as a model of CTranslate2. Its end is not used: it is asked for so many tokens."""
+    from ctranslate2.converters.transformers import GPT2Loader  # noqa: PLC0415
+
+    spec = GPT2Loader().get_model_spec(theirs)
+    spec.register_vocabulary([spelled(number + 4) for number in range(vocab)])
+    spec.config.unk_token = spec.config.bos_token = spec.config.eos_token = spelled(4)
+    _save(spec, folder)
+
+
+def spelled(number: int) -> str:
+    """The name of a piece, for a library that takes names."""
+    return ("<pad>", "<unk>", "<s>", "</s>")[number] if number < 4 else f"t{number}"
+
+
+def _save(spec: Any, folder: Path) -> None:
+    spec.validate()
+    spec.optimize(quantization=None)
+    folder.mkdir(parents=True, exist_ok=True)
+    spec.save(str(folder))
+
+
+def _copy(theirs: nn.Module, ours: nn.Module) -> None:
+    theirs.weight.copy_(ours.weight)
+    theirs.bias.copy_(ours.bias)
+
+
+def _copy_turned(theirs: nn.Module, weight: Tensor, bias: Tensor) -> None:
+    theirs.weight.copy_(weight.t())
+    theirs.bias.copy_(bias)
+
+
+def _copy_attention(ours: nn.Module, theirs: nn.Module) -> None:
+    for part, name in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj"), ("output", "out_proj")):
+        _copy(getattr(theirs, name), getattr(ours, part))
+
+
+def _copy_feedforward(ours: nn.Module, theirs: nn.Module) -> None:
+    _copy(theirs.fc1, ours.feedforward.expand)
+    _copy(theirs.fc2, ours.feedforward.contract)
+    _copy(theirs.final_layer_norm, ours.add_feedforward.norm)

@@ -1,0 +1,70 @@
+"""One training step: how this library's loop does it, and how everybody's does it, with the same optimiser.
+
+    loss = mean over the batch's target tokens;  gradients;  fused Adam;  gradients away
+
+Ours is what the training loop calls (regard.train.step), its seed and its counting included; nobody clips gradients.
+The first forward pass is under autocast to bfloat16 where that is compared, for everybody.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.train.config import TrainConfig
+from regard.train.distribution import Replica, World
+from regard.train.optimizer import build_optimizer
+from regard.train.step import add_gradients
+
+__all__ = ["Step", "our_step", "their_step"]
+
+Step = Callable[[Any], float]
+"""Trains on a batch; gives the loss."""
+_LR = 1e-4
+
+
+def our_step(model: nn.Module, precision: str) -> Step:
+    """A step of this library on batches that are ready."""
+    model.train()
+    config = TrainConfig(optimizer="adam", lr=_LR, precision=precision)
+    replica, optimizer = Replica(model, World(), shard="none"), build_optimizer(model, config)
+    number = 0
+
+    def step(batch: Any) -> float:
+        nonlocal number
+        number += 1
+        sums = add_gradients(replica, _Ready(batch), [(0,)], epoch=0, step=number, seed=1, precision=precision)
+        optimizer.step()
+        optimizer.zero_grad()
+        return sums.totals[0] / sums.count
+
+    return step
+
+
+def their_step(parameters: Sequence[Tensor], mean_loss: Callable[[Any], Tensor], precision: str) -> Step:
+    """A step of anybody whose loss is a mean."""
+    optimizer = torch.optim.Adam(parameters, lr=_LR, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+    def step(batch: Any) -> float:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            loss = mean_loss(batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.item()
+
+    return step
+
+
+class _Ready:
+    """Batches of a single one, which is there already."""
+
+    def __init__(self, batch: Any):
+        self.batch = batch
+
+    def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        return [(0,)]
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> Any:
+        return self.batch

@@ -1,0 +1,210 @@
+"""The same encoder-decoder by each library: post norm (x-transformers, JoeyNMT and OpenNMT-py: pre), one tied table.
+
+    peer(name, sizes, attention_dropout) -> (module, mean_loss)       mean_loss(Batch) -> scalar, label smoothing 0.1
+
+All put dropout 0.1 where they put it; `attention_dropout` is that of the attention weights, which this library has not.
+x-transformers cannot tie its output layer: more weights, the same arithmetic.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.peers.material import VOCAB, inputs_and_wanted
+from regard.data.batches import Batch
+from regard.models.config import TransformerConfig
+
+__all__ = ["DROPOUT", "PEERS", "SIZES", "SMOOTHING", "flops", "marian", "peer"]
+
+SIZES = {
+    "4+4 x 128": TransformerConfig(layers=4, width=128, heads=4, feedforward=256, norm="post"),
+    "6+6 x 512": TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm="post"),
+}
+DROPOUT, SMOOTHING = 0.1, 0.1
+_LONGEST = 256
+
+MeanLoss = Callable[[Batch], Tensor]
+
+
+def flops(config: TransformerConfig, batch: Batch) -> float:
+    """6 N a token, N the weights of the matrix products it goes through; padding and attention's scores left out."""
+    width, inner, layers = config.width, config.feedforward, config.layers
+    block = 4 * width**2 + 2 * width * inner
+    source_weights = layers * (block + 2 * width**2)
+    target_weights = layers * (block + 2 * width**2) + VOCAB * width
+    return 6 * (source_weights * int(batch.source.lengths.sum()) + target_weights * batch.num_target_tokens)
+
+
+def peer(name: str, config: TransformerConfig, attention_dropout: float = DROPOUT) -> tuple[nn.Module, MeanLoss]:
+    """A peer's model of these sizes with fresh weights, and its loss."""
+    warnings.filterwarnings("ignore")
+    torch.manual_seed(1)
+    return PEERS[name](config, attention_dropout)
+
+
+def _mean_loss(logits: Tensor, wanted: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(
+        logits.reshape(-1, logits.shape[-1]), wanted.flatten(), ignore_index=0, label_smoothing=SMOOTHING
+    )
+
+
+class _Torch(nn.Module):
+    """torch.nn.Transformer with a tied table and the paper's positions."""
+
+    def __init__(self, config: TransformerConfig, attention_dropout: float):
+        super().__init__()
+        width, layers = config.width, config.layers
+        self.table = nn.Embedding(VOCAB, width)
+        nn.init.normal_(self.table.weight, std=width**-0.5)
+        angle = torch.arange(float(_LONGEST))[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(1e4) / width))
+        self.register_buffer("positions", torch.cat((angle.sin(), angle.cos()), -1))
+        self.dropout = nn.Dropout(DROPOUT)
+        self.core = nn.Transformer(width, config.heads, layers, layers, config.feedforward, DROPOUT, batch_first=True)
+        for module in self.core.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = attention_dropout
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.dropout(self.table(ids) * math.sqrt(self.table.embedding_dim) + self.positions[: ids.shape[1]])
+
+    def forward(self, source: Tensor, fed: Tensor) -> Tensor:
+        absent = source.eq(0)
+        hidden = self.core(
+            self.embed(source),
+            self.embed(fed),
+            tgt_mask=torch.triu(torch.ones(fed.shape[1], fed.shape[1], dtype=torch.bool), 1),
+            src_key_padding_mask=absent,
+            memory_key_padding_mask=absent,
+            tgt_is_causal=True,
+        )
+        return nn.functional.linear(hidden, self.table.weight)
+
+
+def _torch(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Module, MeanLoss]:
+    model = _Torch(config, attention_dropout)
+
+    def mean_loss(batch: Batch) -> Tensor:
+        source, fed, wanted = inputs_and_wanted(batch)
+        return _mean_loss(model(source, fed), wanted)
+
+    return model, mean_loss
+
+
+def _settings(config: TransformerConfig, attention_dropout: float) -> dict[str, Any]:
+    """What Transformers' encoder-decoders are told."""
+    sizes = {"vocab_size": VOCAB, "d_model": config.width, "max_position_embeddings": _LONGEST}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_layers": config.layers, f"{side}_attention_heads": config.heads}
+        sizes |= {f"{side}_ffn_dim": config.feedforward}
+    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
+    rates = {"dropout": DROPOUT, "attention_dropout": attention_dropout, "activation_dropout": 0.0}
+    form = {"activation_function": "relu", "scale_embedding": True, "forced_eos_token_id": None}
+    return sizes | ids | rates | form
+
+
+def marian(config: TransformerConfig, attention_dropout: float = DROPOUT) -> Any:
+    """Transformers' MarianMTModel with its fast attention."""
+    from transformers import MarianConfig, MarianMTModel  # noqa: PLC0415  # each peer is loaded only where it is asked
+
+    return MarianMTModel._from_config(MarianConfig(**_settings(config, attention_dropout)), attn_implementation="sdpa")
+
+
+def _bart(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Module, MeanLoss]:
+    from transformers import BartConfig, BartForConditionalGeneration  # noqa: PLC0415
+
+    settings = BartConfig(**_settings(config, attention_dropout))
+    return _transformers(BartForConditionalGeneration._from_config(settings, attn_implementation="sdpa"))
+
+
+def _transformers(model: Any) -> tuple[nn.Module, MeanLoss]:
+    def mean_loss(batch: Batch) -> Tensor:
+        source, fed, wanted = inputs_and_wanted(batch)
+        mask = source.ne(0).long()
+        out = model(input_ids=source, attention_mask=mask, decoder_input_ids=fed, use_cache=False)
+        return _mean_loss(out.logits, wanted)
+
+    return model, mean_loss
+
+
+def _x_transformers(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Module, MeanLoss]:
+    from x_transformers import XTransformer  # noqa: PLC0415
+
+    side = {
+        "num_tokens": VOCAB,
+        "depth": config.layers,
+        "heads": config.heads,
+        "attn_dim_head": config.width // config.heads,
+        "ff_mult": config.feedforward // config.width,
+        "max_seq_len": _LONGEST,
+        "attn_flash": True,
+        "attn_dropout": attention_dropout,
+        "ff_dropout": DROPOUT,
+        "emb_dropout": DROPOUT,
+    }
+    sides = {f"{name}_{key}": value for name in ("enc", "dec") for key, value in side.items()}
+    model = XTransformer(dim=config.width, tie_token_emb=True, pad_value=0, ignore_index=0, **sides)
+
+    def mean_loss(batch: Batch) -> Tensor:
+        source, fed, wanted = inputs_and_wanted(batch)
+        mask = source.ne(0)
+        read = model.encoder(source, mask=mask, return_embeddings=True)
+        return _mean_loss(model.decoder.net(fed, context=read, context_mask=mask), wanted)
+
+    return model, mean_loss
+
+
+def _joeynmt(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Module, MeanLoss]:
+    from benchmarks.peers import joeynmt  # noqa: PLC0415
+
+    if attention_dropout != DROPOUT:
+        raise ValueError("JoeyNMT has one dropout for all")
+    side = {"type": "transformer", "num_layers": config.layers, "num_heads": config.heads, "hidden_size": config.width}
+    side |= {"ff_size": config.feedforward, "dropout": DROPOUT, "layer_norm": "pre", "activation": "relu"}
+    return joeynmt.model(VOCAB, side, side, width=config.width, smoothing=SMOOTHING)
+
+
+def _opennmt(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Module, MeanLoss]:
+    import sys  # noqa: PLC0415
+
+    for absent in ("spacy", "fasttext"):  # imported by its data transforms, which no model needs
+        sys.modules.setdefault(absent, SimpleNamespace(__name__=absent))  # type: ignore[arg-type]
+    from onmt.decoders.transformer import TransformerDecoder  # noqa: PLC0415
+    from onmt.encoders.transformer import TransformerEncoder  # noqa: PLC0415
+    from onmt.models import NMTModel  # noqa: PLC0415
+    from onmt.modules.embeddings import Embeddings  # noqa: PLC0415
+
+    width, heads, layers, inner = config.width, config.heads, config.layers, config.feedforward
+    read, written = (Embeddings(width, VOCAB, 0, position_encoding=True, dropout=DROPOUT) for _ in range(2))
+    written.word_lut.weight = read.word_lut.weight
+    encoder = TransformerEncoder(layers, width, heads, inner, DROPOUT, attention_dropout, read, 0, 0)
+    sizes = (layers, width, heads, inner, False, "scaled-dot", DROPOUT, attention_dropout, written)
+    model = NMTModel(encoder, TransformerDecoder(*sizes, 0, 0, False, False, None, 0))
+    model.generator = nn.Linear(width, VOCAB)
+    model.generator.weight = read.word_lut.weight
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.xavier_uniform_(parameter)
+
+    def mean_loss(batch: Batch) -> Tensor:
+        source, fed, wanted = inputs_and_wanted(batch)
+        target = torch.cat((fed[:, :1], wanted), 1)[..., None]
+        hidden, _ = model(source[..., None], target, batch.source.lengths)
+        return _mean_loss(model.generator(hidden.reshape(-1, width)), wanted)
+
+    return model, mean_loss
+
+
+PEERS: dict[str, Callable[[TransformerConfig, float], tuple[nn.Module, MeanLoss]]] = {
+    "torch.nn.Transformer": _torch,
+    "Transformers, Marian": lambda config, rate: _transformers(marian(config, rate)),
+    "Transformers, BART": _bart,
+    "x-transformers, flash": _x_transformers,
+    "JoeyNMT": _joeynmt,
+    "OpenNMT-py": _opennmt,
+}
+"""Name of each peer to what makes its model, given the sizes and the dropout of attention weights."""

@@ -13,7 +13,6 @@ from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.search import search
 from regard.engines.compiled.engine import is_at_home
 from regard.engines.config import ENGINES, EngineConfig
-from regard.engines.ctranslate2 import CTranslate2Engine
 from regard.engines.reference import TorchEngine
 from regard.engines.registry import Maker, prepare, runs
 from regard.errors import UserError
@@ -65,7 +64,7 @@ def test_torch_runs_everything_and_auto_what_can() -> None:
 
 
 def test_unknown_engines_and_impossible_ones_are_told() -> None:
-    with pytest.raises(UserError, match="unknown engine 'torhc'; the engines are auto, torch, ctranslate2"):
+    with pytest.raises(UserError, match="unknown engine 'torhc'; the engines are auto, torch, compiled, ctranslate2"):
         prepare("torhc", model(RECURRENT))
     with pytest.raises(UserError, match=r"ctranslate2 cannot run this model: its core is no Transformer.*; torch can"):
         prepare("ctranslate2", model(RECURRENT))
@@ -95,20 +94,32 @@ def test_a_missing_package_is_told_with_what_installs_it(monkeypatch: pytest.Mon
 
 def test_a_run_says_the_same_on_each_engine(run: Path) -> None:
     # A wider beam weighs hypotheses with shares of the banned ids, which this model has hardly begun to unlearn.
-    expected = load(run).predict(SOURCES[:6], beam=1)
+    expected = load(run, engine="torch").predict(SOURCES[:6], beam=1)
     fast = load(run, engine="ctranslate2", workers=1)
     assert fast.engine.name == "ctranslate2"
     assert fast.predict(SOURCES[:6], beam=1) == expected
-    assert fast.evaluate()["bleu"] == load(run).evaluate()["bleu"]
+    assert fast.evaluate()["bleu"] == load(run, engine="torch").evaluate()["bleu"]
     fast.use("torch")
     assert fast.engine.name == "torch"
 
 
-def test_who_looks_on_sees_torch(run: Path) -> None:
-    fast = load(run, engine="ctranslate2")
+def test_a_run_says_the_same_in_compiled_loops_with_any_beam(run: Path) -> None:
+    torchs, compiled = (load(run, engine=engine) for engine in ("torch", "compiled"))
+    assert compiled.engine.name == "compiled"
+    for how in ({"beam": 1}, {"n_best": 3}, {"beam": 4, "length_penalty": 0.0}):
+        found, expected = compiled.predict(SOURCES[:6], **how), torchs.predict(SOURCES[:6], **how)
+        if "n_best" in how:
+            found, expected = ([[one.text for one in some] for some in every] for every in (found, expected))
+        assert found == expected
+    assert compiled.evaluate()["bleu"] == torchs.evaluate()["bleu"]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "ctranslate2"])
+def test_who_looks_on_sees_torch(run: Path, engine: str) -> None:
+    fast = load(run, engine=engine)
     with hearing(lambda told: None):
         assert fast.engine.name == "torch"
-    assert isinstance(fast.engine, CTranslate2Engine)
+    assert fast.engine.name == engine
     assert len(fast.look(SOURCES[:1])) == 1
 
 
@@ -125,7 +136,7 @@ def test_predict_and_evaluate_take_an_engine(run: Path, capsys: pytest.CaptureFi
         "--engine torhc": "torch",
         "--engine ctranslate2 --compute-type int3": "float32",
         "--workers 0": "at least 1",
-        "--compute-type int8": "engine torch computes in float32",
+        "--engine torch --compute-type int8": "engine torch computes in float32",
     }
     for words, told in wrong.items():
         assert main(["predict", str(run), SOURCES[0], *words.split()]) == 2

@@ -17,6 +17,7 @@ from regard.errors import UserError
 from regard.look.files import check_path
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
+from regard.train.allocator import keep_freed_memory
 
 __all__ = ["Options", "run"]
 
@@ -72,6 +73,7 @@ def run(argv: list[str]) -> int:
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
+    keep_freed_memory()  # as training does
     work = importlib.import_module("regard.recipes.bench.bench")
     found = work.bench(
         folder,

@@ -16,6 +16,7 @@ from regard.errors import UserError
 from regard.recipes.folder import Run
 from regard.recipes.registry import RECIPES, Entry, entry
 from regard.recipes.settings import changed, groups, plain
+from regard.train.allocator import keep_freed_memory
 
 __all__ = ["Options", "run"]
 
@@ -74,6 +75,7 @@ def run(argv: list[str]) -> int:
 
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
+    keep_freed_memory()
     work = importlib.import_module("regard.recipes.running")
     ended = work.train(folder, run, threads=threads, tell=lambda text: print(text, file=sys.stderr))
     if ended.is_interrupted:

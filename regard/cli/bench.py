@@ -40,8 +40,8 @@ class Options(UseOptions):
     input: Path | None = None
     """What is asked: a file with a text a line, or an image, a sound or a recording, as the run reads them (of such,
     FILE.txt is a list of names); the run's test or validation data if not given."""
-    engine: tuple[str, ...] = ("torch",)
-    """What answers; of several, each is measured."""
+    engine: tuple[str, ...] = ("auto",)
+    """What answers: auto, torch, compiled, ctranslate2; of several (--engine torch compiled), each is measured."""
     json: bool = False
     """Print one JSON object instead of tables."""
     out: Path | None = None

@@ -24,7 +24,7 @@ def bench(
     folder: str | Path,
     *,
     device: str = "cpu",
-    engines: Sequence[str] = ("torch",),
+    engines: Sequence[str] = ("auto",),
     seconds: float = 2.0,
     batches: int = 8,
     inputs: Sequence[Any] = (),
@@ -32,7 +32,7 @@ def bench(
 ) -> dict[str, Any]:
     """What this machine reaches for a run, as JSON holds it.
 
-    engines: what answers; training is always torch's.
+    engines: what answers (named in what is found, also where auto chose it); training is always torch's.
     seconds: of each of about ten measurements.
     batches: different training batches, at most.
     inputs:  what is asked, as `predict` takes it; the run's test or validation data if not given.
@@ -40,7 +40,8 @@ def bench(
     Raises:  UserError as `load`. Where data are missing, an entry `missing` says which.
     """
     folder = Path(folder)
-    models = {engine: opened_by(engine, folder, device=device, tell=tell) for engine in dict.fromkeys(engines)}
+    opened = {engine: opened_by(engine, folder, device=device, tell=tell) for engine in dict.fromkeys(engines)}
+    models = {trained.engine.name if engine == "auto" else engine: trained for engine, trained in opened.items()}
     first = next(iter(models.values()))
     weights = list(first.model.parameters())
     size, where = sum(value.nbytes for value in weights), weights[0].device

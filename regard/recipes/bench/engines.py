@@ -13,7 +13,7 @@ __all__ = ["ENGINES", "REFERENCE", "opened_by"]
 
 REFERENCE = "torch"
 """What the others are compared with."""
-ENGINES: dict[str, Callable[..., Trained]] = {name: partial(load, engine=name) for name in engines.ENGINES}
+ENGINES: dict[str, Callable[..., Trained]] = {name: partial(load, engine=name) for name in ("auto", *engines.ENGINES)}
 """By name, what opens a run folder: opener(folder, device=..., tell=...)."""
 
 

@@ -66,7 +66,7 @@ def measure_way(
         each = min(timed(ones[:1], seconds=0.0, device=device, least=2).seconds)
         # Counting takes a few times as long as answering.
         ones = ones[: max(2, int(seconds / (4 * each)))]
-        known = [_counted(trained, one) for one in ones]
+        known = _known(trained, ones)
         alone = timed(ones, seconds=seconds, device=device)
         many = list(inputs[: max(2, min(MANY, int(2 * seconds / each)))])
         together = partial(trained.predict, many, **way.options)
@@ -101,6 +101,24 @@ def look_into(
         few = max(1, min(len(calls), int(seconds / 4 / each)))
         looked = watched(calls[:few], trained.model, device)
     return {"way": way.name, **looked.told(few)}
+
+
+_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+
+
+def _known(trained: Trained, calls: Sequence[Callable[[], object]]) -> list[tuple[Steps, int]]:
+    """Steps of each call, and bytes of weights that it reads; it warms up as well.
+
+    Other engines take the same steps, of weights that may have fewer bytes, but only torch's can be counted.
+    """
+    name, compute_type = trained.engine.name, trained.engine.compute_type
+    if name == "torch":
+        return [_counted(trained, call) for call in calls]
+    trained.use("torch")
+    known = [_counted(trained, call) for call in calls]
+    trained.use(name, compute_type=compute_type)
+    calls[0]()
+    return [(steps, read * _BYTES.get(compute_type, 4) // 4) for steps, read in known]
 
 
 def _counted(trained: Trained, call: Callable[[], object]) -> tuple[Steps, int]:

@@ -31,17 +31,19 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.choices import Choice, Soft
-from regard.attention.masks import Padded
+from regard.attention.masks import Padded, Padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Concat, Dot, General, ScaledDot, Score
 from regard.attention.scores_more import Cosine, Location
 from regard.layers.dropout import Dropout
 from regard.layers.read import Read
-from regard.layers.recurrent import CELLS, Cell, CellState
+from regard.layers.recurrent import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent_encoder import Encoded
+from regard.layers.recurrent_run import GRUWeights, ReadWeights, decode, is_compiled_for, is_unheard
 from regard.layers.self_attentive import Past, SelfAttentiveCell
 from regard.models.config import RecurrentConfig, SelfAttentiveConfig
 from regard.models.cores.core import Core
+from regard.telling import is_heard
 
 __all__ = ["Handover", "SteppingCore", "SteppingState"]
 
@@ -158,6 +160,9 @@ class SteppingCore(Core, ABC):
         self, targets: Float[Tensor, "batch target model"], state: SteppingState
     ) -> Float[Tensor, "batch target model"]:
         """All targets in turn; what concerns them alone is one product before the loop and one after it."""
+        at_once = self._all_at_once(targets, state)
+        if at_once is not None:
+            return self._read_out(at_once, targets)
         outputs = []
         for projected in self._decoder[0].project(targets).unbind(1):
             state = self._advance(projected, state)
@@ -170,6 +175,32 @@ class SteppingCore(Core, ABC):
         """One target more a row."""
         state = self._advance(self._decoder[0].project(target), state)
         return self._read_out(_output(state), target), state
+
+    def _all_at_once(self, targets: Tensor, state: SteppingState) -> Tensor | None:
+        """[s_j; c_j] of all steps by one compiled run; None where there is none for these parts, or someone listens."""
+        cell, read, memory, context = self.cells[0], self.read, state.memory, state.context
+        if len(self.cells) > 1 or type(cell) is not GRUCell or read is None or memory is None or context is None:
+            return None
+        score, mask, weight = read.score, memory.mask, cell.context_weight
+        if type(read) is not Read or type(score) is not Additive or memory.mapped_by is not score or weight is None:
+            return None
+        if not (type(read.choose) is Soft and read.choose.log_beta is None and read.choose.beta == 1):
+            return None
+        if not (read.bias is None and read.kernel == "auto" and score.gain is None and score.num_heads is None):
+            return None
+        if not (mask is None or type(mask) is Padding) or is_heard() or not is_unheard(cell, read):
+            return None
+        rows, size, _ = memory.keys.shape
+        lengths = targets.new_full((rows,), size, dtype=torch.int64) if mask is None else mask.lengths
+        gru = GRUWeights(cell.state_weight, cell.state_bias, weight)
+        additive = ReadWeights(score.query_weight, score.v)
+        before = state.cells[0][0]
+        fits = lengths.shape == (rows,) and memory.keys.dim() == 3 and len(targets) == rows == len(before)
+        if not fits or not is_compiled_for(targets, before, context, memory.keys, memory.values, *gru, *additive):
+            return None
+        projected = cell.project(targets.transpose(0, 1).contiguous())
+        found = decode(projected, before, context, memory.keys, memory.values, lengths, gru, additive)
+        return None if found is None else torch.cat(found, -1).transpose(0, 1)
 
     @property
     def _decoder(self) -> list[AnyCell]:

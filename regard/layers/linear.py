@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 
 from regard.attention.axes import is_plain
 
-__all__ = ["Linear", "has_fast_products", "linear", "together", "takes_fast_products"]
+__all__ = ["Linear", "has_fast_products", "linear", "takes_fast_products", "together"]
 
 _WORTH = 6 << 20
 """Multiplications from which a product with gradients is faster, what it costs to call it counted."""

@@ -122,7 +122,7 @@ def _array(job, at, shape):
 def _exponentials(values):
     for d in range(values.shape[0]):
         x = values[d]
-        x = _CLAMP if _CLAMP < x else x
+        x = _CLAMP if x > _CLAMP else x
         x = -_CLAMP if x < -_CLAMP else x
         values[d] = exp_twice(x)
 
@@ -198,7 +198,11 @@ def _make_forward(dtype, stamp):
         job = carray(address, (_PLACES,), np.int64)
         rows, keys, dim, wide = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM]
         exps, values = _array(job, _EXPS, (rows, keys, dim)), _array(job, _VALUES, (rows, keys, wide))
-        v, tables, shares = _array(job, _V, (dim,)), _array(job, _TABLES, (rows, dim)), _array(job, _SHARES, (rows, keys))
+        v, tables, shares = (
+            _array(job, _V, (dim,)),
+            _array(job, _TABLES, (rows, dim)),
+            _array(job, _SHARES, (rows, keys)),
+        )
         out, lengths = _array(job, _OUT, (rows, wide)), carray(as_address(job[_LENGTHS]), (rows,), np.int64)
         row = take_one(job, _COUNTER)
         while row < rows:
@@ -229,7 +233,11 @@ def _make_backward(dtype, stamp):
         job = carray(address, (_PLACES,), np.int64)
         rows, keys, dim, wide = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM]
         exps, values = _array(job, _EXPS, (rows, keys, dim)), _array(job, _VALUES, (rows, keys, wide))
-        v, tables, shares = _array(job, _V, (dim,)), _array(job, _TABLES, (rows, dim)), _array(job, _SHARES, (rows, keys))
+        v, tables, shares = (
+            _array(job, _V, (dim,)),
+            _array(job, _TABLES, (rows, dim)),
+            _array(job, _SHARES, (rows, keys)),
+        )
         grads, slopes = _array(job, _GRAD, (rows, wide)), _array(job, _SLOPES, (rows, keys))
         to_out, lengths = _array(job, _TO_OUT, (rows, wide)), carray(as_address(job[_LENGTHS]), (rows,), np.int64)
         to_query = np.empty(dim, np.float32)

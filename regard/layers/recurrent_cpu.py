@@ -37,9 +37,9 @@ _TASK = 1 << 12
 """Numbers of a state that are a task."""
 _WORTH_A_THREAD = 1 << 13
 """Numbers of states below which waking a second thread costs more than it saves."""
-_PLACES = 21
+_PLACES = 20
 (
-    _COUNTER, _ROWS, _DIM, _ROWS_A_TASK, _PLACE, _WIDE, _INPUT, _INPUT_STEP, _CONTEXT, _AGAIN, _AGAIN_STEP, _BEFORE,
+    _COUNTER, _ROWS, _DIM, _ROWS_A_TASK, _PLACE, _INPUT, _INPUT_STEP, _CONTEXT, _AGAIN, _AGAIN_STEP, _BEFORE,
     _GATES, _AFTER, _LOW, _OUT, _OUT_STEP, _LENGTHS, _EXTRA, _CARRY, _TO_AGAIN,
 ) = range(_PLACES)  # fmt: skip
 _ONE, _HALF, _TWO, _CLAMP = np.float32(1), np.float32(0.5), np.float32(2), np.float32(43)
@@ -119,27 +119,16 @@ def _put(table: np.ndarray, at: int, tensor: Tensor | None, step: int | None = N
 
 
 @pasted
-def _array(job, at, shape, dtype):
-    return carray(as_address(job[at]), shape, dtype)
-
-
-@pasted
-def _row(job, at, first, size, dtype):
-    """`size` numbers from number `first` on behind an address."""
-    return carray(as_address(job[at] + first * np.dtype(dtype).itemsize), (size,), dtype)
-
-
-@pasted
 def _sigmoid(x):
     x = -_HALF * x
-    x = _CLAMP if _CLAMP < x else x
+    x = _CLAMP if x > _CLAMP else x
     x = -_CLAMP if x < -_CLAMP else x
     return _ONE / (_ONE + exp_twice(x))
 
 
 @pasted
 def _tanh(x):
-    x = _CLAMP if _CLAMP < x else x
+    x = _CLAMP if x > _CLAMP else x
     x = -_CLAMP if x < -_CLAMP else x
     return _ONE - _TWO / (_ONE + exp_twice(x))
 

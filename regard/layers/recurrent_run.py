@@ -131,7 +131,7 @@ def _of_weight(gradients: Tensor, items: Tensor) -> Tensor:
     """sum over all rows of gradient item^T: (steps, rows, out) and (steps, rows, in) give (out, in)."""
     gradients, items = gradients.flatten(0, 1), items.flatten(0, 1)
     if gradients.dtype == torch.float32:  # the narrower one is turned round
-        return linear(items.t(), gradients.t()).t()
+        return linear(items.t().contiguous(), gradients.t()).t()
     return (gradients.t() @ items).float()
 
 
@@ -282,7 +282,7 @@ class _Decode(torch.autograd.Function):
         )
         ctx.types = projected.dtype, state.dtype, context.dtype, keys.dtype, values.dtype
         ctx.set_materialize_grads(False)
-        return states[1:], contexts[1:]
+        return fed[1:], fed_contexts[1:]
 
     @staticmethod
     @once_differentiable
@@ -295,8 +295,8 @@ class _Decode(torch.autograd.Function):
         steps, rows, _ = tables.shape
         hidden, dtype = states.shape[2], fed.dtype
         with torch.autocast("cpu", enabled=False):
-            of_states = None if of_states is None else of_states.contiguous()
-            of_contexts = None if of_contexts is None else of_contexts.contiguous()
+            of_states = None if of_states is None else of_states.float().contiguous()
+            of_contexts = None if of_contexts is None else of_contexts.float().contiguous()
             to_input = torch.empty(steps, rows, 3 * hidden, dtype=dtype)
             to_again = torch.empty(steps + 1, rows, weight.shape[0], dtype=dtype)
             to_again[steps, :, : 3 * hidden] = 0

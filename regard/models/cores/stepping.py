@@ -36,6 +36,7 @@ from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Concat, Dot, General, ScaledDot, Score
 from regard.attention.scores_more import Cosine, Location
 from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
 from regard.layers.read import Read
 from regard.layers.recurrent import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent_encoder import Encoded
@@ -249,8 +250,8 @@ class Handover(nn.Module):
         return torch.tanh(output), *rest
 
 
-def _linear(input_dim: int, output_dim: int) -> nn.Linear:
-    linear = nn.Linear(input_dim, output_dim)
+def _linear(input_dim: int, output_dim: int) -> Linear:
+    linear = Linear(input_dim, output_dim)
     nn.init.xavier_uniform_(linear.weight)
     nn.init.zeros_(linear.bias)
     return linear

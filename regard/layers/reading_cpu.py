@@ -16,6 +16,7 @@ Source: bahdanau2015, appendix A.1.2.
 
 import hashlib
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from regard.layers import recurrent_cpu, residual_cpu
 from regard.layers.recurrent_cpu import share_out
 from regard.layers.residual_cpu import reader, writer
 
-__all__ = ["memory_gradients", "read", "read_gradients"]
+__all__ = ["Exponentials", "memory_gradients", "read", "read_gradients"]
 
 _STAMP = hashlib.sha256(
     b"".join(Path(file.__file__).read_bytes() for file in (recurrent_cpu, residual_cpu))
@@ -45,36 +46,37 @@ _PLACES = 24
 _ZERO, _ONE, _HALF, _TWO, _CLAMP = np.float32(0), np.float32(1), np.float32(0.5), np.float32(2), np.float32(43)
 
 
+class Exponentials(NamedTuple):
+    """What all steps read; contiguous."""
+
+    keys: Tensor
+    """e^{2 k} (rows, keys, dim)."""
+    values: Tensor
+    """(rows, keys, value_dim)"""
+    v: Tensor
+    """(dim)"""
+    lengths: Tensor
+    """Keys of each row (rows), int64."""
+
+
 def read(
-    query: Tensor,
-    exps: Tensor,
-    values: Tensor,
-    v: Tensor,
-    lengths: Tensor,
-    *,
-    table: Tensor,
-    shares: Tensor,
-    out: Tensor,
-    low: Tensor | None,
+    query: Tensor, memory: Exponentials, *, table: Tensor, shares: Tensor, out: Tensor, low: Tensor | None
 ) -> None:
     """Writes c (rows, value_dim) to `out`, its bfloat16 to `low`, e^{2 q} to `table`, p (rows, keys) to `shares`.
 
-    query: (rows, dim), rows as far apart as they like; exps: e^{2 k} (rows, keys, dim). All zeros where a length is 0.
+    query: (rows, dim), rows as far apart as they like. All zeros where a length is 0.
     """
-    job = _job(exps, values, v, lengths, 1)
+    job = _job(memory, 1)
     job[_QUERY], job[_QUERY_STEP] = query.data_ptr(), query.stride(0)
     job[_TABLES], job[_SHARES], job[_OUT] = table.data_ptr(), shares.data_ptr(), out.data_ptr()
     job[_LOW] = 0 if low is None else low.data_ptr()
-    share_out(_forward(query.dtype), job, exps.shape[0], exps.numel(), _WORTH_A_THREAD)
+    _run(_forward(query.dtype), job, memory)
 
 
 def read_gradients(
     gradient: Tensor | None,
     extra: Tensor | None,
-    exps: Tensor,
-    values: Tensor,
-    v: Tensor,
-    lengths: Tensor,
+    memory: Exponentials,
     *,
     table: Tensor,
     shares: Tensor,
@@ -83,33 +85,36 @@ def read_gradients(
     to_query: Tensor,
 ) -> None:
     """Writes dc = gradient + extra to `to_out`, g to `slopes`, dq to `to_query`, rows as far apart as they like."""
-    job = _job(exps, values, v, lengths, 1)
+    job = _job(memory, 1)
     job[_GRAD] = 0 if gradient is None else gradient.data_ptr()
     job[_EXTRA] = 0 if extra is None else extra.data_ptr()
     job[_TABLES], job[_SHARES], job[_SLOPES] = table.data_ptr(), shares.data_ptr(), slopes.data_ptr()
     job[_TO_OUT], job[_TO_QUERY], job[_QUERY_STEP] = to_out.data_ptr(), to_query.data_ptr(), to_query.stride(0)
-    share_out(_backward(to_query.dtype), job, exps.shape[0], exps.numel(), _WORTH_A_THREAD)
+    _run(_backward(to_query.dtype), job, memory)
 
 
 def memory_gradients(
-    tables: Tensor, shares: Tensor, slopes: Tensor, to_out: Tensor, exps: Tensor, values: Tensor, v: Tensor,
-    lengths: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    tables: Tensor, shares: Tensor, slopes: Tensor, to_out: Tensor, memory: Exponentials
+) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of keys, values and v from what all steps left: tables (steps, rows, dim) and so on."""
-    job = _job(exps, values, v, lengths, tables.shape[0])
-    to_keys, to_values = torch.zeros_like(exps), torch.zeros_like(values)
-    to_v = torch.zeros(exps.shape[0], exps.shape[2])
+    job = _job(memory, tables.shape[0])
+    to_keys, to_values = torch.zeros_like(memory.keys), torch.zeros_like(memory.values)
+    to_v = torch.zeros(memory.keys.shape[0], memory.keys.shape[2])
     job[_TABLES], job[_SHARES], job[_SLOPES] = tables.data_ptr(), shares.data_ptr(), slopes.data_ptr()
     job[_TO_OUT], job[_TO_KEYS] = to_out.data_ptr(), to_keys.data_ptr()
     job[_TO_VALUES], job[_TO_V] = to_values.data_ptr(), to_v.data_ptr()
-    share_out(_gather(torch.float32), job, exps.shape[0], exps.numel(), _WORTH_A_THREAD)
+    _run(_gather(torch.float32), job, memory)
     return to_keys, to_values, to_v.sum(0)
 
 
-def _job(exps: Tensor, values: Tensor, v: Tensor, lengths: Tensor, steps: int) -> np.ndarray:
+def _run(work, job: np.ndarray, memory: Exponentials) -> None:
+    share_out(work, job, memory.keys.shape[0], memory.keys.numel(), _WORTH_A_THREAD)
+
+
+def _job(memory: Exponentials, steps: int) -> np.ndarray:
     job = np.zeros(_PLACES, np.int64)
-    job[_ROWS : _STEPS + 1] = *exps.shape, values.shape[2], steps
-    job[_EXPS], job[_VALUES], job[_V], job[_LENGTHS] = (x.data_ptr() for x in (exps, values, v, lengths))
+    job[_ROWS : _STEPS + 1] = *memory.keys.shape, memory.values.shape[2], steps
+    job[_EXPS], job[_VALUES], job[_V], job[_LENGTHS] = (x.data_ptr() for x in memory)
     return job
 
 

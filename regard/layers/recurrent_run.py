@@ -26,7 +26,17 @@ from regard.attention.axes import is_plain
 from regard.attention.kernels.additive_op import REACH
 from regard.layers.linear import linear
 
-__all__ = ["GRUWeights", "ReadWeights", "decode", "encode", "is_compiled_for", "is_unheard", "product_type"]
+__all__ = [
+    "Before",
+    "GRUWeights",
+    "ReadWeights",
+    "Source",
+    "decode",
+    "encode",
+    "is_compiled_for",
+    "is_unheard",
+    "product_type",
+]
 
 
 class GRUWeights(NamedTuple):
@@ -43,6 +53,22 @@ class ReadWeights(NamedTuple):
 
     query: Float[Tensor, "dim hidden"]
     v: Float[Tensor, " dim"]
+
+
+class Before(NamedTuple):
+    """What a decoder goes on from."""
+
+    state: Float[Tensor, "batch hidden"]
+    context: Float[Tensor, "batch value_dim"]
+
+
+class Source(NamedTuple):
+    """What it reads."""
+
+    keys: Float[Tensor, "batch source dim"]
+    """Mapped."""
+    values: Float[Tensor, "batch source value_dim"]
+    lengths: Int[Tensor, " batch"]
 
 
 def is_compiled_for(*tensors: Tensor) -> bool:
@@ -102,24 +128,21 @@ def encode(
 
 def decode(
     projected: Float[Tensor, "target batch gates_hidden"],
-    state: Float[Tensor, "batch hidden"],
-    context: Float[Tensor, "batch value_dim"],
-    keys: Float[Tensor, "batch source dim"],
-    values: Float[Tensor, "batch source value_dim"],
-    lengths: Int[Tensor, " batch"],
+    before: Before,
+    source: Source,
     cell: GRUWeights,
     read: ReadWeights,
 ) -> tuple[Float[Tensor, "target batch hidden"], Float[Tensor, "target batch value_dim"]] | None:
-    """s_t and c_t of all steps, from the state and the context before the first; keys are mapped.
+    """s_t and c_t of all steps.
 
     None if keys are larger than `REACH` (or not numbers): these loops are not for them.
     """
-    wide = keys.detach().float()
+    wide = source.keys.detach().float()
     if not wide.abs().max() <= REACH:  # nor for NaN
         return None
-    exps = (2 * wide).exp_()
-    lengths = lengths.clamp(max=keys.shape[1]).contiguous()
-    return _Decode.apply(projected, state, context, keys, values, exps, lengths, product_type(), *cell, *read)
+    lengths = source.lengths.clamp(max=wide.shape[1]).contiguous()
+    fixed = _Fixed((2 * wide).exp_(), lengths, product_type())
+    return _Decode.apply(fixed, projected, *before, source.keys, source.values, *cell, *read)
 
 
 def _low(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
@@ -220,134 +243,143 @@ def _order(direction: int, steps: int) -> tuple[int, list[tuple[int, int, int]]]
     return steps, [(t, t + 1, t) for t in reversed(range(steps))]
 
 
+class _Fixed(NamedTuple):
+    """What has no gradient."""
+
+    exps: Tensor
+    lengths: Tensor
+    dtype: torch.dtype
+
+
 class _Decode(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx,
-        projected: Tensor,
-        state: Tensor,
-        context: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        exps: Tensor,
-        lengths: Tensor,
-        dtype: torch.dtype,
-        state_weight: Tensor,
-        state_bias: Tensor,
-        context_weight: Tensor,
-        query_weight: Tensor,
-        v: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        from regard.layers import reading_cpu, recurrent_cpu  # noqa: PLC0415  # bring numba along, on first use
-
+    def forward(ctx, fixed: _Fixed, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast("cpu", enabled=False):
-            steps, rows, _ = projected.shape
-            hidden, dim, wide = state_weight.shape[1], *query_weight.shape[:1], values.shape[2]
-            projected, read = projected.to(dtype).contiguous(), values.detach().float().contiguous()
-            weight = torch.cat((state_weight, query_weight)).to(dtype)
-            bias = torch.cat((state_bias.new_zeros(2 * hidden), state_bias, state_bias.new_zeros(dim))).to(dtype)
-            fed_weight, v = context_weight.to(dtype).contiguous(), v.detach().contiguous()
-            states, contexts = torch.empty(steps + 1, rows, hidden), torch.empty(steps + 1, rows, wide)
-            low_states, low_contexts = (_low(tuple(x.shape), dtype) for x in (states, contexts))
-            fed = states if low_states is None else low_states
-            fed_contexts = contexts if low_contexts is None else low_contexts
-            gates = torch.empty(steps, rows, 4 * hidden)
-            tables, shares = torch.empty(steps, rows, dim), torch.empty(steps, rows, keys.shape[1])
-            states[0], contexts[0], fed[0], fed_contexts[0] = state, context, state, context
-            again = linear(fed[0], weight, bias)
-            for t in range(steps):
-                recurrent_cpu.gru(
-                    projected[t],
-                    linear(fed_contexts[t], fed_weight),
-                    again,
-                    states[t],
-                    gates=gates[t],
-                    after=states[t + 1],
-                    low=None if low_states is None else low_states[t + 1],
-                )
-                again = linear(fed[t + 1], weight, bias)
-                reading_cpu.read(
-                    again[:, 3 * hidden :],
-                    exps,
-                    read,
-                    v,
-                    lengths,
-                    table=tables[t],
-                    shares=shares[t],
-                    out=contexts[t + 1],
-                    low=None if low_contexts is None else low_contexts[t + 1],
-                )
-        ctx.save_for_backward(
-            states, contexts, fed, fed_contexts, gates, tables, shares, exps, read, v, lengths, weight, fed_weight
-        )
-        ctx.types = projected.dtype, state.dtype, context.dtype, keys.dtype, values.dtype
+            fed, fed_contexts, kept = _decode(fixed, *tensors)
+        ctx.save_for_backward(*kept)
+        ctx.types = [tensor.dtype for tensor in tensors]
         ctx.set_materialize_grads(False)
         return fed[1:], fed_contexts[1:]
 
     @staticmethod
     @once_differentiable
     def backward(ctx, of_states: Tensor | None, of_contexts: Tensor | None) -> tuple[Tensor | None, ...]:
-        from regard.layers import reading_cpu, recurrent_cpu  # noqa: PLC0415
-
-        (states, contexts, fed, fed_contexts, gates, tables, shares, exps, read, v, lengths, weight, fed_weight) = (
-            ctx.saved_tensors
-        )
-        steps, rows, _ = tables.shape
-        hidden, dtype = states.shape[2], fed.dtype
+        if of_states is None and of_contexts is None:
+            return (None,) * (1 + len(ctx.types))
+        kept = _Kept(*ctx.saved_tensors)
         with torch.autocast("cpu", enabled=False):
-            of_states = None if of_states is None else of_states.float().contiguous()
-            of_contexts = None if of_contexts is None else of_contexts.float().contiguous()
-            to_input = torch.empty(steps, rows, 3 * hidden, dtype=dtype)
-            to_again = torch.empty(steps + 1, rows, weight.shape[0], dtype=dtype)
-            to_again[steps, :, : 3 * hidden] = 0
-            to_again[0, :, 3 * hidden :] = 0
-            slopes, to_contexts = torch.empty_like(shares), torch.empty(steps, *contexts.shape[1:])
-            carry, extra = torch.zeros(rows, hidden), None
-            for t in reversed(range(steps)):
-                reading_cpu.read_gradients(
-                    None if of_contexts is None else of_contexts[t],
-                    extra,
-                    exps,
-                    read,
-                    v,
-                    lengths,
-                    table=tables[t],
-                    shares=shares[t],
-                    slopes=slopes[t],
-                    to_out=to_contexts[t],
-                    to_query=to_again[t + 1, :, 3 * hidden :],
-                )
-                recurrent_cpu.gru_gradients(
-                    None if of_states is None else of_states[t],
-                    linear(to_again[t + 1], weight.t()),
-                    carry,
-                    gates[t],
-                    states[t],
-                    to_input=to_input[t],
-                    to_again=to_again[t],
-                )
-                extra = linear(to_input[t], fed_weight.t())
-            assert extra is not None
-            to_state = carry.add_(linear(to_again[0], weight.t()))
-            to_keys, to_values, to_v = reading_cpu.memory_gradients(
-                tables, shares, slopes, to_contexts, exps, read, v, lengths
+            found = _decode_back(
+                kept, *(None if x is None else x.float().contiguous() for x in (of_states, of_contexts))
             )
-            to_weight = _of_weight(to_again, fed)
-            to_bias = to_again[..., 2 * hidden : 3 * hidden].sum((0, 1), dtype=torch.float32)
-            to_fed = _of_weight(to_input, fed_contexts[:steps])
-        of_input, of_state, of_context, of_keys, of_values = ctx.types
-        return (
-            to_input.to(of_input),
-            to_state.to(of_state),
-            extra.to(of_context),
-            to_keys.to(of_keys),
-            to_values.to(of_values),
-            None,
-            None,
-            None,
-            to_weight[: 3 * hidden],
-            to_bias,
-            to_fed,
-            to_weight[3 * hidden :],
-            to_v,
+        return None, *(gradient.to(dtype) for gradient, dtype in zip(found, ctx.types, strict=True))
+
+
+class _Kept(NamedTuple):
+    """What the way forward leaves for the way back: of all steps, and of the first before."""
+
+    states: Tensor
+    contexts: Tensor
+    fed: Tensor
+    """States in the type of products."""
+    fed_contexts: Tensor
+    gates: Tensor
+    tables: Tensor
+    shares: Tensor
+    exps: Tensor
+    values: Tensor
+    v: Tensor
+    lengths: Tensor
+    weight: Tensor
+    """[B; W], in the type of products."""
+    fed_weight: Tensor
+
+    @property
+    def memory(self) -> tuple[Tensor, ...]:
+        """As the loops take it."""
+        return self.exps, self.values, self.v, self.lengths
+
+
+def _decode(fixed: _Fixed, *tensors: Tensor) -> tuple[Tensor, Tensor, _Kept]:
+    """States and contexts in the type of products, those before the first step included."""
+    from regard.layers import reading_cpu, recurrent_cpu  # noqa: PLC0415  # bring numba along, on first use
+
+    projected, state, context, _, values, state_weight, state_bias, context_weight, query_weight, v = tensors
+    exps, lengths, dtype = fixed
+    steps, rows, _ = projected.shape
+    hidden, dim, wide = state_weight.shape[1], query_weight.shape[0], values.shape[2]
+    projected, memory = projected.to(dtype).contiguous(), (exps, values.float().contiguous(), v.contiguous(), lengths)
+    weight = torch.cat((state_weight, query_weight)).to(dtype)
+    bias = torch.cat((state_bias.new_zeros(2 * hidden), state_bias, state_bias.new_zeros(dim))).to(dtype)
+    fed_weight = context_weight.to(dtype).contiguous()
+    states, contexts = torch.empty(steps + 1, rows, hidden), torch.empty(steps + 1, rows, wide)
+    low_states, low_contexts = (_low(tuple(x.shape), dtype) for x in (states, contexts))
+    fed = states if low_states is None else low_states
+    fed_contexts = contexts if low_contexts is None else low_contexts
+    gates = torch.empty(steps, rows, 4 * hidden)
+    tables, shares = torch.empty(steps, rows, dim), torch.empty(steps, rows, exps.shape[1])
+    states[0], contexts[0], fed[0], fed_contexts[0] = state, context, state, context
+    again = linear(fed[0], weight, bias)
+    for t in range(steps):
+        recurrent_cpu.gru(
+            projected[t],
+            linear(fed_contexts[t], fed_weight),
+            again,
+            states[t],
+            gates=gates[t],
+            after=states[t + 1],
+            low=None if low_states is None else low_states[t + 1],
         )
+        again = linear(fed[t + 1], weight, bias)
+        reading_cpu.read(
+            again[:, 3 * hidden :],
+            reading_cpu.Exponentials(*memory),
+            table=tables[t],
+            shares=shares[t],
+            out=contexts[t + 1],
+            low=None if low_contexts is None else low_contexts[t + 1],
+        )
+    kept = _Kept(states, contexts, fed, fed_contexts, gates, tables, shares, *memory, weight, fed_weight)
+    return fed, fed_contexts, kept
+
+
+def _decode_back(kept: _Kept, of_states: Tensor | None, of_contexts: Tensor | None) -> tuple[Tensor, ...]:
+    """Gradients of what `_decode` is given, in order."""
+    from regard.layers import reading_cpu, recurrent_cpu  # noqa: PLC0415
+
+    steps, rows, _ = kept.tables.shape
+    hidden, dtype, memory = kept.states.shape[2], kept.fed.dtype, reading_cpu.Exponentials(*kept.memory)
+    turned, fed_turned = kept.weight.t(), kept.fed_weight.t()
+    to_input = torch.empty(steps, rows, 3 * hidden, dtype=dtype)
+    to_again = torch.empty(steps + 1, rows, kept.weight.shape[0], dtype=dtype)
+    to_again[steps, :, : 3 * hidden] = 0
+    to_again[0, :, 3 * hidden :] = 0
+    slopes, to_contexts = torch.empty_like(kept.shares), torch.empty(steps, *kept.contexts.shape[1:])
+    carry, extra = torch.zeros(rows, hidden), None
+    for t in reversed(range(steps)):
+        reading_cpu.read_gradients(
+            None if of_contexts is None else of_contexts[t],
+            extra,
+            memory,
+            table=kept.tables[t],
+            shares=kept.shares[t],
+            slopes=slopes[t],
+            to_out=to_contexts[t],
+            to_query=to_again[t + 1, :, 3 * hidden :],
+        )
+        recurrent_cpu.gru_gradients(
+            None if of_states is None else of_states[t],
+            linear(to_again[t + 1], turned),
+            carry,
+            kept.gates[t],
+            kept.states[t],
+            to_input=to_input[t],
+            to_again=to_again[t],
+        )
+        extra = linear(to_input[t], fed_turned)
+    assert extra is not None
+    to_state = carry.add_(linear(to_again[0], turned))
+    to_keys, to_values, to_v = reading_cpu.memory_gradients(kept.tables, kept.shares, slopes, to_contexts, memory)
+    to_weight, to_fed = _of_weight(to_again, kept.fed), _of_weight(to_input, kept.fed_contexts[:steps])
+    to_bias = to_again[..., 2 * hidden : 3 * hidden].sum((0, 1), dtype=torch.float32)
+    to_square, to_query = to_weight[: 3 * hidden], to_weight[3 * hidden :]
+    return to_input, to_state, extra, to_keys, to_values, to_square, to_bias, to_fed, to_query, to_v

@@ -11,7 +11,7 @@ from regard.attention.masks import Padded
 from regard.layers import recurrent_encoder, recurrent_run
 from regard.layers.recurrent import GRUCell
 from regard.layers.recurrent_encoder import RecurrentEncoder
-from regard.layers.recurrent_run import GRUWeights, ReadWeights, decode
+from regard.layers.recurrent_run import Before, GRUWeights, ReadWeights, Source, decode
 
 INPUT, HIDDEN, TIME, LENGTHS = 5, 24, 7, (4, 7, 0, 1, 5)
 FULL = (4, 7, 2, 1, 5)
@@ -116,7 +116,8 @@ class Given:
         state, bias, context = self.cell.state_weight, self.cell.state_bias, self.cell.context_weight
         assert context is not None
         weights = GRUWeights(state, bias, context), ReadWeights(self.query, self.v)
-        return decode(*self.inputs, self.lengths, *weights)
+        projected, hidden, read, keys, values = self.inputs
+        return decode(projected, Before(hidden, read), Source(keys, values, self.lengths), *weights)
 
     def step_by_step(self) -> tuple[Tensor, Tensor]:
         """The formulas, as they are written."""

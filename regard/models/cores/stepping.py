@@ -40,7 +40,7 @@ from regard.layers.linear import Linear
 from regard.layers.read import Read
 from regard.layers.recurrent import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent_encoder import Encoded
-from regard.layers.recurrent_run import GRUWeights, ReadWeights, decode, is_compiled_for, is_unheard
+from regard.layers.recurrent_run import Before, GRUWeights, ReadWeights, Source, decode, is_compiled_for, is_unheard
 from regard.layers.self_attentive import Past, SelfAttentiveCell
 from regard.models.config import RecurrentConfig, SelfAttentiveConfig
 from regard.models.cores.core import Core
@@ -180,27 +180,28 @@ class SteppingCore(Core, ABC):
     def _all_at_once(self, targets: Tensor, state: SteppingState) -> Tensor | None:
         """[s_j; c_j] of all steps by one compiled run; None where there is none for these parts, or someone listens."""
         cell, read, memory, context = self.cells[0], self.read, state.memory, state.context
-        if len(self.cells) > 1 or type(cell) is not GRUCell or read is None or memory is None or context is None:
+        if type(cell) is not GRUCell or read is None or memory is None or context is None:
             return None
         score, mask, weight = read.score, memory.mask, cell.context_weight
-        if type(read) is not Read or type(score) is not Additive or memory.mapped_by is not score or weight is None:
-            return None
-        if not (type(read.choose) is Soft and read.choose.log_beta is None and read.choose.beta == 1):
-            return None
-        if not (read.bias is None and read.kernel == "auto" and score.gain is None and score.num_heads is None):
-            return None
-        if not (mask is None or type(mask) is Padding) or is_heard() or not is_unheard(cell, read):
+        if (
+            not _is_plain_additive(read)
+            or type(score) is not Additive
+            or memory.mapped_by is not score
+            or weight is None
+        ):
             return None
         rows, size, _ = memory.keys.shape
-        lengths = targets.new_full((rows,), size, dtype=torch.int64) if mask is None else mask.lengths
+        lengths = targets.new_full((rows,), size, dtype=torch.int64) if mask is None else getattr(mask, "lengths", None)
+        if not (mask is None or type(mask) is Padding) or lengths is None or is_heard() or not is_unheard(cell, read):
+            return None
+        before, source = Before(state.cells[0][0], context), Source(memory.keys, memory.values, lengths)
         gru = GRUWeights(cell.state_weight, cell.state_bias, weight)
         additive = ReadWeights(score.query_weight, score.v)
-        before = state.cells[0][0]
-        fits = lengths.shape == (rows,) and memory.keys.dim() == 3 and len(targets) == rows == len(before)
-        if not fits or not is_compiled_for(targets, before, context, memory.keys, memory.values, *gru, *additive):
+        fits = len(targets) == rows == len(before.state) and lengths.shape == (rows,)
+        if not fits or not is_compiled_for(targets, *before, *source[:2], *gru, *additive):
             return None
         projected = cell.project(targets.transpose(0, 1).contiguous())
-        found = decode(projected, before, context, memory.keys, memory.values, lengths, gru, additive)
+        found = decode(projected, before, source, gru, additive)
         return None if found is None else torch.cat(found, -1).transpose(0, 1)
 
     @property
@@ -266,6 +267,23 @@ def _output(state: SteppingState) -> Tensor:
     """[s_j; c_j], or s_j without attention."""
     top = state.cells[-1][0]
     return top if state.context is None else torch.cat((top, state.context.to(top.dtype)), -1)
+
+
+def _is_plain_additive(read: Read) -> bool:
+    """Whether it is softmax(v . tanh(W_q s + W_k h)) and nothing else, by whichever kernel is best."""
+    score, choose = read.score, read.choose
+    return (
+        type(read) is Read
+        and type(score) is Additive
+        and score.gain is None
+        and score.num_heads is None
+        and type(choose) is Soft
+        and choose.log_beta is None
+        and isinstance(choose.beta, int | float)
+        and choose.beta == 1
+        and read.bias is None
+        and read.kernel == "auto"
+    )
 
 
 def _score(config: AnyConfig) -> Score | None:

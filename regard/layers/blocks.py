@@ -113,7 +113,7 @@ class DecoderBlock(nn.Module):
         self, items: Float[Tensor, "batch query model"], source: Memory | None
     ) -> Float[Tensor, "batch query model"]:
         """A set of queries: each reads all of them, then the source."""
-        items = self.add_attention(items, lambda x: self.attention.read_itself(x))
+        items = self.add_attention(items, self.attention.read_itself)
         return self._rest(items, source)
 
     def step(

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.layers.dropout import is_compiled_for
+from regard.attention.kernels.rows import is_compiled_for
 from regard.layers.linear import linear, takes_fast_products
 
 __all__ = ["TokenLoss", "token_loss"]

@@ -2,9 +2,8 @@
 
     z_v  ->  exp(z_v - max z)        and of each row max z and the sum of the exponentials
 
-    exp(x) = 2^n exp(r),    n = round(x / ln 2),    |r| <= ln 2 / 2,    exp(r) by its Taylor polynomial of degree 6
-
-Error: below 3e-7 of the value. Exponents below -87 count as -87. A row with a NaN or plus infinity has NaN as its sum.
+Error: below 3e-7 of the value, and what the difference is rounded by. Exponents below -87 count as minus infinity. A
+row with a NaN or plus infinity has NaN as its sum.
 bfloat16 is widened where it is read and rounded where it is written, so that scores need no second copy.
 """
 
@@ -16,17 +15,14 @@ import torch
 from numba import carray
 from torch import Tensor
 
-from regard.attention.kernels.additive_cpu_compile import STAMP, compiled, compiled_in_order, worker
+from regard.attention.kernels.additive_cpu_compile import compiled, worker
 from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
+from regard.attention.kernels.rows_cpu import ROWS_STAMP, exponentiate, reader, writer
 from regard.attention.kernels.threads import side_by_side
-from regard.layers import residual_cpu
-from regard.layers.residual_cpu import reader, writer
 
 __all__ = ["exponentials"]
 
-_STAMP = hashlib.sha256(
-    Path(__file__).read_bytes() + Path(residual_cpu.__file__).read_bytes() + STAMP.encode()
-).hexdigest()
+_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _PLACES = 5
 _COUNTER, _ROWS, _COLUMNS, _SCORES, _STATS = range(_PLACES)
 _ROWS_A_TASK = 4
@@ -69,29 +65,6 @@ def _total(values):
     return total
 
 
-@compiled_in_order
-def _exponentiate(values, powers, most):
-    """values = exp(values - most); powers: room for as many integers."""
-    for i in range(values.shape[0]):
-        x = values[i] - most
-        x = np.float32(-87.0) if x < np.float32(-87.0) else x
-        # Adding 1.5 * 2^23 rounds, and leaves the integer in the last bits.
-        shifted = x * np.float32(1.4426950408889634) + np.float32(12582912.0)
-        n = shifted - np.float32(12582912.0)
-        r = (x - n * np.float32(0.693359375)) + n * np.float32(2.12194440e-4)
-        y = np.float32(1 / 720)
-        y = y * r + np.float32(1 / 120)
-        y = y * r + np.float32(1 / 24)
-        y = y * r + np.float32(1 / 6)
-        y = y * r + np.float32(0.5)
-        y = y * r + np.float32(1)
-        values[i] = y * r + np.float32(1)
-        powers[i] = shifted
-    words, places = values.view(np.int32), powers.view(np.int32)
-    for i in range(values.shape[0]):
-        words[i] += places[i] << np.int32(23)
-
-
 def _make(dtype, stamp):
     read, write = reader(dtype), writer(dtype)
 
@@ -109,7 +82,7 @@ def _make(dtype, stamp):
                 read(values, scores[row])
                 check = _total(values)
                 most = _largest(values, lanes)
-                _exponentiate(values, powers, most)
+                exponentiate(values, powers, most)
                 total = _total(values)
                 stats[0, row] = most
                 stats[1, row] = total if check < np.inf else np.nan

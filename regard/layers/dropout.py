@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.axes import is_plain
+from regard.attention.kernels.rows import is_compiled_for
 
-__all__ = ["Dropout", "draw_seed", "drop", "is_compiled_for", "levels"]
+__all__ = ["Dropout", "draw_seed", "drop", "levels"]
 
 _LEVELS = 1 << 16
 
@@ -46,18 +46,6 @@ class Dropout(nn.Module):
     def extra_repr(self) -> str:
         """p."""
         return f"p={self.p}"
-
-
-def is_compiled_for(*tensors: Tensor) -> bool:
-    """Whether the compiled loops take these: on a CPU, float32 or bfloat16, in no mapped or traced function."""
-    return is_plain() and all(
-        type(tensor) in (Tensor, nn.Parameter)
-        and tensor.device.type == "cpu"
-        and tensor.dtype in (torch.float32, torch.bfloat16)
-        and tensor.numel() > 0
-        and tensor.dim() > 0
-        for tensor in tensors
-    )
 
 
 def draw_seed() -> int:

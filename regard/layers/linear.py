@@ -59,7 +59,7 @@ def together(items: Float[Tensor, "*batch in"], *maps: Linear) -> tuple[Float[Te
     wide = sum(part.out_features for part in maps)
     if not learns or items.numel() * wide < _WORTH or any(type(part.weight) is not nn.Parameter for part in maps):
         return tuple(part(items) for part in maps)
-    biases = [part.bias for part in maps if part.bias is not None]
+    biases: list[Tensor] = [part.bias for part in maps if part.bias is not None]
     if len(biases) not in (0, len(maps)):
         return tuple(part(items) for part in maps)
     weight = torch.cat([part.weight for part in maps])

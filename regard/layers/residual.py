@@ -11,12 +11,14 @@ Source: lectures, D; vaswani2017, section 3.1; pre: xiong2020.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.layers.dropout import Dropout, draw_seed, drop, is_compiled_for, levels
+from regard.attention.kernels.rows import is_compiled_for
+from regard.layers.dropout import Dropout, draw_seed, drop, levels
 
 __all__ = ["Residual"]
 
@@ -50,7 +52,7 @@ class Residual(nn.Module):
         if not self._is_one_pass(items, made, norm.weight, norm.bias):
             return norm(items + self.dropout(made))
         drawn = (draw_seed(), levels(self.dropout.p)) if self.dropout.p > 0 else (0, 0)
-        return _AddNorm.apply(items, made, norm.weight, norm.bias, norm.eps, *drawn)
+        return _AddNorm.apply(items, made, norm.weight, norm.bias, (norm.eps, *drawn))
 
     def _is_one_pass(self, items: Tensor, made: Tensor, *weights: Tensor) -> bool:
         if not (self.training and torch.is_grad_enabled() and items.shape == made.shape):
@@ -78,14 +80,13 @@ class _AddNorm(torch.autograd.Function):
     """LayerNorm(x + dropout(f))."""
 
     @staticmethod
-    def forward(
-        ctx, x: Tensor, f: Tensor, weight: Tensor, bias: Tensor, epsilon: float, seed: int, threshold: int
-    ) -> Tensor:
+    def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> Tensor:
         from regard.layers import residual_cpu  # noqa: PLC0415  # brings numba along, on first use
 
+        weight, bias, rest = norm
         x, f = x.contiguous(), f.contiguous()
-        out, stats = residual_cpu.add_norm(x, f, weight, bias, epsilon, seed, threshold)
-        ctx.rest = epsilon, seed, threshold
+        out, stats = residual_cpu.add_norm(x, f, weight, bias, *rest)
+        ctx.rest = rest
         ctx.save_for_backward(x, f, weight, bias, stats)
         return out
 
@@ -103,4 +104,4 @@ class _AddNorm(torch.autograd.Function):
             gradients = tuple(next(found) if t.requires_grad else None for t in (x, f, weight, bias))
         else:
             gradients = residual_cpu.add_norm_gradients(gradient.contiguous(), x, f, weight, stats, seed, threshold)
-        return *gradients, None, None, None
+        return *gradients, None

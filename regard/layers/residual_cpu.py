@@ -20,13 +20,14 @@ import torch
 from numba import carray
 from torch import Tensor
 
-from regard.attention.kernels.additive_cpu_compile import STAMP, compiled, pasted, worker
+from regard.attention.kernels.additive_cpu_compile import compiled, pasted, worker
 from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
+from regard.attention.kernels.rows_cpu import ROWS_STAMP, reader, writer
 from regard.attention.kernels.threads import side_by_side
 
-__all__ = ["add", "add_norm", "add_norm_gradients", "drop", "reader", "writer"]
+__all__ = ["add", "add_norm", "add_norm_gradients", "drop"]
 
-_STAMP = hashlib.sha256(Path(__file__).read_bytes() + STAMP.encode()).hexdigest()
+_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _TASK = 1 << 14
 """Elements of a task, about."""
 _WORTH_A_THREAD = 1 << 15
@@ -129,45 +130,6 @@ def _multiply_mask(values, bits, seed, row, threshold):
     least = np.uint16(threshold)
     for i in range(values.shape[0]):
         values[i] = values[i] * scale if few[i] >= least else np.float32(0)
-
-
-@compiled
-def _read_float(values, source):
-    for i in range(values.shape[0]):
-        values[i] = source[i]
-
-
-@compiled
-def _read_bfloat(values, source):
-    wide = values.view(np.uint32)
-    for i in range(values.shape[0]):
-        wide[i] = np.uint32(source[i]) << np.uint32(16)
-
-
-@compiled
-def _write_bfloat(target, values):
-    wide = values.view(np.uint32)
-    for i in range(values.shape[0]):
-        word = wide[i]
-        rounded = (word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-        is_nan = (word & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
-        target[i] = np.uint16(0x7FC0) if is_nan else np.uint16(rounded)
-
-
-def reader(dtype):
-    """The loop that widens a row of this type to float32."""
-    return _read_float if dtype == np.float32 else _read_bfloat
-
-
-def writer(dtype):
-    """The loop that rounds a row of float32 to this type."""
-    return _read_float_back if dtype == np.float32 else _write_bfloat
-
-
-@compiled
-def _read_float_back(target, values):
-    for i in range(values.shape[0]):
-        target[i] = values[i]
 
 
 def _make_drop(dtype, stamp, source_dtype=None):

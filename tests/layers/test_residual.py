@@ -42,7 +42,7 @@ def test_residual_refuses_an_unknown_order():
 
 
 def exact(residual: Residual, items: torch.Tensor, made: torch.Tensor, mask: torch.Tensor, *, order: str):
-    """Output and gradients of items, made, weight and bias by torch in float64, for a gradient of ones times 1, 2, ..."""
+    """Output and gradients of items, made, weight and bias by torch in float64."""
     leaves = [t.detach().double().requires_grad_() for t in (items, made, residual.norm.weight, residual.norm.bias)]
     total = leaves[0] + mask.double() * leaves[1]
     out = total if order == "pre" else torch.nn.functional.layer_norm(total, total.shape[-1:], *leaves[2:])

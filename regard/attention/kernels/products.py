@@ -17,6 +17,7 @@ from regard.attention.axes import is_plain
 from regard.attention.choices import Soft
 from regard.attention.kernels import sdpa
 from regard.attention.kernels.problem import Problem
+from regard.attention.kernels.rows import softmax
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
 
@@ -51,7 +52,7 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     barrier, closed = _barrier(problem, query, beta)
     barrier = None if barrier is None else _spread(barrier, leading)
     scores = _scores(_flat(query), _flat(keys).mT, barrier, scale, problem.bias is not None)
-    out = torch.bmm(scores.softmax(-1), _flat(values)).view(*leading, query.shape[-2], values.shape[-1])
+    out = torch.bmm(softmax(scores), _flat(values)).view(*leading, query.shape[-2], values.shape[-1])
     return out if closed is None else out * ~closed
 
 

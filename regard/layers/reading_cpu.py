@@ -23,20 +23,15 @@ import torch
 from numba import carray
 from torch import Tensor
 
-from regard.attention.kernels.additive_cpu_compile import STAMP, compiled, pasted, worker
+from regard.attention.kernels.additive_cpu_compile import compiled, pasted, worker
 from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
 from regard.attention.kernels.additive_cpu_loops import exp_twice
-from regard.layers import recurrent_cpu, residual_cpu
+from regard.attention.kernels.rows_cpu import ROWS_STAMP, reader, writer
 from regard.layers.recurrent_cpu import share_out
-from regard.layers.residual_cpu import reader, writer
 
 __all__ = ["Exponentials", "memory_gradients", "read", "read_gradients"]
 
-_STAMP = hashlib.sha256(
-    b"".join(Path(file.__file__).read_bytes() for file in (recurrent_cpu, residual_cpu))
-    + Path(__file__).read_bytes()
-    + STAMP.encode()
-).hexdigest()
+_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _WORTH_A_THREAD = 1 << 16
 _PLACES = 24
 (

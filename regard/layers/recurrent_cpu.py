@@ -21,18 +21,15 @@ import torch
 from numba import carray
 from torch import Tensor
 
-from regard.attention.kernels.additive_cpu_compile import STAMP, compiled, pasted, worker
+from regard.attention.kernels.additive_cpu_compile import compiled, pasted, worker
 from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
 from regard.attention.kernels.additive_cpu_loops import exp_twice
+from regard.attention.kernels.rows_cpu import ROWS_STAMP, reader, writer
 from regard.attention.kernels.threads import side_by_side
-from regard.layers import residual_cpu
-from regard.layers.residual_cpu import reader, writer
 
 __all__ = ["gru", "gru_gradients", "share_out"]
 
-_STAMP = hashlib.sha256(
-    Path(__file__).read_bytes() + Path(residual_cpu.__file__).read_bytes() + STAMP.encode()
-).hexdigest()
+_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _TASK = 1 << 12
 """Numbers of a state that are a task."""
 _WORTH_A_THREAD = 1 << 13

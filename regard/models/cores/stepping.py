@@ -183,12 +183,9 @@ class SteppingCore(Core, ABC):
         if type(cell) is not GRUCell or read is None or memory is None or context is None:
             return None
         score, mask, weight = read.score, memory.mask, cell.context_weight
-        if (
-            not _is_plain_additive(read)
-            or type(score) is not Additive
-            or memory.mapped_by is not score
-            or weight is None
-        ):
+        if len(self.cells) > 1 or weight is None or type(score) is not Additive:
+            return None
+        if memory.mapped_by is not score or not _is_plain_additive(read):
             return None
         rows, size, _ = memory.keys.shape
         lengths = targets.new_full((rows,), size, dtype=torch.int64) if mask is None else getattr(mask, "lengths", None)

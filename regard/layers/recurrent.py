@@ -25,7 +25,8 @@ from typing import ClassVar, final
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import linear
+
+from regard.layers.linear import linear
 
 __all__ = [
     "CELLS",

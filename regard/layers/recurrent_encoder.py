@@ -16,11 +16,14 @@ Source: lectures, B; bahdanau2015, section 3.2 (both directions).
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention.masks import Padded
+from regard.layers.linear import linear
 from regard.layers.recurrent import CELLS, CellState, orthogonal_gates_, xavier_gates_
+from regard.layers.recurrent_run import encode, is_compiled_for, is_unheard
 
 __all__ = ["Encoded", "RecurrentEncoder"]
 
@@ -73,6 +76,8 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, source: Padded) -> Encoded:
         """States at all items, and the final states of all layers."""
+        if self._is_compiled_for(source):
+            return self._run_at_once(source)
         # Packing refuses empty rows: they get one item, whose state is put to zero below and masked in reads.
         lengths = source.lengths.clamp(min=1).cpu()
         packed = pack_padded_sequence(source.items, lengths, batch_first=True, enforce_sorted=False)
@@ -82,6 +87,34 @@ class RecurrentEncoder(nn.Module):
         empty = (source.lengths < 1).unsqueeze(-1)
         parts = [part.masked_fill(empty, 0.0) for part in parts]
         return Encoded(states, tuple(zip(*(part.unbind(0) for part in parts), strict=True)))
+
+    def _is_compiled_for(self, source: Padded) -> bool:
+        """Whether a gru that learns runs by regard.layers.recurrent_run."""
+        run = self.run
+        return (
+            type(run) is nn.GRU
+            and torch.is_grad_enabled()
+            and is_unheard(run)
+            and source.lengths.device.type == "cpu"
+            and is_compiled_for(source.items, *run.parameters())
+            and (source.items.requires_grad or any(weight.requires_grad for weight in run.parameters()))
+        )
+
+    def _run_at_once(self, source: Padded) -> Encoded:
+        """The same by one function a layer, time by time."""
+        items, finals = source.items.transpose(0, 1).contiguous(), []
+        for layer in range(self.layers):
+            names = [f"_l{layer}" + reverse for reverse in ("", "_reverse")[: self.directions]]
+            parts = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
+            of_item, item_bias, of_state, state_bias = (
+                [getattr(self.run, part + name) for name in names] for part in parts
+            )
+            if layer:
+                items = nn.functional.dropout(items, self.run.dropout, self.training)
+            projected = linear(items, torch.cat(of_item), torch.cat(item_bias))
+            items, ends = encode(projected, source.lengths, of_state, state_bias)
+            finals.append((ends.transpose(0, 1).flatten(1),))
+        return Encoded(items.transpose(0, 1), tuple(finals))
 
     def _side_by_side(self, ends: Tensor) -> Tensor:
         """Final states (layers * directions, batch, share) as (layers, batch, hidden)."""

@@ -31,17 +31,20 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.choices import Choice, Soft
-from regard.attention.masks import Padded
+from regard.attention.masks import Padded, Padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Concat, Dot, General, ScaledDot, Score
 from regard.attention.scores_more import Cosine, Location
 from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
 from regard.layers.read import Read
-from regard.layers.recurrent import CELLS, Cell, CellState
+from regard.layers.recurrent import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent_encoder import Encoded
+from regard.layers.recurrent_run import Before, GRUWeights, ReadWeights, Source, decode, is_compiled_for, is_unheard
 from regard.layers.self_attentive import Past, SelfAttentiveCell
 from regard.models.config import RecurrentConfig, SelfAttentiveConfig
 from regard.models.cores.core import Core
+from regard.telling import is_heard
 
 __all__ = ["Handover", "SteppingCore", "SteppingState"]
 
@@ -158,6 +161,9 @@ class SteppingCore(Core, ABC):
         self, targets: Float[Tensor, "batch target model"], state: SteppingState
     ) -> Float[Tensor, "batch target model"]:
         """All targets in turn; what concerns them alone is one product before the loop and one after it."""
+        at_once = self._all_at_once(targets, state)
+        if at_once is not None:
+            return self._read_out(at_once, targets)
         outputs = []
         for projected in self._decoder[0].project(targets).unbind(1):
             state = self._advance(projected, state)
@@ -170,6 +176,30 @@ class SteppingCore(Core, ABC):
         """One target more a row."""
         state = self._advance(self._decoder[0].project(target), state)
         return self._read_out(_output(state), target), state
+
+    def _all_at_once(self, targets: Tensor, state: SteppingState) -> Tensor | None:
+        """[s_j; c_j] of all steps by one compiled run; None where there is none for these parts, or someone listens."""
+        cell, read, memory, context = self.cells[0], self.read, state.memory, state.context
+        if type(cell) is not GRUCell or read is None or memory is None or context is None:
+            return None
+        score, mask, weight = read.score, memory.mask, cell.context_weight
+        if len(self.cells) > 1 or weight is None or type(score) is not Additive:
+            return None
+        if memory.mapped_by is not score or not _is_plain_additive(read):
+            return None
+        rows, size, _ = memory.keys.shape
+        lengths = targets.new_full((rows,), size, dtype=torch.int64) if mask is None else getattr(mask, "lengths", None)
+        if not (mask is None or type(mask) is Padding) or lengths is None or is_heard() or not is_unheard(cell, read):
+            return None
+        before, source = Before(state.cells[0][0], context), Source(memory.keys, memory.values, lengths)
+        gru = GRUWeights(cell.state_weight, cell.state_bias, weight)
+        additive = ReadWeights(score.query_weight, score.v)
+        fits = len(targets) == rows == len(before.state) and lengths.shape == (rows,)
+        if not fits or not is_compiled_for(targets, *before, *source[:2], *gru, *additive):
+            return None
+        projected = cell.project(targets.transpose(0, 1).contiguous())
+        found = decode(projected, before, source, gru, additive)
+        return None if found is None else torch.cat(found, -1).transpose(0, 1)
 
     @property
     def _decoder(self) -> list[AnyCell]:
@@ -218,8 +248,8 @@ class Handover(nn.Module):
         return torch.tanh(output), *rest
 
 
-def _linear(input_dim: int, output_dim: int) -> nn.Linear:
-    linear = nn.Linear(input_dim, output_dim)
+def _linear(input_dim: int, output_dim: int) -> Linear:
+    linear = Linear(input_dim, output_dim)
     nn.init.xavier_uniform_(linear.weight)
     nn.init.zeros_(linear.bias)
     return linear
@@ -234,6 +264,23 @@ def _output(state: SteppingState) -> Tensor:
     """[s_j; c_j], or s_j without attention."""
     top = state.cells[-1][0]
     return top if state.context is None else torch.cat((top, state.context.to(top.dtype)), -1)
+
+
+def _is_plain_additive(read: Read) -> bool:
+    """Whether it is softmax(v . tanh(W_q s + W_k h)) and nothing else, by whichever kernel is best."""
+    score, choose = read.score, read.choose
+    return (
+        type(read) is Read
+        and type(score) is Additive
+        and score.gain is None
+        and score.num_heads is None
+        and type(choose) is Soft
+        and choose.log_beta is None
+        and isinstance(choose.beta, int | float)
+        and choose.beta == 1
+        and read.bias is None
+        and read.kernel == "auto"
+    )
 
 
 def _score(config: AnyConfig) -> Score | None:

@@ -1,0 +1,187 @@
+"""A recurrent core whose decoder runs all steps at once: who gets that, who does not, and that it is the same."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.attention.kernels.additive_op import REACH
+from regard.attention.masks import Padded, Whole
+from regard.attention.sparse import Sparse
+from regard.layers.recurrent import GRUCell
+from regard.look.listen import listen
+from regard.models.config import RecurrentConfig
+from regard.models.cores import stepping
+from regard.models.cores.recurrent import RecurrentCore
+from regard.telling import hearing
+
+WIDTH, HIDDEN, STEPS, TIME, LENGTHS = 3, 10, 5, 7, (4, 7, 0, 1)
+TOLERANCE = {"rtol": 1e-4, "atol": 2e-6}
+
+
+def core_of(**config) -> RecurrentCore:
+    sizes = {"width": WIDTH, "hidden": HIDDEN, "attention_hidden": 11, "cell": "gru", "attention": "additive"}
+    core = RecurrentCore(RecurrentConfig(**sizes | config))
+    for parameter in core.parameters():  # biases too, which start at zero
+        nn.init.normal_(parameter, std=0.4)
+    return core
+
+
+def source_of() -> Padded:
+    return Padded(torch.randn(len(LENGTHS), TIME, WIDTH), torch.tensor(LENGTHS))
+
+
+def targets_of() -> Tensor:
+    return torch.randn(len(LENGTHS), STEPS, WIDTH)
+
+
+@pytest.fixture
+def runs(monkeypatch) -> list[int]:
+    """Grows by one at each compiled run of a decoder."""
+    counted: list[int] = []
+    decode = stepping.decode
+
+    def counting(*inputs):
+        counted.append(1)
+        return decode(*inputs)
+
+    monkeypatch.setattr(stepping, "decode", counting)
+    return counted
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("learns", [True, False])
+def test_all_at_once_equals_step_by_step(directions, learns, runs):
+    core, source, targets = core_of(directions=directions), source_of(), targets_of()
+    with torch.set_grad_enabled(learns):
+        together, state = core(targets, core.start(source)), core.start(source)
+        for j in range(STEPS):
+            hidden, state = core.step(targets[:, j], state)
+            torch.testing.assert_close(hidden, together[:, j], **TOLERANCE)
+    assert len(runs) == 1
+
+
+def test_gradients_are_those_of_the_steps_in_double(runs):
+    core, source, targets = core_of(), source_of(), targets_of()
+    exact = copy.deepcopy(core).double()
+    for model, dtype in ((core, torch.float32), (exact, torch.float64)):
+        out = model(targets.to(dtype), model.start(source._replace(items=source.items.to(dtype))))
+        (out * torch.sin(torch.arange(out.numel(), dtype=dtype)).view(out.shape)).sum().backward()
+    assert len(runs) == 1
+    for (name, mine), wanted in zip(core.named_parameters(), exact.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad.double(), wanted.grad, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_a_source_without_padding(runs):
+    core, items, targets = core_of(), torch.randn(len(LENGTHS), TIME, WIDTH), targets_of()
+    whole = core(targets, core.start(Whole.of(items)))
+    padded = core(targets, core.start(Padded(items, torch.full((len(LENGTHS),), TIME))))
+    assert torch.equal(whole, padded)
+    assert len(runs) == 2
+
+
+def test_who_listens_hears_every_read_and_changes_nothing(runs):
+    core, source, targets = core_of(), source_of(), targets_of()
+    unheard = core(targets, core.start(source))
+    assert len(runs) == 1
+    with listen(core) as maps:
+        heard = core(targets, core.start(source))
+    assert len(maps["read"]) == STEPS + 1
+    with hearing(lambda told: None):
+        told = core(targets, core.start(source))
+    assert len(runs) == 1
+    for out in (heard, told):
+        torch.testing.assert_close(out, unheard, **TOLERANCE)
+
+
+@pytest.mark.parametrize("part", ["cells.0", "read", "read.score"])
+def test_hooks_on_parts_are_called_at_every_step(part, runs):
+    core, source, targets = core_of(), source_of(), targets_of()
+    called = []
+    module = core.get_submodule(part)
+    register = module.register_forward_hook if part != "read.score" else module.register_forward_pre_hook
+    handle = register(lambda *_: called.append(1))
+    core(targets, core.start(source))
+    assert not runs
+    assert part == "read.score" or len(called) >= STEPS
+    handle.remove()
+    core(targets, core.start(source))
+    assert len(runs) == 1
+
+
+class Halving(GRUCell):
+    """A cell of somebody's own."""
+
+    def forward(self, projected, state, *, context=None):
+        return tuple(part / 2 for part in super().forward(projected, state, context=context))
+
+
+def _with_another_cell(core: RecurrentCore) -> None:
+    core.cells[0].__class__ = Halving
+
+
+def _with_another_choice(core: RecurrentCore) -> None:
+    core.read.choose = Sparse()
+
+
+def _with_another_forward(core: RecurrentCore) -> None:
+    cell = core.cells[0]
+    forward = cell.forward
+    cell.forward = lambda projected, state, context=None: (forward(projected, state, context=context)[0] / 2,)
+
+
+def _with_another_kernel(core: RecurrentCore) -> None:
+    core.read.kernel = "reference"
+
+
+def _with_a_parametrized_weight(core: RecurrentCore) -> None:
+    nn.utils.parametrizations.weight_norm(core.cells[0], "state_weight")
+
+
+EXCHANGES = (
+    _with_another_cell, _with_another_choice, _with_another_forward, _with_another_kernel, _with_a_parametrized_weight,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_parts_of_somebodys_own_are_used(exchange, runs):
+    core, source, targets = core_of(), source_of(), targets_of()
+    exchange(core)
+    together, state = core(targets, core.start(source)), core.start(source)
+    for j in range(STEPS):
+        hidden, state = core.step(targets[:, j], state)
+        torch.testing.assert_close(hidden, together[:, j], **TOLERANCE)
+    assert not runs
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"cell": "lstm"}, {"cell": "rnn"}, {"attention": "none"}, {"attention": "dot"}, {"decoder_layers": 2}],
+)
+def test_other_cores_take_their_steps(config, runs):
+    core, source, targets = core_of(**config), source_of(), targets_of()
+    core(targets, core.start(source)).sum().backward()
+    assert not runs
+
+
+def test_keys_beyond_reach_are_read_step_by_step():
+    core, source, targets = core_of(), source_of(), targets_of()
+    nn.init.normal_(core.read.score.key_weight, std=2 * REACH)
+    together, state = core(targets, core.start(source)), core.start(source)
+    for j in range(STEPS):
+        hidden, state = core.step(targets[:, j], state)
+        torch.testing.assert_close(hidden, together[:, j], **TOLERANCE)
+
+
+def test_a_function_that_is_mapped_takes_steps(runs):
+    core, source, targets = core_of().eval(), source_of(), targets_of()
+    together = core(targets, core.start(source))
+
+    def one(targets: Tensor) -> Tensor:
+        return core(targets, core.start(source))
+
+    mapped = torch.func.vmap(one)(torch.stack((targets, targets)))
+    assert len(runs) == 1
+    for out in mapped:
+        torch.testing.assert_close(out, together, **TOLERANCE)

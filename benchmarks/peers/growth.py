@@ -29,6 +29,8 @@ from regard.attention.masks import Padded
 from regard.data.batches import Batch
 from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.beam import beam as beam_search
+from regard.decode.config import DecodeConfig
+from regard.engines.compiled.engine import prepare
 from regard.models.build import build
 from regard.models.config import CoreConfig, ModelConfig, RecurrentConfig, TransformerConfig
 from regard.models.model import Model
@@ -57,7 +59,8 @@ AXES: dict[str, tuple[str, Callable[[int], Point], tuple[int, ...]]] = {
 }
 """What the axis says, the point at each place, the places."""
 MODELS = ("Transformer", "RNN with attention", "RNN without")
-COLOURS = {"Transformer": "#1b6ca8", "RNN with attention": "#2e8b57", "RNN without": "#d1495b"}
+COMPILED = "Transformer, compiled engine"
+COLOURS = {"Transformer": "#1b6ca8", COMPILED: "#e09f3e", "RNN with attention": "#2e8b57", "RNN without": "#d1495b"}
 COUNTED = {
     "source": "1 for all, 2 for the Transformer's encoder",
     "target": "1 for all, 2 for the Transformer's decoder",
@@ -67,7 +70,7 @@ COUNTED |= {"both": "O(m + t): 1; O(m t): 2", "batch": "1", "beam": "1", "width"
 
 def core(model: str, width: int) -> CoreConfig:
     """The sizes of a model, two layers a side of the Transformer, one of the others."""
-    if model == "Transformer":
+    if model in ("Transformer", COMPILED):
         return TransformerConfig(layers=2, width=width, heads=4, feedforward=2 * width)
     attention = "additive" if model == "RNN with attention" else "none"
     return RecurrentConfig(width=width, hidden=width, attention_hidden=width, attention=attention)
@@ -85,6 +88,10 @@ def made(model: str, width: int) -> Model:
 def decoding(model: str, point: Point) -> Callable[[], object]:
     """A batch of sources translated."""
     found, source = made(model, point.width).eval(), _ids(point.rows, point.source)
+    if model == COMPILED:
+        config = DecodeConfig(beam=point.beam, max_ratio=0.0, max_extra=point.target, max_length=point.target)
+        engine, sentences = prepare(found), source.items.tolist()
+        return lambda: engine.search(sentences, config=config, bos=BOS, eos=EOS, pad=PAD)
     settings = {"beam": point.beam, "bos": BOS, "eos": EOS, "max_length": point.target, "banned": (PAD, BOS)}
     return lambda: beam_search(found, source, **settings)
 
@@ -160,7 +167,7 @@ def main() -> None:
         report.say(f"  {about}, ms{'':34}" + "".join(f"{place:>10}" for place in places) + "   exponent")
         curves: dict[str, dict[str, list[float]]] = {kind: {} for kind in kinds}
         for kind in kinds:
-            for model in MODELS:
+            for model in (*MODELS, *([COMPILED] if kind == "decoding" else [])):
                 budget = 0.05 if options.quick else 0.4
                 values = [seconds(KINDS[kind](model, point(place)), budget) for place in places]
                 curves[kind][model] = values

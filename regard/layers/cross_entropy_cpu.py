@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.attention.kernels.additive_cpu_compile import compiled, worker
 from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
+from regard.attention.kernels.bits import larger
 from regard.attention.kernels.rows_cpu import ROWS_STAMP, exponentiate, reader, writer
 from regard.attention.kernels.threads import side_by_side
 
@@ -26,7 +27,8 @@ _STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdi
 _PLACES = 5
 _COUNTER, _ROWS, _COLUMNS, _SCORES, _STATS = range(_PLACES)
 _ROWS_A_TASK = 4
-_LANES = 128
+_BLOCK = 2048
+"""Numbers at a time: wide and narrow, they stay in the first cache."""
 
 
 def exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,19 +43,11 @@ def exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @compiled
-def _largest(values, lanes):
-    """The largest value, unless one is NaN; lane by lane, for a largest number across lanes makes no vectors."""
-    width = lanes.shape[0]
-    lanes[:] = values[0]
-    for first in range(0, values.shape[0] - width + 1, width):
-        some = values[first : first + width]
-        for i in range(width):
-            lanes[i] = some[i] if some[i] > lanes[i] else lanes[i]
-    for i in range(values.shape[0] // width * width, values.shape[0]):
-        lanes[0] = max(lanes[0], values[i])
-    most = lanes[0]
-    for i in range(width):
-        most = max(most, lanes[i])
+def _largest(values):
+    """The largest value, unless one is NaN."""
+    most = np.float32(-np.inf)
+    for i in range(values.shape[0]):
+        most = larger(most, values[i])
     return most
 
 
@@ -74,19 +68,27 @@ def _make(dtype, stamp):
         rows, columns = job[_ROWS], job[_COLUMNS]
         scores = carray(as_address(job[_SCORES]), (rows, columns), dtype)
         stats = carray(as_address(job[_STATS]), (2, rows), np.float32)
-        values, powers = np.empty(columns, np.float32), np.empty(columns, np.float32)
-        lanes = np.empty(_LANES, np.float32)
+        room = np.empty(min(columns, _BLOCK), np.float32)
         task = take_one(job, _COUNTER)
         while task * _ROWS_A_TASK < rows:
             for row in range(task * _ROWS_A_TASK, min(rows, task * _ROWS_A_TASK + _ROWS_A_TASK)):
-                read(values, scores[row])
-                check = _total(values)
-                most = _largest(values, lanes)
-                exponentiate(values, powers, most)
-                total = _total(values)
+                check, most = np.float32(0), np.float32(-np.inf)
+                for first in range(0, columns, _BLOCK):
+                    block = scores[row, first : min(columns, first + _BLOCK)]
+                    values = room[: block.shape[0]]
+                    read(values, block)
+                    check += _total(values)
+                    most = max(most, _largest(values))
+                total = np.float32(0)
+                for first in range(0, columns, _BLOCK):
+                    block = scores[row, first : min(columns, first + _BLOCK)]
+                    values = room[: block.shape[0]]
+                    read(values, block)
+                    exponentiate(values, most)
+                    total += _total(values)
+                    write(block, values)
                 stats[0, row] = most
                 stats[1, row] = total if check < np.inf else np.nan
-                write(scores[row], values)
             task = take_one(job, _COUNTER)
 
     return tasks

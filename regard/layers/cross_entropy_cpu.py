@@ -21,12 +21,13 @@ from regard.attention.kernels.bits import larger
 from regard.attention.kernels.rows_cpu import ROWS_STAMP, exponentiate, reader, writer
 from regard.attention.kernels.threads import side_by_side
 
-__all__ = ["exponentials"]
+__all__ = ["accumulate", "exponentials"]
 
 _STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _PLACES = 5
 _COUNTER, _ROWS, _COLUMNS, _SCORES, _STATS = range(_PLACES)
 _ROWS_A_TASK = 4
+_TASK = 1 << 15
 _BLOCK = 2048
 """Numbers at a time: wide and narrow, they stay in the first cache."""
 
@@ -40,6 +41,13 @@ def exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
     side_by_side(_tasks(scores.dtype), table.ctypes.data, threads)
     highest, total = stats
     return highest, total
+
+
+def accumulate(total: Tensor, part: Tensor) -> None:
+    """total += part, both contiguous; torch first makes a float32 copy of a bfloat16 part."""
+    table = np.array([0, 1, total.numel(), total.data_ptr(), part.data_ptr()], np.int64)
+    threads = min(torch.get_num_threads(), 1 + total.numel() // _TASK)
+    side_by_side(_accumulating(part.dtype), table.ctypes.data, threads)
 
 
 @compiled
@@ -94,4 +102,28 @@ def _make(dtype, stamp):
     return tasks
 
 
+def _make_accumulating(dtype, stamp):
+    read = reader(dtype)
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job = carray(address, (_PLACES,), np.int64)
+        numbers = job[_COLUMNS]
+        total = carray(as_address(job[_SCORES]), (numbers,), np.float32)
+        part = carray(as_address(job[_STATS]), (numbers,), dtype)
+        room = np.empty(_BLOCK, np.float32)
+        task = take_one(job, _COUNTER)
+        while task * _TASK < numbers:
+            for first in range(task * _TASK, min(numbers, task * _TASK + _TASK), _BLOCK):
+                target = total[first : min(numbers, first + _BLOCK)]
+                values = room[: target.shape[0]]
+                read(values, part[first : first + target.shape[0]])
+                for i in range(target.shape[0]):
+                    target[i] += values[i]
+            task = take_one(job, _COUNTER)
+
+    return tasks
+
+
 _tasks = worker(_make, _STAMP)
+_accumulating = worker(_make_accumulating, _STAMP)

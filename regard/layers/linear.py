@@ -50,13 +50,8 @@ def linear(
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if not takes_fast_products(*tensors, worth=_WORTH if learns else _WORTH_ALONE):
         out = nn.functional.linear(take(x), weight, bias)
-        return _positive(out) if relu else out
+        return torch.relu(out) if relu else out
     return _Product.apply(x, weight, bias, relu) if learns else _multiply(x, weight, bias, relu=relu)
-
-
-def _positive(out: Tensor) -> Tensor:
-    """Written over what the product has just made, where nobody else can see it."""
-    return torch.relu_(out) if is_plain() else torch.relu(out)
 
 
 def together(items: Float[Tensor, "*batch in"], *maps: Linear) -> tuple[Float[Tensor, "*batch _"], ...]:

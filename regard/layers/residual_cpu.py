@@ -56,7 +56,15 @@ def add(x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
 
 
 def add_norm(
-    x: Tensor, f: Tensor, weight: Tensor, bias: Tensor, epsilon: float, seed: int, threshold: int, *, rounds: bool = False
+    x: Tensor,
+    f: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    epsilon: float,
+    seed: int,
+    threshold: int,
+    *,
+    rounds: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """y, of each row the mean and one over the deviation of s, and y in bfloat16 if `rounds`."""
     out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2)

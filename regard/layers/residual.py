@@ -101,8 +101,11 @@ class _AddNorm(torch.autograd.Function):
         epsilon, seed, threshold = ctx.rest
         if torch.is_grad_enabled():  # gradients of gradients: by torch's own operators
             gradient = _sum(gradient, of_rounded)
-            dropped = drop(f, seed, threshold, torch.float32)
-            out = nn.functional.layer_norm(x + dropped, weight.shape, weight, bias, epsilon)
+            # Views, for f is mostly made of x: the gradient of x is not to come by way of f, too.
+            x, f, weight, bias = (t.view_as(t) for t in (x, f, weight, bias))
+            out = nn.functional.layer_norm(
+                x + drop(f, seed, threshold, torch.float32), weight.shape, weight, bias, epsilon
+            )
             inputs = [t for t in (x, f, weight, bias) if t.requires_grad]
             found = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
             gradients = tuple(next(found) if t.requires_grad else None for t in (x, f, weight, bias))

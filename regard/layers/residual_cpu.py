@@ -64,7 +64,7 @@ def add_norm(
     seed: int,
     threshold: int,
     *,
-    rounds: bool = False,
+    rounds: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """y, of each row the mean and one over the deviation of s, and y in bfloat16 if `rounds`."""
     out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2)

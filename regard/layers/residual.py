@@ -110,9 +110,13 @@ class _AddNorm(torch.autograd.Function):
             found = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
             gradients = tuple(next(found) if t.requires_grad else None for t in (x, f, weight, bias))
         else:
-            given = tuple(None if g is None else g.contiguous() for g in (gradient, of_rounded))
+            given = _contiguous(gradient), _contiguous(of_rounded)
             gradients = residual_cpu.add_norm_gradients(given, x, f, weight, stats, seed, threshold)
         return *gradients, None
+
+
+def _contiguous(gradient: Tensor | None) -> Tensor | None:
+    return None if gradient is None else gradient.contiguous()
 
 
 def _sum(gradient: Tensor | None, of_rounded: Tensor | None) -> Tensor | None:

@@ -131,6 +131,15 @@ def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
     return cross_entropy_cpu.exponentials(scores)
 
 
+def _accumulate(total: Tensor, part: Tensor) -> None:
+    if is_compiled_for(total, part):
+        from regard.layers import cross_entropy_cpu  # noqa: PLC0415
+
+        cross_entropy_cpu.accumulate(total, part.contiguous())
+    else:
+        total.add_(part)
+
+
 class _Gradients:
     """Gradients of the loss, grown chunk by chunk."""
 
@@ -154,7 +163,7 @@ class _Gradients:
         elif self.weight.dtype == exps.dtype:
             self.weight.addmm_(exps.t(), scaled)
         else:
-            self.weight.add_(exps.t() @ scaled)
+            _accumulate(self.weight, exps.t() @ scaled)
         if self.bias is not None:
             self.bias.add_((exps.t() @ inverse.to(exps.dtype)).squeeze(-1))
 

@@ -17,16 +17,19 @@ from torch import Tensor
 
 from regard.attention.kernels.additive_cpu_compile import compiled, worker
 from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
+from regard.attention.kernels.bits import larger
 from regard.attention.kernels.rows_cpu import ROWS_STAMP, exponentiate, reader, writer
 from regard.attention.kernels.threads import side_by_side
 
-__all__ = ["exponentials"]
+__all__ = ["accumulate", "exponentials"]
 
 _STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _PLACES = 5
 _COUNTER, _ROWS, _COLUMNS, _SCORES, _STATS = range(_PLACES)
 _ROWS_A_TASK = 4
-_LANES = 128
+_TASK = 1 << 15
+_BLOCK = 2048
+"""Numbers at a time: wide and narrow, they stay in the first cache."""
 
 
 def exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,20 +43,19 @@ def exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
     return highest, total
 
 
+def accumulate(total: Tensor, part: Tensor) -> None:
+    """total += part, both contiguous; torch first makes a float32 copy of a bfloat16 part."""
+    table = np.array([0, 1, total.numel(), total.data_ptr(), part.data_ptr()], np.int64)
+    threads = min(torch.get_num_threads(), 1 + total.numel() // _TASK)
+    side_by_side(_accumulating(part.dtype), table.ctypes.data, threads)
+
+
 @compiled
-def _largest(values, lanes):
-    """The largest value, unless one is NaN; lane by lane, for a largest number across lanes makes no vectors."""
-    width = lanes.shape[0]
-    lanes[:] = values[0]
-    for first in range(0, values.shape[0] - width + 1, width):
-        some = values[first : first + width]
-        for i in range(width):
-            lanes[i] = some[i] if some[i] > lanes[i] else lanes[i]
-    for i in range(values.shape[0] // width * width, values.shape[0]):
-        lanes[0] = max(lanes[0], values[i])
-    most = lanes[0]
-    for i in range(width):
-        most = max(most, lanes[i])
+def _largest(values):
+    """The largest value, unless one is NaN."""
+    most = np.float32(-np.inf)
+    for i in range(values.shape[0]):
+        most = larger(most, values[i])
     return most
 
 
@@ -74,22 +76,54 @@ def _make(dtype, stamp):
         rows, columns = job[_ROWS], job[_COLUMNS]
         scores = carray(as_address(job[_SCORES]), (rows, columns), dtype)
         stats = carray(as_address(job[_STATS]), (2, rows), np.float32)
-        values, powers = np.empty(columns, np.float32), np.empty(columns, np.float32)
-        lanes = np.empty(_LANES, np.float32)
+        room = np.empty(min(columns, _BLOCK), np.float32)
         task = take_one(job, _COUNTER)
         while task * _ROWS_A_TASK < rows:
             for row in range(task * _ROWS_A_TASK, min(rows, task * _ROWS_A_TASK + _ROWS_A_TASK)):
-                read(values, scores[row])
-                check = _total(values)
-                most = _largest(values, lanes)
-                exponentiate(values, powers, most)
-                total = _total(values)
+                check, most = np.float32(0), np.float32(-np.inf)
+                for first in range(0, columns, _BLOCK):
+                    block = scores[row, first : min(columns, first + _BLOCK)]
+                    values = room[: block.shape[0]]
+                    read(values, block)
+                    check += _total(values)
+                    most = max(most, _largest(values))
+                total = np.float32(0)
+                for first in range(0, columns, _BLOCK):
+                    block = scores[row, first : min(columns, first + _BLOCK)]
+                    values = room[: block.shape[0]]
+                    read(values, block)
+                    exponentiate(values, most)
+                    total += _total(values)
+                    write(block, values)
                 stats[0, row] = most
                 stats[1, row] = total if check < np.inf else np.nan
-                write(scores[row], values)
+            task = take_one(job, _COUNTER)
+
+    return tasks
+
+
+def _make_accumulating(dtype, stamp):
+    read = reader(dtype)
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job = carray(address, (_PLACES,), np.int64)
+        numbers = job[_COLUMNS]
+        total = carray(as_address(job[_SCORES]), (numbers,), np.float32)
+        part = carray(as_address(job[_STATS]), (numbers,), dtype)
+        room = np.empty(_BLOCK, np.float32)
+        task = take_one(job, _COUNTER)
+        while task * _TASK < numbers:
+            for first in range(task * _TASK, min(numbers, task * _TASK + _TASK), _BLOCK):
+                target = total[first : min(numbers, first + _BLOCK)]
+                values = room[: target.shape[0]]
+                read(values, part[first : first + target.shape[0]])
+                for i in range(target.shape[0]):
+                    target[i] += values[i]
             task = take_one(job, _COUNTER)
 
     return tasks
 
 
 _tasks = worker(_make, _STAMP)
+_accumulating = worker(_make_accumulating, _STAMP)

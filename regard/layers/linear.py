@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from regard.attention.axes import is_plain
+from regard.layers.rounded import take
 
 __all__ = ["Linear", "has_fast_products", "linear", "takes_fast_products", "together"]
 
@@ -48,7 +49,7 @@ def linear(
     tensors = (x, weight) if bias is None else (x, weight, bias)
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if not takes_fast_products(*tensors, worth=_WORTH if learns else _WORTH_ALONE):
-        out = nn.functional.linear(x, weight, bias)
+        out = nn.functional.linear(take(x), weight, bias)
         return torch.relu(out) if relu else out
     return _Product.apply(x, weight, bias, relu) if learns else _multiply(x, weight, bias, relu=relu)
 

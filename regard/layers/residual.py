@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.attention.kernels.rows import is_compiled_for
 from regard.layers.dropout import Dropout, draw_seed, drop, levels
+from regard.layers.rounded import hand_on, is_wanted
 
 __all__ = ["Residual"]
 
@@ -52,7 +53,8 @@ class Residual(nn.Module):
         if not self._is_one_pass(items, made, norm.weight, norm.bias):
             return norm(items + self.dropout(made))
         drawn = (draw_seed(), levels(self.dropout.p)) if self.dropout.p > 0 else (0, 0)
-        return _AddNorm.apply(items, made, norm.weight, norm.bias, (norm.eps, *drawn))
+        out, rounded = _AddNorm.apply(items, made, norm.weight, norm.bias, (norm.eps, *drawn))
+        return out if rounded is None else hand_on(out, rounded)
 
     def _is_one_pass(self, items: Tensor, made: Tensor, *weights: Tensor) -> bool:
         if not (self.training and torch.is_grad_enabled() and items.shape == made.shape):
@@ -77,31 +79,47 @@ class _Add(torch.autograd.Function):
 
 
 class _AddNorm(torch.autograd.Function):
-    """LayerNorm(x + dropout(f))."""
+    """LayerNorm(x + dropout(f)), and the same in bfloat16 where products will want it."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> Tensor:
+    def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> tuple[Tensor, Tensor | None]:
         from regard.layers import residual_cpu  # noqa: PLC0415  # brings numba along, on first use
 
         weight, bias, rest = norm
         x, f = x.contiguous(), f.contiguous()
-        out, stats = residual_cpu.add_norm(x, f, weight, bias, *rest)
+        out, stats, rounded = residual_cpu.add_norm(x, f, weight, bias, *rest, rounds=is_wanted())
         ctx.rest = rest
         ctx.save_for_backward(x, f, weight, bias, stats)
-        return out
+        ctx.set_materialize_grads(False)
+        return out, rounded
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, gradient: Tensor | None, of_rounded: Tensor | None) -> tuple[Tensor | None, ...]:
         from regard.layers import residual_cpu  # noqa: PLC0415
 
         x, f, weight, bias, stats = ctx.saved_tensors
         epsilon, seed, threshold = ctx.rest
         if torch.is_grad_enabled():  # gradients of gradients: by torch's own operators
-            dropped = drop(f, seed, threshold, torch.float32)
-            out = nn.functional.layer_norm(x + dropped, weight.shape, weight, bias, epsilon)
+            gradient = _sum(gradient, of_rounded)
+            # Views, for f is mostly made of x: the gradient of x is not to come by way of f, too.
+            x, f, weight, bias = (t.view_as(t) for t in (x, f, weight, bias))
+            out = nn.functional.layer_norm(
+                x + drop(f, seed, threshold, torch.float32), weight.shape, weight, bias, epsilon
+            )
             inputs = [t for t in (x, f, weight, bias) if t.requires_grad]
             found = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
             gradients = tuple(next(found) if t.requires_grad else None for t in (x, f, weight, bias))
         else:
-            gradients = residual_cpu.add_norm_gradients(gradient.contiguous(), x, f, weight, stats, seed, threshold)
+            given = _contiguous(gradient), _contiguous(of_rounded)
+            gradients = residual_cpu.add_norm_gradients(given, x, f, weight, stats, seed, threshold)
         return *gradients, None
+
+
+def _contiguous(gradient: Tensor | None) -> Tensor | None:
+    return None if gradient is None else gradient.contiguous()
+
+
+def _sum(gradient: Tensor | None, of_rounded: Tensor | None) -> Tensor | None:
+    if gradient is None or of_rounded is None:
+        return gradient if of_rounded is None else of_rounded.float()
+    return gradient + of_rounded

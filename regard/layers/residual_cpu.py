@@ -7,7 +7,7 @@ elements. So nothing of m is stored, gradients draw the same bits again, and thr
 not stored either: from x and f it is soon made again. Sums over rows are taken rows of a task first, tasks in order,
 so that they do not depend on the number of threads.
 
-f may be float32 or bfloat16, which comes as its 16 bits; all else is float32.
+f may be float32 or bfloat16, which comes as its 16 bits; all else is float32. y comes in bfloat16, too, if wanted.
 
 Source: steele2014 (SplitMix64); ba2016 (layer norm).
 """
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from regard.attention.kernels.additive_cpu_compile import compiled, pasted, worker
 from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
+from regard.attention.kernels.bits import widened
 from regard.attention.kernels.rows_cpu import ROWS_STAMP, reader, writer
 from regard.attention.kernels.threads import side_by_side
 
@@ -32,10 +33,10 @@ _TASK = 1 << 14
 """Elements of a task, about."""
 _WORTH_A_THREAD = 1 << 15
 """Elements below which waking a second thread costs more than it saves."""
-_PLACES = 15
+_PLACES = 16
 (
     _COUNTER, _ROWS, _DIM, _ROWS_A_TASK, _SEED, _THRESHOLD, _EPSILON,
-    _X, _F, _OUT, _STATS, _WEIGHT, _BIAS, _GRAD, _TO_F,
+    _X, _F, _OUT, _STATS, _WEIGHT, _BIAS, _GRAD, _TO_F, _ROUNDED,
 ) = range(_PLACES)  # fmt: skip
 
 
@@ -55,22 +56,38 @@ def add(x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
 
 
 def add_norm(
-    x: Tensor, f: Tensor, weight: Tensor, bias: Tensor, epsilon: float, seed: int, threshold: int
-) -> tuple[Tensor, Tensor]:
-    """y, and of each row the mean and one over the deviation of s."""
+    x: Tensor,
+    f: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    epsilon: float,
+    seed: int,
+    threshold: int,
+    *,
+    rounds: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """y, of each row the mean and one over the deviation of s, and y in bfloat16 if `rounds`."""
     out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2)
-    tensors = {_X: x, _F: f, _OUT: out, _STATS: stats, _WEIGHT: weight, _BIAS: bias}
+    rounded = torch.empty_like(x, dtype=torch.bfloat16) if rounds else None
+    tensors = {_X: x, _F: f, _OUT: out, _STATS: stats, _WEIGHT: weight, _BIAS: bias, _ROUNDED: rounded}
     _run(_norm_tasks(f.dtype), x, seed, threshold, tensors, epsilon)
-    return out, stats
+    return out, stats, rounded
 
 
 def add_norm_gradients(
-    gradient: Tensor, x: Tensor, f: Tensor, weight: Tensor, stats: Tensor, seed: int, threshold: int
+    gradients: tuple[Tensor | None, Tensor | None],
+    x: Tensor,
+    f: Tensor,
+    weight: Tensor,
+    stats: Tensor,
+    seed: int,
+    threshold: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, f, weight and bias, from that of y."""
+    """Gradients of x, f, weight and bias, from that of y and that of y in bfloat16; either may be missing."""
     to_x, to_f = torch.empty_like(x), torch.empty_like(f)
     sums = torch.zeros(_tasks(x), 2, x.shape[-1])
-    tensors = {_X: x, _F: f, _OUT: to_x, _STATS: stats, _WEIGHT: weight, _BIAS: sums, _GRAD: gradient, _TO_F: to_f}
+    tensors = {_X: x, _F: f, _OUT: to_x, _STATS: stats, _WEIGHT: weight, _BIAS: sums, _TO_F: to_f}
+    tensors |= {_GRAD: gradients[0], _ROUNDED: gradients[1]}
     _run(_norm_gradient_tasks(f.dtype), x, seed, threshold, tensors)
     to_weight, to_bias = sums.sum(0)
     return to_x, to_f, to_weight, to_bias
@@ -84,14 +101,14 @@ def _tasks(x: Tensor) -> int:
     return -(-(x.numel() // x.shape[-1]) // _rows_a_task(x))
 
 
-def _run(work, x: Tensor, seed: int, threshold: int, tensors: dict[int, Tensor], epsilon: float = 0.0) -> None:
+def _run(work, x: Tensor, seed: int, threshold: int, tensors: dict[int, Tensor | None], epsilon: float = 0.0) -> None:
     if x.numel() == 0:
         return
     table = np.zeros(_PLACES, np.int64)
     table[_ROWS:_EPSILON] = x.numel() // x.shape[-1], x.shape[-1], _rows_a_task(x), seed, threshold
     table[_EPSILON:_X].view(np.float64)[0] = epsilon
     for place, tensor in tensors.items():
-        table[place] = tensor.data_ptr()
+        table[place] = 0 if tensor is None else tensor.data_ptr()
     threads = min(torch.get_num_threads(), 1 + x.numel() // _WORTH_A_THREAD, _tasks(x))
     side_by_side(work, table.ctypes.data, threads)
 
@@ -189,7 +206,7 @@ def _moments(values):
 
 
 def _make_norm(dtype, stamp):
-    read = reader(dtype)
+    read, round_row = reader(dtype), writer(np.uint16)
 
     def tasks(address):
         stamp  # noqa: B018
@@ -199,6 +216,7 @@ def _make_norm(dtype, stamp):
         x, f = _array(job, _X, (rows, dim), np.float32), _array(job, _F, (rows, dim), dtype)
         out, stats = _array(job, _OUT, (rows, dim), np.float32), _array(job, _STATS, (rows, 2), np.float32)
         weight, bias = _array(job, _WEIGHT, (dim,), np.float32), _array(job, _BIAS, (dim,), np.float32)
+        rounded = _array(job, _ROUNDED, (rows, dim), np.uint16)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
@@ -211,6 +229,8 @@ def _make_norm(dtype, stamp):
                 stats[row, 0], stats[row, 1] = mean, inverse
                 for i in range(dim):
                     made[i] = (values[i] - mean) * inverse * weight[i] + bias[i]
+                if job[_ROUNDED] != 0:
+                    round_row(rounded[row], made)
             task = take_one(job, _COUNTER)
 
     return tasks
@@ -234,6 +254,12 @@ def _norm_gradient(values, gradient, weight, mean, inverse, to_weight, to_bias, 
         to_s[i] = inverse * (gradient[i] * weight[i] - plain - values[i] * along)
 
 
+@compiled
+def _add_rounded(values, source):
+    for i in range(values.shape[0]):
+        values[i] += widened(source[i])
+
+
 def _make_norm_gradient(dtype, stamp):
     read, write = reader(dtype), writer(dtype)
 
@@ -244,7 +270,8 @@ def _make_norm_gradient(dtype, stamp):
         x, f = _array(job, _X, (rows, dim), np.float32), _array(job, _F, (rows, dim), dtype)
         to_x, to_f = _array(job, _OUT, (rows, dim), np.float32), _array(job, _TO_F, (rows, dim), dtype)
         stats, grad = _array(job, _STATS, (rows, 2), np.float32), _array(job, _GRAD, (rows, dim), np.float32)
-        weight = _array(job, _WEIGHT, (dim,), np.float32)
+        weight, whole = _array(job, _WEIGHT, (dim,), np.float32), np.zeros(dim, np.float32)
+        rounded = _array(job, _ROUNDED, (rows, dim), np.uint16)
         sums = _array(job, _BIAS, ((rows + step - 1) // step, 2, dim), np.float32)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
@@ -254,7 +281,13 @@ def _make_norm_gradient(dtype, stamp):
                 for i in range(dim):
                     values[i] += given[i]
                 mean, inverse = stats[row, 0], stats[row, 1]
-                _norm_gradient(values, grad[row], weight, mean, inverse, sums[task, 0], sums[task, 1], made)
+                if job[_GRAD] != 0:
+                    whole[:] = grad[row]
+                else:
+                    whole[:] = 0
+                if job[_ROUNDED] != 0:
+                    _add_rounded(whole, rounded[row])
+                _norm_gradient(values, whole, weight, mean, inverse, sums[task, 0], sums[task, 1], made)
                 for i in range(dim):
                     values[i] = made[i]
                 _multiply_mask(values, bits, job[_SEED], row, job[_THRESHOLD])

@@ -1,5 +1,6 @@
 """The softmax of many short rows is torch's, with its gradients, by compiled loops or not."""
 
+import numpy as np
 import pytest
 import torch
 from torch.func import vmap
@@ -70,3 +71,17 @@ def test_long_rows_and_few_of_them_take_torchs():
     for shape in ((4, 7), (4096, 16)):
         scores = torch.randn(shape, requires_grad=True)
         assert torch.equal(softmax(scores), scores.softmax(-1))
+
+
+def test_bfloat16_is_widened_and_rounded_as_torch_does():
+    halves = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(torch.bfloat16)
+    wide = torch.empty(len(halves), dtype=torch.float32)
+    rows_cpu.reader(np.uint16)(wide.numpy(), halves.view(torch.uint16).numpy())
+    assert torch.equal(wide.isnan(), halves.isnan())
+    assert torch.equal(wide.nan_to_num(0), halves.float().nan_to_num(0))
+    between = (wide.view(torch.int32)[:, None] + torch.tensor([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])).flatten()
+    between = between.to(torch.int32).view(torch.float32)
+    found = torch.empty(len(between), dtype=torch.uint16)
+    rows_cpu.writer(np.uint16)(found.numpy(), between.numpy())
+    assert torch.equal(found.view(torch.bfloat16).isnan(), between.isnan())
+    assert torch.equal(found.view(torch.bfloat16).nan_to_num(0), between.to(torch.bfloat16).nan_to_num(0))

@@ -103,3 +103,12 @@ def test_a_loss_that_is_no_number_is_told(dtype):
     _, total = cross_entropy_cpu.exponentials(scores)
     assert total.isnan().squeeze(1).tolist() == [False, True, True, False, False]
     assert total[3] == 299
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("count", [1, 5, 2048, 65613])
+def test_accumulate_is_a_sum_that_widens_first(dtype, count):
+    total, part = torch.randn(count), torch.randn(count).to(dtype)
+    expected = total + part
+    cross_entropy_cpu.accumulate(total, part)
+    assert torch.equal(total, expected)

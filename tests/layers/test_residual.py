@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from regard.layers.linear import Linear
 from regard.layers.residual import Residual
+from regard.layers.rounded import take
 from tests.helpers import close
 
 
@@ -117,3 +119,45 @@ def test_nan_stays_nan_in_the_one_pass():
         (gradient,) = torch.autograd.grad(out.sum(), made)
         assert gradient[1].isnan().all()
         assert not gradient[[0, 2]].isnan().any()
+
+
+def test_under_autocast_the_result_brings_its_rounding_along_and_products_take_it():
+    residual, product = Residual(16, dropout=0.3), Linear(16, 5)
+    made = torch.randn(67, 16)
+
+    def run(*, takes: bool) -> list[torch.Tensor]:
+        items = ramp(torch.ones(67, 16)).requires_grad_()
+        torch.manual_seed(3)
+        with torch.autocast("cpu", torch.bfloat16):
+            out = residual(items, lambda _: made.bfloat16())
+            assert torch.equal(take(out), out.bfloat16())
+            asked = product(out if takes else out * 1)
+        total = asked.float().pow(2).sum() + out.sum()
+        return [out, asked, *torch.autograd.grad(total, [items, product.weight, residual.norm.weight])]
+
+    for one, other in zip(run(takes=True), run(takes=False), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_what_was_rounded_is_not_taken_after_a_change_nor_outside_of_autocast():
+    items = torch.randn(5, 16, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = Residual(16)(items, torch.sin)
+        assert take(out).dtype == torch.bfloat16
+        out.mul_(2)
+        assert take(out) is out
+        out = Residual(16)(items, torch.sin)
+    assert take(out) is out
+
+
+def test_gradients_of_the_rounding_alone_and_of_gradients():
+    residual, items = Residual(7), torch.randn(5, 7, requires_grad=True)
+
+    def first(function, *, again: bool) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            total = function(residual(items, torch.sin)).float().pow(3).sum()
+        return torch.autograd.grad(total, items, create_graph=again)[0]
+
+    expected = first(lambda out: (out * 1).bfloat16(), again=False)
+    for again in (False, True):
+        torch.testing.assert_close(first(take, again=again), expected, rtol=1e-4, atol=1e-4)

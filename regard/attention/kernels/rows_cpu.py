@@ -16,13 +16,16 @@ import torch
 from numba import carray
 from torch import Tensor
 
+from regard.attention.kernels import bits
 from regard.attention.kernels.additive_cpu_compile import STAMP, compiled, compiled_in_order, worker
 from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
+from regard.attention.kernels.bits import raised, rounded, widened
 from regard.attention.kernels.threads import side_by_side
 
 __all__ = ["ROWS_STAMP", "exponentiate", "reader", "softmax", "softmax_gradient", "writer"]
 
-ROWS_STAMP = hashlib.sha256(Path(__file__).read_bytes() + STAMP.encode()).hexdigest()
+_SOURCES = Path(__file__), Path(bits.__file__)
+ROWS_STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES) + STAMP.encode()).hexdigest()
 """Names this code, for whatever is compiled from it."""
 _PLACES = 7
 _COUNTER, _ROWS, _COLUMNS, _ROWS_A_TASK, _SCORES, _OUT, _GRAD = range(_PLACES)
@@ -63,19 +66,14 @@ def _read_float(values, source):
 
 @compiled
 def _read_bfloat(values, source):
-    wide = values.view(np.uint32)
     for i in range(values.shape[0]):
-        wide[i] = np.uint32(source[i]) << np.uint32(16)
+        values[i] = widened(source[i])
 
 
 @compiled
 def _write_bfloat(target, values):
-    wide = values.view(np.uint32)
     for i in range(values.shape[0]):
-        word = wide[i]
-        rounded = (word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-        is_nan = (word & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
-        target[i] = np.uint16(0x7FC0) if is_nan else np.uint16(rounded)
+        target[i] = rounded(values[i])
 
 
 def reader(dtype):
@@ -95,11 +93,10 @@ def _write_float(target, values):
 
 
 @compiled_in_order
-def exponentiate(values, powers, most):
-    """values = exp(values - most), exactly zero where that is below e^-87; powers: room for as many numbers."""
+def exponentiate(values, most):
+    """values = exp(values - most), exactly zero where that is below e^-87."""
     for i in range(values.shape[0]):
         x = values[i] - most
-        is_nothing = x < np.float32(-87.0)
         # Adding 1.5 * 2^23 rounds, and leaves the integer in the last bits.
         shifted = x * np.float32(1.4426950408889634) + np.float32(12582912.0)
         n = shifted - np.float32(12582912.0)
@@ -110,11 +107,8 @@ def exponentiate(values, powers, most):
         y = y * r + np.float32(1 / 6)
         y = y * r + np.float32(0.5)
         y = y * r + np.float32(1)
-        values[i] = np.float32(0) if is_nothing else y * r + np.float32(1)
-        powers[i] = np.float32(12582912.0) if is_nothing else shifted
-    words, places = values.view(np.int32), powers.view(np.int32)
-    for i in range(values.shape[0]):
-        words[i] += places[i] << np.int32(23)
+        y = raised(y * r + np.float32(1), shifted)
+        values[i] = np.float32(0) if x < np.float32(-87.0) else y
 
 
 def _make_softmax(dtype, stamp):
@@ -126,7 +120,7 @@ def _make_softmax(dtype, stamp):
         rows, columns, step = job[_ROWS], job[_COLUMNS], job[_ROWS_A_TASK]
         scores = carray(as_address(job[_SCORES]), (rows * columns,), dtype)
         out = carray(as_address(job[_OUT]), (rows * columns,), dtype)
-        room, powers = np.empty(step * columns, np.float32), np.empty(step * columns, np.float32)
+        room = np.empty(step * columns, np.float32)
         task = take_one(job, _COUNTER)
         while task * step < rows:
             first, last = task * step * columns, min(rows, task * step + step) * columns
@@ -139,7 +133,7 @@ def _make_softmax(dtype, stamp):
                     most = row[i] if row[i] > most else most
                 for i in range(columns):
                     row[i] -= most
-            exponentiate(values, powers[: last - first], np.float32(0))
+            exponentiate(values, np.float32(0))
             for start in range(0, last - first, columns):
                 row = values[start : start + columns]
                 total = np.float32(0)

@@ -20,11 +20,15 @@ def is_wanted() -> bool:
 
 def hand_on(x: Tensor, rounded: Tensor) -> Tensor:
     """x, which brings `rounded` along until it is changed."""
-    setattr(x, _NAME, (rounded, x._version))
+    if not x.is_inference():  # whose changes are not counted
+        setattr(x, _NAME, (rounded, x._version))
     return x
 
 
 def take(x: Tensor) -> Tensor:
     """What x brings along where products would round it, else x."""
-    rounded, version = getattr(x, _NAME, (x, None))
-    return rounded if version == x._version and is_wanted() else x
+    brought = getattr(x, _NAME, None)
+    if brought is None or not is_wanted():
+        return x
+    rounded, version = brought
+    return rounded if version == x._version else x

@@ -53,7 +53,8 @@ SCOPE = "regard: "
 _WHOLE: dict[str, tuple[str, ...]] = {
     OUTPUT: ("_ChunkedLoss", "_ChunkedLossBackward"),
     UPDATE: ("Optimizer.step#*", "Optimizer.zero_grad#*", "aten::_fused_adam*"),
-    DROPOUT: ("_FewBits*", "aten::dropout*", "aten::native_dropout*"),
+    DROPOUT: ("_Drop", "_DropBackward", "_FewBits*", "aten::dropout*", "aten::native_dropout*"),
+    NORMS: ("_Add", "_AddBackward", "_AddNorm", "_AddNormBackward"),
     ATTENTION: (
         *("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_*", "regard::additive*"),
         *("_Direct", "_DirectBackward", "_Read", "_ReadBackward", "_Backward"),

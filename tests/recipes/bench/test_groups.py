@@ -104,7 +104,7 @@ class Small(nn.Module):
 def test_what_is_differentiated_belongs_to_what_was_computed_forward() -> None:
     model, x = Small(), torch.randn(5, 8)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profiler:
-        scoped(model.parts[1], "dropout")(x.requires_grad_()).sum().backward()
+        scoped(model.parts[1], "dropout")(x.double().requires_grad_()).sum().backward()
     spans = spans_of(list(profiler.events() or []))
     backward = [span for span in spans if span.name.startswith("_FewBitsBackward")]
     assert backward

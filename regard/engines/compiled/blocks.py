@@ -164,14 +164,14 @@ def _last(work, rows):
 
 
 @compiled
-def prefill(work, tokens, first, slots, keys, values):
-    """Take in all tokens of one text, from the first on, by a decoder that reads no source; returns its items.
+def prefill(work, tokens, slots, keys, values):
+    """Take in all tokens of one text, from place 0 on, by a decoder that reads no source; returns its items.
 
     slots[place]: where keys and values of the token at each place are kept.
     """
     count = len(tokens)
     for place in range(count):
-        embed(work, floats(work, TARGETS), tokens[place], first + place, place)
+        embed(work, floats(work, TARGETS), tokens[place], place, place)
     for block in range(work[DECODERS]):
         products = ENCODER_PRODUCTS * work[ENCODERS] + DECODER_PRODUCTS * block
         norm = 2 * work[ENCODERS] + 1 + 3 * block

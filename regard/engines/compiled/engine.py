@@ -26,7 +26,7 @@ from regard.engines.compiled import entries
 from regard.engines.compiled.compiling import IS_MADE_FOR
 from regard.engines.compiled.packed import KINDS
 from regard.engines.compiled.room import Room
-from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE, Batch, Found, Rules
+from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE, IS_PAST, Batch, Found, Rules
 from regard.engines.compiled.transformer import PackedTransformer, refusal
 from regard.engines.compiled.work import DECODERS, HEADS, SIZE, VALUE_SIZE
 from regard.engines.engine import Engine
@@ -81,6 +81,10 @@ class CompiledEngine(Engine):
         lengths = [len(sentence) for sentence in sentences]
         if 0 in lengths:
             raise ValueError(f"sentences must hold at least one id, got none in sentence {lengths.index(0)}")
+        for number, sentence in enumerate(sentences):
+            self.packed.check_ids(sentence, f"sentence {number}", are_sources=True)
+        self.packed.check_ids((bos, eos, pad), "bos, eos, pad", are_sources=False)
+        self.packed.check_places(max(lengths, default=0))
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         batches = self._batches(lengths, config)
         found = self._shared(lambda rows, room: self._searched(sentences, rows, room, **how), batches)
@@ -128,7 +132,7 @@ class CompiledEngine(Engine):
         lengths = [len(sentences[row]) for row in rows]
         starts, groups = np.cumsum([0, *lengths]), _groups(lengths)
         limits = np.array([config.limit(length) for length in lengths])
-        ids = np.array([token for row in rows for token in sentences[row]], np.int64)
+        ids = np.concatenate([sentences[row] for row in rows]).astype(np.int64)
         steps, most, shape = int(limits.max()), len(rows) * config.beam, (len(rows), config.n_best)
         powers = (torch.arange(steps + 1, dtype=torch.float64) ** config.length_penalty).float().numpy()
         batch = Batch(ids, starts, np.array(groups), limits)
@@ -136,9 +140,11 @@ class CompiledEngine(Engine):
         scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
         found = Found(scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32))
         together, place = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
-        work = room.work(rows=max(together, most), places=max(*lengths, steps, int(starts[-1])))
+        work = room.work(rows=max(together, most), places=max(*lengths, steps), sources=int(starts[-1]))
         ending = entries.search()(work, batch, rules, *room.memory(steps * most), found, place)
         if ending != FINISHED:
+            if ending == IS_PAST:
+                self.packed.check_places(int(place[0]))
             raise ValueError(_what(ending, step=int(place[0]), sentence=rows[int(place[1])]))
         results = []
         for row in range(len(rows)):
@@ -167,6 +173,11 @@ class CompiledEngine(Engine):
         lengths = [len(prompt) for prompt in prompts]
         if 0 in lengths:
             raise ValueError(f"prompts must hold at least one token, got none in prompt {lengths.index(0)}")
+        longest = max(lengths, default=0) + config.length - 1  # the last token that is drawn is not read
+        self.packed.check_places(longest if window is None else min(window, longest))
+        for number, prompt in enumerate(prompts):
+            self.packed.check_ids(prompt, f"prompt {number}", are_sources=False)
+        self.packed.check_ids(banned, "banned", are_sources=False)
         some = max(1, min(_TOGETHER, -(-len(prompts) // self._workers)))
         tasks = [range(first, min(first + some, len(prompts))) for first in range(0, len(prompts), some)]
 
@@ -228,8 +239,9 @@ class _Continuing:
         places = self.fed - 1
         if self.config.temperature == 0:
             out, none = np.zeros((len(self.seen), count), np.int64), np.zeros((0, 0), np.float32)
-            if not entries.go_on()(self.work, self.tokens, places, *memory, self.banned, out, none):
-                raise ValueError(_what(IS_NAN))
+            ending = entries.go_on()(self.work, self.tokens, places, *memory, self.banned, out, none)
+            if ending != FINISHED:
+                raise ValueError(_what(ending))
         else:
             out = np.stack([self.drawn(places + number, memory) for number in range(count)], axis=1)
         for seen, tokens in zip(self.seen, out.tolist(), strict=True):

@@ -9,6 +9,7 @@ from regard.engines.compiled.blocks import prefill as take_in
 from regard.engines.compiled.blocks import step
 from regard.engines.compiled.compiling import entry
 from regard.engines.compiled.likely import likeliest, scores_of
+from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE
 from regard.engines.compiled.searching import search as search_batch
 from regard.engines.compiled.work import LOGITS, floats
 
@@ -26,7 +27,7 @@ def _search(stamp: str) -> Callable:
 def _prefill(stamp: str) -> Callable:
     def run(work, tokens, slots, keys, values):
         stamp  # noqa: B018
-        take_in(work, tokens, 0, slots, keys, values)
+        take_in(work, tokens, slots, keys, values)
 
     return run
 
@@ -37,7 +38,7 @@ def _go_on(stamp: str) -> Callable:
 
         tokens, places: the last token of each row and its place; in the end those of the last one written.
         scores (rows, vocab): if it has rows, nothing is chosen: it gets the scores of the next tokens.
-        Returns whether there was a likeliest one each time.
+        Returns FINISHED, or what there was instead of a likeliest one.
         """
         stamp  # noqa: B018
         rows, logits, nothing = len(tokens), floats(work, LOGITS), np.zeros(len(tokens), np.int64)
@@ -53,14 +54,14 @@ def _go_on(stamp: str) -> Callable:
                     for row in range(count):
                         for token in range(scores.shape[1]):
                             scores[first + row, token] = logits[row, token]
-                return True
+                return FINISHED
             likeliest(work, given, rows, before, banned, words, totals, found)
             for row in range(rows):
                 if found[row] < 1:
-                    return False
+                    return IS_NAN if found[row] < 0 else IS_NONE
                 tokens[row] = out[row, time] = words[row, 0]
                 places[row] += 1
-        return True
+        return FINISHED
 
     return run
 

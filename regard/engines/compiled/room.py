@@ -49,16 +49,17 @@ class Room:
 
     def __init__(self, model: PackedTransformer):
         self.model = model
-        self.rows = self.places = self.slots = 0
+        self.rows = self.places = self.ordered = self.slots = 0
         self._work: np.ndarray | None = None
         self._arrays: dict[int, np.ndarray] = {}
         self._memory = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
 
-    def work(self, *, rows: int, places: int) -> np.ndarray:
-        """Room for `rows` items at once of sequences of up to `places` items."""
-        if self._work is None or rows > self.rows or places > self.places:
+    def work(self, *, rows: int, places: int, sources: int = 0) -> np.ndarray:
+        """Room for `rows` items at once of sequences of up to `places` items, and `sources` items of all sources."""
+        if self._work is None or rows > self.rows or places > self.places or sources > self.ordered:
             self.rows = max(self.rows, rows + rows // 4)
             self.places = max(self.places, places + places // 4)
+            self.ordered = max(self.ordered, sources + sources // 4)
             self._work = self._made()
         return self._work
 
@@ -88,7 +89,7 @@ class Room:
             POSITIONS: model.positions(self.places),
             AROUND: model.around(self.places),
             BEHIND: model.behind(self.places),
-            ORDER: np.arange(max(places, rows), dtype=np.int32)[None],
+            ORDER: np.arange(self.ordered, dtype=np.int32)[None],
             ZEROS: aligned((1, max(products.widest, read, places))),
             ITEMS: aligned((rows, items)),
             NORMED: aligned((rows, items)),

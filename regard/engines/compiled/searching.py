@@ -14,12 +14,13 @@ from regard.engines.compiled.compiling import compiled
 from regard.engines.compiled.likely import likeliest
 from regard.engines.compiled.products import PANELS
 from regard.engines.compiled.tiles import PANEL
-from regard.engines.compiled.work import CROSS_KEYS, DECODERS, ENCODER_PRODUCTS, ENCODERS, table_of
+from regard.engines.compiled.work import CROSS_KEYS, DECODERS, ENCODER_PRODUCTS, ENCODERS, POSITIONS, floats, table_of
 
-__all__ = ["FINISHED", "IS_NAN", "IS_NONE", "Batch", "Found", "Rules", "search"]
+__all__ = ["FINISHED", "IS_NAN", "IS_NONE", "IS_PAST", "Batch", "Found", "Rules", "search"]
 
-FINISHED, IS_NAN, IS_NONE = 0, 1, 2
-"""How a search ended: well; on NaN among the scores; on a sentence that no allowed token can go on."""
+FINISHED, IS_NAN, IS_NONE, IS_PAST = 0, 1, 2, 3
+"""How a search ended: well; on NaN among the scores; on a sentence that no allowed token can go on; on an output that
+goes on past the last learned position."""
 _NONE = np.float32(-np.inf)
 
 Batch = namedtuple(
@@ -158,9 +159,11 @@ def search(work, batch, rules, keys, values, found, place):
         begins[row], ends[row] = batch.starts[row], batch.starts[row + 1]
     words, totals, counts = np.zeros((most, takes), np.int64), np.zeros((most, takes), np.float32), np.zeros_like(heads)
     moves = _Moves(np.zeros(takes, np.int64), np.zeros(takes, np.int64), np.zeros(takes, np.float32))
-    nothing = np.zeros(most, np.float32)
+    nothing, positions = np.zeros(most, np.float32), floats(work, POSITIONS).shape[0]
     for now in range(1, steps + 1):
-        rows = first_of[live]
+        place[0], rows = now, first_of[live]
+        if 0 < positions < now:
+            return IS_PAST
         for row in range(rows):
             old.slots[row, now - 1], places[row] = (now - 1) * most + row, now - 1
         given = step(work, tokens, places, rows, old.slots, keys, values, sources, begins, ends)
@@ -168,7 +171,7 @@ def search(work, batch, rules, keys, values, found, place):
         still, at, begin = 0, first_of[0], first_of[0]
         for number in range(live):
             sentence, end, first = sentence_of[number], first_of[number + 1], at
-            place[0], place[1] = now, sentence
+            place[1] = sentence
             if counts[begin:end].min() < 0:
                 return IS_NAN
             taken = _merge(begin, end, words, totals, counts, heads, moves)

@@ -4,6 +4,7 @@ Source: vaswani2017, section 3.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -125,6 +126,30 @@ class PackedTransformer:
         sizes[WINDOW] = block.window or 0
         sizes[FLOAT_CODE] = multiplier[FLOAT32]()
         return sizes
+
+    @property
+    def most_places(self) -> int | None:
+        """Learned positions that there are; None where any number of items has a position."""
+        module = self.core.positions
+        return len(module.weight) if isinstance(module, Learned) else None
+
+    def check_ids(self, ids: Sequence[int], what: str, *, are_sources: bool) -> None:
+        """Compiled code looks at no bounds.
+
+        Raises: ValueError for an id that is not in the vocabulary.
+        """
+        vocab = len(self.source if are_sources else self.target)
+        outside = next((index for index in ids if not 0 <= index < vocab), None)
+        if outside is not None:
+            raise ValueError(f"ids must lie in 0 .. {vocab - 1}, got {outside} in {what}")
+
+    def check_places(self, count: int) -> None:
+        """Nor at these.
+
+        Raises: ValueError for more places than there are learned positions.
+        """
+        if self.most_places is not None and count > self.most_places:
+            raise ValueError(f"there are {self.most_places} learned positions, but position {count} was asked for")
 
     def positions(self, count: int) -> np.ndarray:
         """What is added to embeddings at the first `count` places; learned ones are all there are."""

@@ -34,7 +34,7 @@ TARGETS = 3  # (vocab, width): and the decoder
 POSITIONS = 4  # (places, width): added to embeddings; no places: nothing is
 AROUND = 5  # (heads, 2 reach + 1): added to the encoder's scores, by place of key less place of query; or no columns
 BEHIND = 6  # (heads, reach + 1): added to the decoder's, by how far back the key is; or no columns
-ORDER = 7  # (1, places): 0, 1, 2, ...
+ORDER = 7  # (1, items of all sources): 0, 1, 2, ...
 ZEROS = 8  # (1, numbers of the widest product)
 # Room.
 ITEMS = 9  # (rows, width in panels)

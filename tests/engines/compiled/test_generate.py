@@ -68,6 +68,37 @@ def test_an_empty_prompt_is_named():
         prepare(model_of(SMALL)).generate([[4], []], SampleConfig(), window=8, **how)
 
 
+@pytest.mark.parametrize(
+    ("length", "window", "asked"), [(17, None, None), (18, None, 25), (40, 24, None), (40, 25, 25)]
+)
+def test_learned_positions_end_where_torchs_do(length, window, asked):
+    model, sampling = model_of(KINDS["learned"]), SampleConfig(length=length, temperature=0)
+    how = {"window": window, "seeds": [1], "banned": []}
+    prompts, found = [list(range(4, 12))], []
+    for engine in (TorchEngine(model), prepare(model)):
+        if asked is None:
+            found.append(engine.generate(prompts, sampling, **how))
+        else:
+            with pytest.raises(ValueError, match=f"there are 24 learned positions, but position {asked} was asked for"):
+                engine.generate(prompts, sampling, **how)
+    assert asked is not None or found[0] == found[1]
+
+
+@pytest.mark.parametrize("index", [-1, VOCAB])
+def test_ids_that_are_no_tokens_are_named(index):
+    engine, sampling = prepare(model_of(SMALL)), SampleConfig(length=2)
+    with pytest.raises(ValueError, match=f"0 .. {VOCAB - 1}, got {index} in prompt 1"):
+        engine.generate([[4], [5, index]], sampling, window=8, seeds=[1, 2], banned=[])
+    with pytest.raises(ValueError, match=f"0 .. {VOCAB - 1}, got {index} in banned"):
+        engine.generate([[4]], sampling, window=8, seeds=[1], banned=[index])
+
+
+def test_nothing_that_may_be_written():
+    sampling = SampleConfig(length=2, temperature=0)
+    with pytest.raises(ValueError, match="some allowed token"):
+        prepare(model_of(SMALL)).generate([[4]], sampling, window=8, seeds=[1], banned=range(VOCAB))
+
+
 def test_scores_that_are_no_numbers():
     model = model_of(SMALL)
     with torch.no_grad():

@@ -8,6 +8,7 @@ import torch
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.engines.compiled.engine import prepare, refusal
+from regard.engines.engine import Engine
 from regard.engines.reference import TorchEngine
 from regard.models.build import build
 from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
@@ -131,6 +132,41 @@ def test_an_empty_sentence_is_named():
     with pytest.raises(ValueError, match="got none in sentence 1"):
         prepare(model_of(SMALL)).search([[4], []], config=DecodeConfig(), **IDS)
     assert prepare(model_of(SMALL)).search([], config=DecodeConfig(), **IDS) == []
+
+
+def outcome(engine: Engine, sentence: list[int], decode: DecodeConfig) -> list[Hypothesis] | str:
+    """What is found, or what was wrong."""
+    try:
+        return engine.search([sentence], config=decode, **IDS)[0]
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_outputs_that_end_before_learned_positions_do_are_found_and_others_refused(beam):
+    model = model_of(dataclasses.replace(SMALL, positions="learned", max_positions=10))
+    with torch.no_grad():
+        model.writes.output_table.weight[EOS] *= 6
+    decode, told = DecodeConfig(beam=beam, max_length=30), set()
+    for sentence in sentences(40, longest=12):
+        wanted = outcome(TorchEngine(model), sentence, decode)
+        found = outcome(prepare(model), sentence, decode)
+        if isinstance(wanted, str):
+            assert found == wanted
+            told.add(wanted)
+        else:
+            check_same([found], [wanted])
+            told.add("found")
+    assert told == {"found", "there are 10 learned positions, but position 11 was asked for"}
+
+
+@pytest.mark.parametrize("index", [-1, VOCAB])
+def test_ids_that_are_no_tokens_are_named(index):
+    engine, decode = prepare(model_of(SMALL)), DecodeConfig(max_length=3)
+    with pytest.raises(ValueError, match=f"0 .. {VOCAB - 1}, got {index} in sentence 1"):
+        engine.search([[4], [5, index, 6]], config=decode, **IDS)
+    with pytest.raises(ValueError, match=f"0 .. {VOCAB - 1}, got {index} in bos, eos, pad"):
+        engine.search([[4]], config=decode, bos=index, eos=EOS, pad=PAD)
 
 
 REFUSED = {

@@ -16,6 +16,7 @@ from numba.extending import intrinsic as numba_intrinsic
 
 __all__ = [
     "HAS_BYTE_PRODUCTS",
+    "HAS_PAIR_PRODUCTS",
     "IS_MADE_FOR",
     "LANES",
     "STAMP",
@@ -43,6 +44,8 @@ IS_MADE_FOR = _IS_WIDE or bool(_FEATURES.get("avx2") and _FEATURES.get("fma"))
 """Whether the processor has such registers, and multiplies and adds in one."""
 HAS_BYTE_PRODUCTS = _IS_WIDE and bool(_FEATURES.get("avx512vnni"))
 """Whether the processor multiplies and adds four bytes at a time."""
+HAS_PAIR_PRODUCTS = _IS_WIDE and bool(_FEATURES.get("avx512bf16"))
+"""Whether the processor multiplies and adds two numbers of bfloat16 at a time."""
 
 
 def compiled(function: Callable) -> Callable:

@@ -6,6 +6,7 @@
     soften(a, top, n)       a_i <- e^{a_i - top};  returns their sum
     spread(a, top, n)       returns sum_i e^{a_i - top}
     gelu(a, n)              a_i <- a_i (1 + erf(a_i / sqrt 2)) / 2
+    halve(a, o, n)          o_i <- a_i in bfloat16
 
 Arguments are addresses of float32; n counts numbers and is a multiple of LANES. A compiler that is shown plain loops
 makes wider ones of them, with a slow remainder for rows as short as a head's.
@@ -27,7 +28,21 @@ from numba.core import cgutils
 
 from regard.engines.compiled.compiling import LANES, intrinsic
 
-__all__ = ["add_scaled", "dot", "gelu", "peak", "soften", "spread"]
+__all__ = ["BFloat", "add_scaled", "dot", "gelu", "halve", "peak", "soften", "spread"]
+
+
+class BFloat(ir.Type):
+    """LLVM's bfloat, which llvmlite has no name for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self))
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
 
 _FLOAT, _WORD, _INT = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _FLOATS, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
@@ -184,6 +199,26 @@ def gelu(_typing: Any, a: Any, count: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def halve(_typing: Any, a: Any, out: Any, count: Any) -> Any:
+    """o_i <- a_i rounded to nearest even, in two bytes."""
+    halves = ir.VectorType(BFloat(), LANES)
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        a, out, count = arguments
+
+        def step(place: Any, nothing: Any) -> Any:
+            to = builder.add(out, builder.mul(place, ir.Constant(_INT, 2)))
+            value = builder.fptrunc(_load(builder, a, place), halves)
+            builder.store(value, builder.inttoptr(to, halves.as_pointer())).align = 2
+            return nothing
+
+        _loop(builder, count, _many(0.0), step)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
 
 
 def _exponentials(is_kept: bool) -> Callable:

@@ -1,7 +1,8 @@
 """From a model's weights to what compiled code reads: panels of columns, and tables of where they lie.
 
     float32    (panels, in, PANEL)          column c of panel p is output p * PANEL + c
-    bfloat16   (panels, in, LANES) words    columns c and c + LANES of a panel, rounded to nearest even
+    pairs      (panels, in / 2, PANEL, 2)   bfloat16, rounded to nearest even
+    halves     (panels, in, LANES) words    the same, columns c and c + LANES of a panel in a word
     int8       (panels, in / 4, PANEL, 4)   round(127 w / max |w|), by the largest weight of each output
 
 Outputs are filled up to whole panels, heads to whole registers, with zeros. The scale of the scores goes into the
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.engines.compiled import tiles
 from regard.engines.compiled.compiling import LANES
 from regard.engines.compiled.products import (
     BIAS,
@@ -83,8 +85,8 @@ class Products:
     fifth faster than from pages of 4 KiB, whose addresses must be looked up too often.
     """
 
-    def __init__(self, kind: str):
-        self.kind = KINDS[kind]
+    def __init__(self, kind: int):
+        self.kind = kind
         self.rows: list[list[int]] = []
         self.arrays: list[np.ndarray] = []  # the rows name them by their number, counted from 1
         self.memory = np.zeros(0, np.uint8)
@@ -126,9 +128,11 @@ class Products:
         entry[DEPTH], entry[OUT], entry[PANELS] = inputs, outputs, panels
         entry[BIAS] = self._kept(biases)
         match self.kind:
-            case 0:
+            case tiles.FLOAT32:
                 entry[WEIGHTS] = self._kept(_panels(filled))
-            case 1:
+            case tiles.PAIRS:
+                entry[WEIGHTS] = self._kept(_pairs(filled))
+            case tiles.HALVES:
                 entry[WEIGHTS] = self._kept(_halves(_panels(filled)))
             case _:
                 codes, scales, sums = _bytes(filled)
@@ -146,10 +150,22 @@ def _panels(weight: np.ndarray) -> np.ndarray:
     return weight.reshape(-1, PANEL, weight.shape[1]).transpose(0, 2, 1)
 
 
+def _rounded(numbers: np.ndarray) -> np.ndarray:
+    """The bits of bfloat16."""
+    return torch.from_numpy(np.ascontiguousarray(numbers)).bfloat16().view(torch.int16).numpy().view(np.uint16)
+
+
+def _pairs(weight: np.ndarray) -> np.ndarray:
+    """(out, in) as bfloat16 in panels, two numbers of a column side by side."""
+    outputs, inputs = weight.shape
+    filled = np.zeros((outputs, -(-inputs // 2) * 2), np.uint16)
+    filled[:, :inputs] = _rounded(weight)
+    return filled.reshape(-1, PANEL, filled.shape[1] // 2, 2).transpose(0, 2, 1, 3)
+
+
 def _halves(panels: np.ndarray) -> np.ndarray:
-    """float32 numbers as pairs of bfloat16 in a word."""
-    rounded = torch.from_numpy(np.ascontiguousarray(panels)).bfloat16().view(torch.int16).numpy().view(np.uint16)
-    words = rounded.astype(np.uint32)
+    """The same, two columns side by side in a word."""
+    words = _rounded(panels).astype(np.uint32)
     return words[..., :LANES] | (words[..., LANES:] << 16)
 
 

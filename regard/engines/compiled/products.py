@@ -6,7 +6,8 @@ A product is a row of a table of numbers: the code that multiplies by its kind o
 is compiled by itself and called by its address, so that the many places that call it do not each compile it again.
 Rows are arrays of float32 whose lines may be longer than what is in them: a whole panel is always written.
 
-Source: goto2008; int8: jacob2018, section 2 (x is brought to bytes row by row, by its largest number).
+Source: goto2008; int8: jacob2018, section 2 (x is brought to bytes row by row, by its largest number). For pairs of
+bfloat16 x is rounded to nearest even.
 """
 
 from collections.abc import Callable
@@ -16,8 +17,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from regard.engines.compiled.compiling import TILE_ROWS, called_by_address, compiled, intrinsic
-from regard.engines.compiled.tiles import BFLOAT16, FLOAT32, FLOW, INT8, PANEL, tile
+from regard.engines.compiled.compiling import LANES, TILE_ROWS, called_by_address, compiled, intrinsic
+from regard.engines.compiled.lanes import halve
+from regard.engines.compiled.tiles import FLOAT32, FLOW, HALVES, INT8, PAIRS, PANEL, tile
 from regard.engines.compiled.work import CODES, SCALED, address, bytes_of, floats, table_of
 
 __all__ = [
@@ -38,12 +40,12 @@ _SIGNATURE = types.void(*[types.int64] * 9, types.float32, *[types.int64] * 4)
 
 def _multiplier(kind: int) -> Callable[[str], Callable]:
     # What it closes over must be plain numbers and words: numba finds what it kept by their values.
-    is_bytes, is_halves = kind == INT8, kind == BFLOAT16
+    is_bytes, is_halves = kind == INT8, kind == HALVES
 
     def make(stamp: str) -> Callable:
         def run(x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor, is_added, x_scales, w_scales,
                 w_sums):  # fmt: skip
-            """All tiles of a product, by addresses and strides in bytes; depth counts words for int8."""
+            """All tiles of a product, by addresses and strides in bytes; depth counts words of x."""
             stamp  # noqa: B018  # see `called_by_address`
             panel_stride = depth * (2 * PANEL if is_halves else 4 * PANEL)
             panel = 0
@@ -73,7 +75,7 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
     return make
 
 
-multiplier = {kind: called_by_address(_multiplier(kind), _SIGNATURE) for kind in (FLOAT32, BFLOAT16, INT8)}
+multiplier = {kind: called_by_address(_multiplier(kind), _SIGNATURE) for kind in (FLOAT32, HALVES, INT8, PAIRS)}
 """For each kind of weights, what gives the address of the code that `multiply` calls."""
 
 
@@ -109,19 +111,33 @@ def _to_bytes(x, rows, depth, codes, scales):
 
 
 @compiled
+def _to_pairs(x, rows, depth, codes):
+    """codes = x in bfloat16, and a zero behind the end of an odd number."""
+    for row in range(rows):
+        code = codes[row]
+        halve(address(x[row]), address(code), (depth + LANES - 1) // LANES * LANES)
+        if depth % 2 > 0:
+            code[2 * depth] = code[2 * depth + 1] = 0
+
+
+@compiled
 def product(work, which, x, rows, out, floor, is_added):
     """out[: rows] = max(floor, x[: rows] W^T + b), or that is added to what `out` holds (is_added: SET or ADD).
 
     work: see regard.engines.compiled.work.
     """
-    entry = table_of(work)[which]
-    into, out_stride = address(out), np.int64(out.strides[0])
+    entry, codes = table_of(work)[which], bytes_of(work, CODES)
+    depth, into, out_stride = entry[DEPTH], address(out), np.int64(out.strides[0])
     if entry[KIND] == INT8:
-        depth, codes, scales = entry[DEPTH], bytes_of(work, CODES), floats(work, SCALED)[0]
+        scales = floats(work, SCALED)[0]
         _to_bytes(x, rows, depth, codes, scales)
         multiply(entry[CODE], address(codes), codes.strides[0], rows, entry[WEIGHTS], (depth + 3) // 4, entry[PANELS],
                  entry[BIAS], into, out_stride, floor, is_added, address(scales), entry[SCALES],
                  entry[SUMS])  # fmt: skip
+    elif entry[KIND] == PAIRS:
+        _to_pairs(x, rows, depth, codes)
+        multiply(entry[CODE], address(codes), codes.strides[0], rows, entry[WEIGHTS], (depth + 1) // 2, entry[PANELS],
+                 entry[BIAS], into, out_stride, floor, is_added, 0, 0, 0)  # fmt: skip
     else:
-        multiply(entry[CODE], address(x), x.strides[0], rows, entry[WEIGHTS], entry[DEPTH], entry[PANELS],
+        multiply(entry[CODE], address(x), x.strides[0], rows, entry[WEIGHTS], depth, entry[PANELS],
                  entry[BIAS], into, out_stride, floor, is_added, 0, 0, 0)  # fmt: skip

@@ -100,7 +100,7 @@ class Room:
             SCORES: aligned((max(LOGIT_ROWS, int(sizes[HEADS])), places)),
             PANELED: aligned((2, packed)),
             EDGE: aligned((1, places)),
-            CODES: aligned((rows, -(-products.deepest // 4) * 4), np.uint8),
+            CODES: aligned((rows, 2 * in_panels(products.deepest)), np.uint8),
             SCALED: aligned((1, rows)),
         }
         self._arrays = arrays  # what the addresses point to

@@ -7,7 +7,9 @@ is read once for all rows. A tile of 12 rows and 32 columns holds its 384 sums i
 nothing but load and multiply; one of few rows takes four panels, so that enough sums are under way at once.
 
     float32    w as it is
-    bfloat16   two numbers in a word, column c below and c + LANES above: a shift or a mask makes each a float32
+    pairs      x and w in bfloat16, numbers 2 k and 2 k + 1 in a word: two products added at a time
+    halves     w in bfloat16 where there is no such instruction: column c below and c + LANES above in a word, and a
+               shift or a mask makes each a float32; x as it is
     int8       x in bytes from 1 to 255 (128 is zero), w in bytes from -127 to 127, four products added at a time:
                out = (sum - 128 sum_k w[k, c]) x_scale[r] w_scale[c]
 
@@ -20,9 +22,10 @@ from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 
-from regard.engines.compiled.compiling import HAS_BYTE_PRODUCTS, LANES, TILE_ROWS, intrinsic
+from regard.engines.compiled.compiling import HAS_BYTE_PRODUCTS, HAS_PAIR_PRODUCTS, LANES, TILE_ROWS, intrinsic
+from regard.engines.compiled.lanes import BFloat
 
-__all__ = ["BFLOAT16", "FLOAT32", "FLOW", "INT8", "PANEL", "tile"]
+__all__ = ["BFLOAT16", "FLOAT32", "FLOW", "HALVES", "INT8", "PAIRS", "PANEL", "tile"]
 
 PANEL = 2 * LANES
 """Columns of a panel."""
@@ -30,7 +33,8 @@ FLOW = 4
 """Panels that a tile of few rows takes at once."""
 _FEW = 3
 
-FLOAT32, BFLOAT16, INT8 = 0, 1, 2
+FLOAT32, HALVES, INT8, PAIRS = 0, 1, 2, 3
+BFLOAT16 = PAIRS if HAS_PAIR_PRODUCTS else HALVES
 
 _FLOAT, _WORD, _INT, _BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8)
 _FLOATS, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
@@ -38,6 +42,8 @@ _BYTE_PRODUCT = "llvm.x86.avx512.vpdpbusd.512"
 _WRITTEN = f"declare <16 x i32> @{_BYTE_PRODUCT}(<16 x i32>, <16 x i32>, <16 x i32>)"
 # LLVM 22 takes bytes where those before it took words, and rewrites what it reads.
 _FOURS = ir.VectorType(_BYTE, 4 * LANES) if "i8" in str(binding.parse_assembly(_WRITTEN)) else _WORDS
+_PAIR_PRODUCT = "llvm.x86.avx512bf16.dpbf16ps.512"
+_TWOS = ir.VectorType(BFloat(), 2 * LANES)
 _REGISTER = 4 * LANES
 """Bytes of a register."""
 _ARGUMENTS = [_INT] * 8 + [_FLOAT] + [_INT] * 4
@@ -54,6 +60,11 @@ class _Shape(NamedTuple):
     def sums(self) -> int:
         """Registers of sums."""
         return self.rows * self.columns
+
+    @property
+    def is_in_words(self) -> bool:
+        """Whether several numbers of x are in a word."""
+        return self.kind in (INT8, PAIRS)
 
     @property
     def columns(self) -> int:
@@ -84,13 +95,13 @@ def _spread(builder: Any, value: Any) -> Any:
 
 
 def _weights(builder: Any, shape: _Shape, panels: list[Any], depth: Any) -> list[Any]:
-    """The weights of one depth (of four, in bytes): a register for each column of registers."""
-    registers = 1 if shape.kind == BFLOAT16 else 2
+    """The weights of one depth (of one word of x): a register for each column of registers."""
+    registers = 1 if shape.kind == HALVES else 2
     ahead = builder.mul(depth, _constant(registers * _REGISTER))
     found = []
     for panel in panels:
         begin = builder.add(panel, ahead)
-        if shape.kind == BFLOAT16:
+        if shape.kind == HALVES:
             pairs = _load(builder, begin, _WORDS)
             below = builder.shl(pairs, ir.Constant(_WORDS, [16] * LANES))
             above = builder.and_(pairs, ir.Constant(_WORDS, [-65536] * LANES))
@@ -103,8 +114,12 @@ def _weights(builder: Any, shape: _Shape, panels: list[Any], depth: Any) -> list
 
 
 def _multiplied(builder: Any, kind: int, total: Any, x: Any, weights: Any) -> Any:
-    """total + x weights; of bytes: the four products of each word added up."""
+    """total + x weights; of bytes and pairs: the products of each word added up."""
     module = builder.module
+    if kind == PAIRS:
+        of = ir.FunctionType(_FLOATS, [_FLOATS, _TWOS, _TWOS])
+        dot = cgutils.get_or_insert_function(module, of, _PAIR_PRODUCT)
+        return builder.call(dot, [total, builder.bitcast(x, _TWOS), builder.bitcast(weights, _TWOS)])
     if kind != INT8:
         of = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
         return builder.call(cgutils.get_or_insert_function(module, of, f"llvm.fma.v{LANES}f32"), [x, weights, total])
@@ -143,7 +158,7 @@ def _function(module: Any, shape: _Shape) -> Any:
     here = _weights(builder, shape, panels, now)
     ahead, longer = builder.mul(now, _constant(4)), []
     for row, address in enumerate(rows):
-        number = _spread(builder, _load(builder, builder.add(address, ahead), _WORD if shape.kind == INT8 else _FLOAT))
+        number = _spread(builder, _load(builder, builder.add(address, ahead), _WORD if shape.is_in_words else _FLOAT))
         for column, weight in enumerate(here):
             longer.append(_multiplied(builder, shape.kind, sums[row * shape.columns + column], number, weight))
     after = builder.add(now, _constant(1))

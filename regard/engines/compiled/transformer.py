@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.attention.choices import Soft
 from regard.attention.positional import ByDistance
 from regard.attention.scores import InnerProduct
-from regard.engines.compiled.packed import Heads, Products, in_panels
+from regard.engines.compiled.packed import KINDS, Heads, Products, in_panels
 from regard.engines.compiled.products import multiplier
 from regard.engines.compiled.tiles import FLOAT32
 from regard.engines.compiled.work import (
@@ -88,7 +88,7 @@ class PackedTransformer:
         reads = cast("TokenReader", model.reads)
         self.target = _embeddings(cast("TokenReader", inputs))
         self.source = self.target if reads.table is cast("TokenReader", inputs).table else _embeddings(reads)
-        self.products, self.norms = Products(compute_type), []
+        self.products, self.norms = Products(KINDS[compute_type]), []
         encoder = cast("list[EncoderBlock]", list(core.encoder.children()))
         decoder = cast("list[DecoderBlock]", list(core.decoder.children()))
         attention = decoder[0].attention

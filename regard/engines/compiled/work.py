@@ -46,7 +46,7 @@ LOGITS = 14  # (some rows, vocab in panels)
 SCORES = 15  # (some rows, keys in panels)
 PANELED = 16  # (2, numbers): keys of a head, packed, and values
 EDGE = 17  # (1, keys in panels): zero, and minus infinity behind the last key
-CODES = 18  # (rows, most numbers of a row): rows in bytes, for int8
+CODES = 18  # (rows, two of most numbers of a row): rows in bytes or in bfloat16
 SCALED = 19  # (1, rows): and their scales
 ARRAYS = 20
 

@@ -1,11 +1,12 @@
 """Loops a register at a time against numpy and torch in double precision."""
 
 import numpy as np
+import pytest
 import torch
 from numba import njit
 
 from regard.engines.compiled import lanes
-from regard.engines.compiled.compiling import LANES
+from regard.engines.compiled.compiling import HAS_PAIR_PRODUCTS, LANES
 
 
 @njit
@@ -36,6 +37,11 @@ def spread(a, top):
 @njit
 def gelu(a):
     lanes.gelu(np.int64(a.ctypes.data), len(a))
+
+
+@njit
+def halve(a, out):
+    lanes.halve(np.int64(a.ctypes.data), np.int64(out.ctypes.data), len(a))
 
 
 def row(registers: int, seed: int = 0) -> np.ndarray:
@@ -76,6 +82,18 @@ def test_far_below_and_minus_infinity_are_nothing_and_nan_stays():
     assert not found[:3].any()
     x[5] = np.nan
     assert np.isnan(spread(x, np.float32(0)))
+
+
+@pytest.mark.skipif(not HAS_PAIR_PRODUCTS, reason="nothing else makes pairs of bfloat16")
+def test_rounding_to_bfloat16_is_that_of_torch():
+    a = row(5)
+    a[:8] = 1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 0, -0.0, np.inf, -np.inf, np.nan
+    found = np.zeros(len(a), np.uint16)
+    halve(a, found)
+    exact = torch.from_numpy(a).bfloat16()
+    bits = torch.from_numpy(found.astype(np.int32)).short().view(torch.bfloat16)
+    assert torch.equal(bits.isnan(), exact.isnan())
+    assert torch.equal(bits[~exact.isnan()], exact[~exact.isnan()])
 
 
 def test_gelu_is_that_of_torch():

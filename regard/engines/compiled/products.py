@@ -19,7 +19,7 @@ from numba import types
 
 from regard.engines.compiled.compiling import LANES, TILE_ROWS, called_by_address, compiled, intrinsic
 from regard.engines.compiled.lanes import halve
-from regard.engines.compiled.tiles import FLOAT32, FLOW, HALVES, INT8, PAIRS, PANEL, tile
+from regard.engines.compiled.tiles import FLOAT32, FLOW, HALVES, INT8, LINE, PAIRS, PANEL, tile
 from regard.engines.compiled.work import CODES, SCALED, address, bytes_of, floats, table_of
 
 __all__ = [
@@ -47,27 +47,33 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
                 w_sums):  # fmt: skip
             """All tiles of a product, by addresses and strides in bytes; depth counts words of x."""
             stamp  # noqa: B018  # see `called_by_address`
+            # While the tiles of a panel are computed, each but those of few rows asks for a share of the next panel:
+            # weights that come from memory are then there in time.
             panel_stride = depth * (2 * PANEL if is_halves else 4 * PANEL)
             panel = 0
             while rows <= 3 and panel + FLOW <= panels:
                 across = panel * 4 * PANEL
                 beside = across if is_bytes else 0
-                tile(kind, rows, FLOW, x, x_stride, weights + panel * panel_stride, panel_stride, depth, bias + across,
-                     out + across, out_stride, floor, is_added, x_scales, w_scales + beside,
+                tile(kind, rows, FLOW, x, x_stride, weights + panel * panel_stride, panel_stride, depth, weights,
+                     bias + across, out + across, out_stride, floor, is_added, x_scales, w_scales + beside,
                      w_sums + beside)  # fmt: skip
                 panel += FLOW
             while panel < panels:
                 across, row = panel * 4 * PANEL, 0
+                here, share = weights + panel * panel_stride, depth * LINE
+                soon, last = here + panel_stride, here + (2 * panel_stride if panel + 1 < panels else 0)
                 beside = across if is_bytes else 0
                 while row < rows:
                     left = rows - row
                     count = min(left, TILE_ROWS)
                     if TILE_ROWS < left < 2 * TILE_ROWS:
                         count = (left + 1) // 2  # few rows alone would wait for each other's sums
-                    tile(kind, count, 1, x + row * x_stride, x_stride, weights + panel * panel_stride, panel_stride,
-                         depth, bias + across, out + row * out_stride + across, out_stride, floor, is_added,
-                         x_scales + 4 * row, w_scales + beside, w_sums + beside)  # fmt: skip
+                    tile(kind, count, 1, x + row * x_stride, x_stride, here, panel_stride, depth,
+                         soon if soon + share <= last else here, bias + across, out + row * out_stride + across,
+                         out_stride, floor, is_added, x_scales + 4 * row, w_scales + beside,
+                         w_sums + beside)  # fmt: skip
                     row += count
+                    soon += share
                 panel += 1
 
         return run

@@ -25,7 +25,7 @@ from numba.core import cgutils
 from regard.engines.compiled.compiling import HAS_BYTE_PRODUCTS, HAS_PAIR_PRODUCTS, LANES, TILE_ROWS, intrinsic
 from regard.engines.compiled.lanes import BFloat
 
-__all__ = ["BFLOAT16", "FLOAT32", "FLOW", "HALVES", "INT8", "PAIRS", "PANEL", "tile"]
+__all__ = ["BFLOAT16", "FLOAT32", "FLOW", "HALVES", "INT8", "LINE", "PAIRS", "PANEL", "tile"]
 
 PANEL = 2 * LANES
 """Columns of a panel."""
@@ -44,9 +44,11 @@ _WRITTEN = f"declare <16 x i32> @{_BYTE_PRODUCT}(<16 x i32>, <16 x i32>, <16 x i
 _FOURS = ir.VectorType(_BYTE, 4 * LANES) if "i8" in str(binding.parse_assembly(_WRITTEN)) else _WORDS
 _PAIR_PRODUCT = "llvm.x86.avx512bf16.dpbf16ps.512"
 _TWOS = ir.VectorType(BFloat(), 2 * LANES)
+LINE = 64
+"""Bytes that memory is read by."""
 _REGISTER = 4 * LANES
 """Bytes of a register."""
-_ARGUMENTS = [_INT] * 8 + [_FLOAT] + [_INT] * 4
+_ARGUMENTS = [_INT] * 9 + [_FLOAT] + [_INT] * 4
 
 
 class _Shape(NamedTuple):
@@ -113,6 +115,14 @@ def _weights(builder: Any, shape: _Shape, panels: list[Any], depth: Any) -> list
     return found
 
 
+def _fetch(builder: Any, address: Any) -> None:
+    """Ask for a line of memory, to be in the second cache when it is read."""
+    pointer = builder.inttoptr(address, _BYTE.as_pointer())
+    of = ir.FunctionType(ir.VoidType(), [pointer.type, _WORD, _WORD, _WORD])
+    fetch = cgutils.get_or_insert_function(builder.module, of, "llvm.prefetch.p0")
+    builder.call(fetch, [pointer, *(ir.Constant(_WORD, number) for number in (0, 2, 1))])
+
+
 def _multiplied(builder: Any, kind: int, total: Any, x: Any, weights: Any) -> Any:
     """total + x weights; of bytes and pairs: the products of each word added up."""
     module = builder.module
@@ -139,7 +149,8 @@ def _multiplied(builder: Any, kind: int, total: Any, x: Any, weights: Any) -> An
 def _function(module: Any, shape: _Shape) -> Any:
     """The tile of a shape as a function of addresses, written into a module once.
 
-    x, x_stride, weights, panel_stride, depth, bias, out, out_stride, floor, is_added, x_scales, w_scales, w_sums
+    x, x_stride, weights, panel_stride, depth, soon, bias, out, out_stride, floor, is_added, x_scales, w_scales, w_sums
+    (soon: `depth` lines of memory that will be read next)
     """
     name = f"regard.tile.{shape.kind}.{shape.rows}.{shape.panels}"
     if name in module.globals:
@@ -147,7 +158,7 @@ def _function(module: Any, shape: _Shape) -> Any:
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), _ARGUMENTS), name)
     function.linkage = "internal"
     builder = ir.IRBuilder(function.append_basic_block("begin"))
-    x, x_stride, weights, panel_stride, depth = function.args[:5]
+    x, x_stride, weights, panel_stride, depth, soon = function.args[:6]
     rows = [builder.add(x, builder.mul(x_stride, _constant(row))) for row in range(shape.rows)]
     panels = [builder.add(weights, builder.mul(panel_stride, _constant(panel))) for panel in range(shape.panels)]
     begin, loop, end = builder.block, function.append_basic_block("loop"), function.append_basic_block("end")
@@ -155,6 +166,8 @@ def _function(module: Any, shape: _Shape) -> Any:
     builder.position_at_end(loop)
     kind = _WORDS if shape.kind == INT8 else _FLOATS
     now, sums = builder.phi(_INT), [builder.phi(kind) for _ in range(shape.sums)]
+    if shape.panels == 1:
+        _fetch(builder, builder.add(soon, builder.mul(now, _constant(LINE))))
     here = _weights(builder, shape, panels, now)
     ahead, longer = builder.mul(now, _constant(4)), []
     for row, address in enumerate(rows):
@@ -167,7 +180,7 @@ def _function(module: Any, shape: _Shape) -> Any:
         phi.add_incoming(following, loop)
     builder.cbranch(builder.icmp_signed("<", after, depth), loop, end)
     builder.position_at_end(end)
-    _finish(builder, shape, function.args[5:], longer)
+    _finish(builder, shape, function.args[6:], longer)
     return function
 
 
@@ -204,12 +217,12 @@ def _finish(builder: Any, shape: _Shape, arguments: Any, sums: list[Any]) -> Non
 
 @intrinsic
 def tile(_typing: Any, kind: Any, rows: Any, panels: Any, x: Any, x_stride: Any, weights: Any, panel_stride: Any,
-         depth: Any, bias: Any, out: Any, out_stride: Any, floor: Any, is_added: Any, x_scales: Any, w_scales: Any,
-         w_sums: Any) -> Any:  # fmt: skip
+         depth: Any, soon: Any, bias: Any, out: Any, out_stride: Any, floor: Any, is_added: Any, x_scales: Any,
+         w_scales: Any, w_sums: Any) -> Any:  # fmt: skip
     """The tile of so many rows and panels; `kind` must be known when it is compiled. The rest as in `_function`."""
     if not isinstance(kind, types.IntegerLiteral):
         return None
-    signature = types.void(kind, *[types.int64] * 10, types.float32, *[types.int64] * 4)
+    signature = types.void(kind, *[types.int64] * 11, types.float32, *[types.int64] * 4)
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         _, rows, panels, *rest = arguments

@@ -19,6 +19,7 @@ __all__ = [
     "HAS_PAIR_PRODUCTS",
     "IS_MADE_FOR",
     "LANES",
+    "PAIR_PRODUCT",
     "STAMP",
     "TILE_ROWS",
     "called_by_address",
@@ -44,8 +45,11 @@ IS_MADE_FOR = _IS_WIDE or bool(_FEATURES.get("avx2") and _FEATURES.get("fma"))
 """Whether the processor has such registers, and multiplies and adds in one."""
 HAS_BYTE_PRODUCTS = _IS_WIDE and bool(_FEATURES.get("avx512vnni"))
 """Whether the processor multiplies and adds four bytes at a time."""
-HAS_PAIR_PRODUCTS = _IS_WIDE and bool(_FEATURES.get("avx512bf16"))
-"""Whether the processor multiplies and adds two numbers of bfloat16 at a time."""
+PAIR_PRODUCT = "llvm.x86.avx512bf16.dpbf16ps.512"
+_WRITTEN = f"declare <16 x float> @{PAIR_PRODUCT}(<16 x float>, <16 x i32>, <16 x i32>)"
+# LLVM before 17 has words where those after it have bfloat.
+HAS_PAIR_PRODUCTS = _IS_WIDE and bool(_FEATURES.get("avx512bf16")) and "bfloat" in str(binding.parse_assembly(_WRITTEN))
+"""Whether the processor multiplies and adds two numbers of bfloat16 at a time, and the compiler says so."""
 
 
 def compiled(function: Callable) -> Callable:

@@ -22,7 +22,14 @@ from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 
-from regard.engines.compiled.compiling import HAS_BYTE_PRODUCTS, HAS_PAIR_PRODUCTS, LANES, TILE_ROWS, intrinsic
+from regard.engines.compiled.compiling import (
+    HAS_BYTE_PRODUCTS,
+    HAS_PAIR_PRODUCTS,
+    LANES,
+    PAIR_PRODUCT,
+    TILE_ROWS,
+    intrinsic,
+)
 from regard.engines.compiled.lanes import BFloat
 
 __all__ = ["BFLOAT16", "FLOAT32", "FLOW", "HALVES", "INT8", "LINE", "PAIRS", "PANEL", "tile"]
@@ -42,7 +49,6 @@ _BYTE_PRODUCT = "llvm.x86.avx512.vpdpbusd.512"
 _WRITTEN = f"declare <16 x i32> @{_BYTE_PRODUCT}(<16 x i32>, <16 x i32>, <16 x i32>)"
 # LLVM 22 takes bytes where those before it took words, and rewrites what it reads.
 _FOURS = ir.VectorType(_BYTE, 4 * LANES) if "i8" in str(binding.parse_assembly(_WRITTEN)) else _WORDS
-_PAIR_PRODUCT = "llvm.x86.avx512bf16.dpbf16ps.512"
 _TWOS = ir.VectorType(BFloat(), 2 * LANES)
 LINE = 64
 """Bytes that memory is read by."""
@@ -128,7 +134,7 @@ def _multiplied(builder: Any, kind: int, total: Any, x: Any, weights: Any) -> An
     module = builder.module
     if kind == PAIRS:
         of = ir.FunctionType(_FLOATS, [_FLOATS, _TWOS, _TWOS])
-        dot = cgutils.get_or_insert_function(module, of, _PAIR_PRODUCT)
+        dot = cgutils.get_or_insert_function(module, of, PAIR_PRODUCT)
         return builder.call(dot, [total, builder.bitcast(x, _TWOS), builder.bitcast(weights, _TWOS)])
     if kind != INT8:
         of = ir.FunctionType(_FLOATS, [_FLOATS] * 3)

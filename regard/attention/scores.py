@@ -26,6 +26,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.kernels.maps import linear
+
 __all__ = [
     "Additive",
     "BareAdditive",
@@ -316,7 +318,7 @@ def mapped(vectors: Tensor, weight: Tensor, name: str) -> Tensor:
     if vectors.shape[-1] != weight.shape[-1]:
         raise ValueError(f"{name} must have size {weight.shape[-1]}, but has {vectors.shape[-1]}")
     if weight.dim() == 2:
-        return nn.functional.linear(vectors, weight)
+        return linear(vectors, weight)
     if vectors.dim() < 3 or vectors.shape[-3] not in (1, len(weight)):
         raise ValueError(
             f"{name} must be (..., {len(weight)} heads or 1, {name.removesuffix('s')}, {weight.shape[-1]}), "

@@ -20,8 +20,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.attention.kernels.maps import linear, takes_fast_products
 from regard.attention.kernels.rows import is_compiled_for
-from regard.layers.linear import linear, takes_fast_products
 
 __all__ = ["TokenLoss", "token_loss"]
 

@@ -10,7 +10,8 @@ Source: lectures, D; vaswani2017, section 3.3.
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.layers.linear import Linear, linear
+from regard.attention.kernels.maps import linear
+from regard.layers.linear import Linear
 
 __all__ = ["FeedForward"]
 

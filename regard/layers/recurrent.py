@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.layers.linear import linear
+from regard.attention.kernels.maps import linear
 
 __all__ = [
     "CELLS",

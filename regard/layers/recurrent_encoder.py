@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.attention.kernels.maps import linear
 from regard.attention.masks import Padded
-from regard.layers.linear import linear
 from regard.layers.recurrent import CELLS, CellState, orthogonal_gates_, xavier_gates_
 from regard.layers.recurrent_run import encode, is_compiled_for, is_unheard
 

@@ -8,8 +8,8 @@ step is one product a weight and one compiled pass over its gates (regard.layers
 (regard.layers.reading_cpu); what B, C and W learn is one product over all steps behind the loop. Everything lies time
 by time, so that each step is a piece of memory of its own.
 
-Products are float32 (regard.layers.linear) or, under autocast, bfloat16, to which weights are cast once; states, gates
-and reads are float32 throughout.
+Products are float32 (regard.attention.kernels.maps) or, under autocast, bfloat16, to which weights are cast once;
+states, gates and reads are float32 throughout.
 
 Source: bahdanau2015, appendix A; appleyard2016 (products of all steps in one).
 """
@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.attention.axes import is_plain
 from regard.attention.kernels.additive_op import REACH
-from regard.layers.linear import linear
+from regard.attention.kernels.maps import linear
 
 __all__ = [
     "Before",

@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.kernels.rounded import hand_on, is_wanted
 from regard.attention.kernels.rows import is_compiled_for
 from regard.layers.dropout import Dropout, draw_seed, drop, levels
-from regard.layers.rounded import hand_on, is_wanted
 
 __all__ = ["Residual"]
 

@@ -10,8 +10,8 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.kernels.maps import linear
 from regard.layers.cross_entropy import token_loss
-from regard.layers.linear import linear
 from regard.models.cores.core import Core, State
 from regard.models.model import Loss
 from regard.models.reads.tokens import TokenReader

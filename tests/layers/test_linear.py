@@ -5,9 +5,10 @@ import torch
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from regard.layers import linear as module
+from regard.attention.kernels import maps as module
+from regard.attention.kernels.maps import linear, takes_fast_products
 from regard.layers.feedforward import FeedForward
-from regard.layers.linear import Linear, linear, takes_fast_products, together
+from regard.layers.linear import Linear, together
 
 
 def near(actual, expected, atol=2e-5):
@@ -22,7 +23,7 @@ NEEDS_ONEDNN = pytest.mark.skipif(module._operators() is None, reason="this torc
 def eager(monkeypatch):
     """Every product goes through oneDNN, on any processor and however small."""
     monkeypatch.setattr(module, "has_fast_products", lambda: True)
-    monkeypatch.setattr(module, "_WORTH", 0)
+    monkeypatch.setattr(module, "WORTH", 0)
     monkeypatch.setattr(module, "_WORTH_ALONE", 0)
 
 
@@ -151,7 +152,7 @@ def test_weights_of_torchs_linear_load():
 
 @pytest.mark.parametrize("offsets", [True, False])
 def test_maps_together_are_each_alone(monkeypatch, offsets):
-    monkeypatch.setattr(module, "_WORTH", 0)
+    monkeypatch.setattr(module, "WORTH", 0)
     maps = [Linear(13, size, bias=offsets) for size in (5, 7, 2)]
     x = torch.randn(3, 11, 13, requires_grad=True)
     leaves = [x, *(p for part in maps for p in part.parameters())]

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from regard.attention.kernels.rounded import take
 from regard.layers.linear import Linear
 from regard.layers.residual import Residual
-from regard.layers.rounded import take
 from tests.helpers import close
 
 

@@ -141,7 +141,7 @@ class SteppingCore(Core, ABC):
         if self.read is not None:
             memory = Memory(encoded.items, encoded.items, encoded.mask).map_keys_with(self.read.score)
             outputs = torch.cat((outputs, self.read(outputs, memory).to(outputs.dtype)), -1)
-        return [self._read_out(outputs, queries)]
+        return [self._read_out((outputs,), queries)]
 
     def begin(self, rows: int) -> SteppingState:
         """Zero states in every layer, and nothing to read."""
@@ -162,23 +162,23 @@ class SteppingCore(Core, ABC):
     ) -> Float[Tensor, "batch target model"]:
         """All targets in turn; what concerns them alone is one product before the loop and one after it."""
         at_once = self._all_at_once(targets, state)
-        if at_once is not None:
-            return self._read_out(at_once, targets)
+        if at_once is not None:  # time by time, as they were computed
+            return self._read_out(at_once, targets.transpose(0, 1)).transpose(0, 1)
         outputs = []
         for projected in self._decoder[0].project(targets).unbind(1):
             state = self._advance(projected, state)
             outputs.append(_output(state))
-        return self._read_out(torch.stack(outputs, 1), targets)
+        return self._read_out((torch.stack(outputs, 1),), targets)
 
     def step(
         self, target: Float[Tensor, "rows model"], state: SteppingState
     ) -> tuple[Float[Tensor, "rows model"], SteppingState]:
         """One target more a row."""
         state = self._advance(self._decoder[0].project(target), state)
-        return self._read_out(_output(state), target), state
+        return self._read_out((_output(state),), target), state
 
-    def _all_at_once(self, targets: Tensor, state: SteppingState) -> Tensor | None:
-        """[s_j; c_j] of all steps by one compiled run; None where there is none for these parts, or someone listens."""
+    def _all_at_once(self, targets: Tensor, state: SteppingState) -> tuple[Tensor, ...] | None:
+        """[s_j; c_j] (target, batch, ...) by one compiled run; None where parts have none, or someone listens."""
         cell, read, memory, context = self.cells[0], self.read, state.memory, state.context
         if type(cell) is not GRUCell or read is None or memory is None or context is None:
             return None
@@ -199,7 +199,7 @@ class SteppingCore(Core, ABC):
             return None
         projected = cell.project(targets.transpose(0, 1).contiguous())
         found = decode(projected, before, source, gru, additive)
-        return None if found is None else torch.cat(found, -1).transpose(0, 1)
+        return found
 
     @property
     def _decoder(self) -> list[AnyCell]:
@@ -229,9 +229,9 @@ class SteppingCore(Core, ABC):
         assert self.read is not None
         return self.read(cells[-1][0].unsqueeze(1), memory).squeeze(1)  # (batch, hidden)
 
-    def _read_out(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """tanh(W_o [s; c; x'] + b_o), for one step or for all."""
-        everything = torch.cat((outputs, targets.to(outputs.dtype)), -1)
+    def _read_out(self, outputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
+        """tanh(W_o [s; c; x'] + b_o), for one step or for all; outputs: s and c, side by side or one by one."""
+        everything = torch.cat((*outputs, targets.to(outputs[0].dtype)), -1)
         return torch.tanh(self.readout(self.dropout(everything)))
 
 

@@ -12,9 +12,9 @@ Source: lectures, D (predicting at time t); tied tables: press2017.
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.kernels.maps import linear
 from regard.attention.masks import Padded, padding
 from regard.layers.cross_entropy import TokenLoss, token_loss
-from regard.layers.linear import linear
 from regard.models.reads.tokens import TokenReader
 
 __all__ = ["TokenWriter"]

@@ -3,7 +3,8 @@
     python -m benchmarks.peers.growth --data FOLDER [--out FILE] [--quick]
 
 Three models of this library: a Transformer, an RNN (GRU) with additive attention, an RNN without. Decoding: a batch of
-sources read and translated, as many tokens as asked for. Training: loss and gradients of a batch. Beside the curves
+sources read and translated, as many tokens as asked for; the compiled engine has a worker for each thread, so that one
+sentence takes one. Training: loss and gradients of a batch. Beside the curves
 stand the exponents of their last three points, and in the title what the lectures count:
 
     RNN without attention O(m + t)      with attention O(m t)      Transformer O(m^2 + t^2 + m t)
@@ -90,7 +91,7 @@ def decoding(model: str, point: Point) -> Callable[[], object]:
     found, source = made(model, point.width).eval(), _ids(point.rows, point.source)
     if model == COMPILED:
         config = DecodeConfig(beam=point.beam, max_ratio=0.0, max_extra=point.target, max_length=point.target)
-        engine, sentences = prepare(found), source.items.tolist()
+        engine, sentences = prepare(found, threads=torch.get_num_threads()), source.items.tolist()
         return lambda: engine.search(sentences, config=config, bos=BOS, eos=EOS, pad=PAD)
     settings = {"beam": point.beam, "bos": BOS, "eos": EOS, "max_length": point.target, "banned": (PAD, BOS)}
     return lambda: beam_search(found, source, **settings)

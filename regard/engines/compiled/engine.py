@@ -1,8 +1,8 @@
 """The engine `compiled`: a Transformer's search and generation as compiled loops, on any number of workers.
 
 Sentences of like lengths are searched together, a batch by each worker at a time; a worker is one thread, because two
-streams of work are faster than two threads at one. Weights may be kept as float32, bfloat16 (half the bytes, computed
-in float32) or int8 (a quarter; items are brought to bytes, too).
+streams of work are faster than two threads at one. Weights may be kept as float32, bfloat16 (half the bytes) or int8 (a
+quarter); what they are multiplied by is then rounded as well (see regard.engines.compiled.tiles), sums are not.
 
 What it answers is what the torch engine answers, but for the rounding of other sums: where two continuations are as
 likely as each other to seven digits, another may come first.

@@ -29,7 +29,8 @@ def model_of(config: TransformerConfig) -> LanguageModel:
     model = build_language_model(LanguageModelConfig(core=config), vocab=VOCAB).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(0.3 * parameter.std().nan_to_num() * torch.randn_like(parameter))
+            spread = float(parameter.std().nan_to_num()) or 1.0  # those that begin all alike, too
+            parameter.add_(0.3 * spread * torch.randn_like(parameter))
     return model
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from regard.engines.compiled import products
 from regard.engines.compiled.compiling import HAS_PAIR_PRODUCTS, LANES, TILE_ROWS
 from regard.engines.compiled.packed import Heads, Products, aligned
 from regard.engines.compiled.products import BIAS, DEPTH, PANELS, SCALES, SUMS, WEIGHTS, multiplier
@@ -19,9 +20,9 @@ _ROWS = [*range(1, 2 * TILE_ROWS + 3), 64]
 
 def product_of(x: np.ndarray, weight: torch.Tensor, bias: torch.Tensor, kind: int, *, floor=-np.inf, onto=None):
     """max(floor, x W^T + b), or that added to `onto`, by the code of a kind of weights."""
-    products = Products(kind)
-    products.add(weight, bias)
-    (entry,) = products.table()
+    packed = Products(kind)
+    packed.add(weight, bias)
+    (entry,) = packed.table()
     out = aligned((len(x), int(entry[PANELS]) * PANEL))
     if onto is not None:
         out[:, : onto.shape[1]] = onto
@@ -87,6 +88,32 @@ def test_int8_is_the_product_of_what_was_rounded(rows, inputs):
     np.testing.assert_allclose(found, expected, atol=1e-3)
     exact = x @ weight.numpy().T + bias.numpy()
     assert np.abs(found - exact).max() < inputs * 0.5 * (np.abs(x).max() * of_weight.max() + of_x.max() * 3.5)
+
+
+def test_rows_become_bytes_by_their_largest_number():
+    x = np.random.default_rng(1).standard_normal((3, 43)).astype(np.float32)
+    x[1] = 0
+    codes, scales = np.full((3, 48), 7, np.uint8), np.zeros(3, np.float32)
+    products._to_bytes(x, 3, 41, codes, scales)
+    largest = np.abs(x[:, :41]).max(1)
+    np.testing.assert_allclose(scales, largest / 127, rtol=1e-6)
+    steps = np.divide(127 * x[:, :41], largest[:, None], out=np.zeros((3, 41)), where=largest[:, None] > 0)
+    assert np.abs(codes[:, :41] - (128 + steps)).max() < 0.501
+    assert (codes[:, 41:44] == 128).all()
+    assert (codes[:, 44:] == 7).all()
+
+
+@pytest.mark.skipif(not HAS_PAIR_PRODUCTS, reason="this processor does not multiply pairs of bfloat16")
+@pytest.mark.parametrize("depth", [40, 41])
+def test_rows_become_bfloat16_and_a_zero_behind_an_odd_number(depth):
+    x = np.full((3, 64), np.nan, np.float32)
+    x[:, :depth] = np.random.default_rng(1).standard_normal((3, depth))
+    codes = np.full((3, 128), 7, np.uint8)
+    products._to_pairs(x, 3, depth, codes)
+    pairs = torch.from_numpy(codes.view(np.int16)).view(torch.bfloat16)
+    assert torch.equal(pairs[:, :depth], torch.from_numpy(x[:, :depth]).bfloat16())
+    if depth % 2:
+        assert not pairs[:, depth].any()
 
 
 def test_the_largest_bytes_do_not_overflow():

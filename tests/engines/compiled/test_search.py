@@ -1,6 +1,7 @@
 """What compiled loops find is what the torch engine finds, for every Transformer that they take."""
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -39,7 +40,8 @@ def model_of(config: TransformerConfig, *, vocab: int = VOCAB, tie: str = "all")
     with torch.no_grad():
         for parameter in model.parameters():
             # As after training: weights of fresh models say nearly the same of everything.
-            parameter.add_(0.3 * parameter.std().nan_to_num() * torch.randn_like(parameter))
+            spread = float(parameter.std().nan_to_num()) or 1.0  # those that begin all alike, too
+            parameter.add_(0.3 * spread * torch.randn_like(parameter))
     return model
 
 
@@ -68,10 +70,11 @@ def test_finds_what_torch_finds(config, beam, n_best):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-def test_hypotheses_that_end_are_scored_and_kept_as_in_torch(alpha):
+@pytest.mark.parametrize("likelier", [8, 20])
+def test_hypotheses_that_end_are_scored_and_kept_as_in_torch(alpha, likelier):
     model = model_of(KINDS["post"])
     with torch.no_grad():
-        model.writes.output_table.weight[EOS] *= 8  # so that many end, early and late
+        model.writes.output_table.weight[EOS] *= likelier  # so that many end, early and late
     decode = DecodeConfig(beam=5, n_best=5, max_length=12, length_penalty=alpha)
     found = prepare(model).search(sentences(40), config=decode, **IDS)
     wanted = TorchEngine(model).search(sentences(40), config=decode, **IDS)
@@ -98,6 +101,23 @@ def test_other_sentences_change_nothing_and_room_is_used_again():
     together = engine.search(sentences(), config=decode, **IDS)
     alone = [engine.search([one], config=decode, **IDS)[0] for one in sentences()]
     assert together == alone
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_of_equals_the_lower_token_comes_first(beam):
+    model, half = model_of(KINDS["post"], tie="none"), VOCAB // 2
+    with torch.no_grad():
+        for table in (model.writes.inputs.table.weight, model.writes.output_table.weight):
+            table[half:] = table[:half]  # each token has a twin, which is as likely
+            table[half : half + 3] = table[4]
+    decode, ties = DecodeConfig(beam=beam, n_best=beam, max_length=3), 0
+    for found in prepare(model).search(sentences(), config=decode, **IDS):
+        for before, after in itertools.pairwise(found):
+            if before.score == after.score:
+                assert before.tokens < after.tokens
+                ties += 1
+        assert beam > 1 or max(found[0].tokens) < half
+    assert beam == 1 or ties > 10
 
 
 def test_a_beam_wider_than_the_vocabulary():
@@ -146,7 +166,7 @@ def outcome(engine: Engine, sentence: list[int], decode: DecodeConfig) -> list[H
 def test_outputs_that_end_before_learned_positions_do_are_found_and_others_refused(beam):
     model = model_of(dataclasses.replace(SMALL, positions="learned", max_positions=10))
     with torch.no_grad():
-        model.writes.output_table.weight[EOS] *= 6
+        model.writes.output_table.weight[EOS] *= 12
     decode, told = DecodeConfig(beam=beam, max_length=30), set()
     for sentence in sentences(40, longest=12):
         wanted = outcome(TorchEngine(model), sentence, decode)

@@ -11,6 +11,8 @@ SHELL := /bin/bash
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
+# Tests side by side, files whole, each process with one thread.
+JOBS ?= 2
 # Twice quiet: warnings are hidden, errors are shown.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
@@ -68,7 +70,7 @@ test: install-test install-browser test-viewer
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports --no-cache --no-logo
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 # Without npm the built page is tested all the same, by the tests in a browser.
 test-viewer:

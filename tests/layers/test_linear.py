@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.func import grad, vmap
 from torch.nn import functional
 
@@ -170,3 +171,11 @@ def test_feed_forward_is_its_formula_by_either_kernel(eager):
     x, layer = torch.randn(3, 11, 13), FeedForward(13, 29)
     hidden = torch.relu(functional.linear(x, layer.expand.weight, layer.expand.bias))
     near(layer(x), functional.linear(hidden, layer.contract.weight, layer.contract.bias), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, within
+def test_derivatives_forwards(eager):
+    x, weight, tangent = torch.randn(6, 5), torch.randn(4, 5), torch.randn(6, 5)
+    with forward_ad.dual_level():
+        out = linear(forward_ad.make_dual(x, tangent), weight)
+        near(forward_ad.unpack_dual(out).tangent, tangent @ weight.t())

@@ -30,7 +30,6 @@ from regard.engines.compiled.compiling import (
     TILE_ROWS,
     intrinsic,
 )
-from regard.engines.compiled.lanes import BFloat
 
 __all__ = ["BFLOAT16", "FLOAT32", "FLOW", "HALVES", "INT8", "LINE", "PAIRS", "PANEL", "tile"]
 
@@ -43,13 +42,27 @@ _FEW = 3
 FLOAT32, HALVES, INT8, PAIRS = 0, 1, 2, 3
 BFLOAT16 = PAIRS if HAS_PAIR_PRODUCTS else HALVES
 
+
+class _BFloat(ir.Type):
+    """LLVM's bfloat, which llvmlite has no name for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self))
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
 _FLOAT, _WORD, _INT, _BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8)
 _FLOATS, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
 _BYTE_PRODUCT = "llvm.x86.avx512.vpdpbusd.512"
 _WRITTEN = f"declare <16 x i32> @{_BYTE_PRODUCT}(<16 x i32>, <16 x i32>, <16 x i32>)"
 # LLVM 22 takes bytes where those before it took words, and rewrites what it reads.
 _FOURS = ir.VectorType(_BYTE, 4 * LANES) if "i8" in str(binding.parse_assembly(_WRITTEN)) else _WORDS
-_TWOS = ir.VectorType(BFloat(), 2 * LANES)
+_TWOS = ir.VectorType(_BFloat(), 2 * LANES)
 LINE = 64
 """Bytes that memory is read by."""
 _REGISTER = 4 * LANES

@@ -103,7 +103,6 @@ def test_rows_become_bytes_by_their_largest_number():
     assert (codes[:, 44:] == 7).all()
 
 
-@pytest.mark.skipif(not HAS_PAIR_PRODUCTS, reason="this processor does not multiply pairs of bfloat16")
 @pytest.mark.parametrize("depth", [40, 41])
 def test_rows_become_bfloat16_and_a_zero_behind_an_odd_number(depth):
     x = np.full((3, 64), np.nan, np.float32)

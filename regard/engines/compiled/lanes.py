@@ -28,7 +28,7 @@ from numba.core import cgutils
 
 from regard.engines.compiled.compiling import LANES, intrinsic
 
-__all__ = ["add_scaled", "dot", "gelu", "halve", "peak", "soften", "spread"]
+__all__ = ["add_scaled", "dot", "fma", "gelu", "halve", "peak", "soften", "spread"]
 
 _FLOAT, _WORD, _INT = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _FLOATS, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
@@ -56,7 +56,8 @@ def _store(builder: Any, value: Any, address: Any, place: Any) -> None:
     builder.store(value, pointer).align = 4
 
 
-def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """Writes a b + c of registers, rounded once."""
     of = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
     return builder.call(cgutils.get_or_insert_function(builder.module, of, f"llvm.fma.v{LANES}f32"), [a, b, c])
 
@@ -82,10 +83,10 @@ def _exp(builder: Any, x: Any) -> Any:
     of = ir.FunctionType(_FLOATS, [_FLOATS])
     rounded = cgutils.get_or_insert_function(builder.module, of, f"llvm.rint.v{LANES}f32")
     whole = builder.call(rounded, [builder.fmul(x, _many(1 / math.log(2)))])
-    part = _fma(builder, whole, _many(-_LN2_LOW), _fma(builder, whole, _many(-_LN2), x))
+    part = fma(builder, whole, _many(-_LN2_LOW), fma(builder, whole, _many(-_LN2), x))
     result = _many(_SERIES[-1])
     for term in reversed(_SERIES[:-1]):
-        result = _fma(builder, result, part, _many(term))
+        result = fma(builder, result, part, _many(term))
     exponent = builder.add(builder.fptosi(whole, _WORDS), ir.Constant(_WORDS, [127] * LANES))
     scale = builder.bitcast(builder.shl(exponent, ir.Constant(_WORDS, [23] * LANES)), _FLOATS)
     tiny = builder.fcmp_ordered("<", x, _many(-126 * _LN2))
@@ -118,7 +119,7 @@ def dot(_typing: Any, a: Any, b: Any, count: Any) -> Any:
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         a, b, count = arguments
-        step = lambda at, total: _fma(builder, _load(builder, a, at), _load(builder, b, at), total)  # noqa: E731
+        step = lambda at, total: fma(builder, _load(builder, a, at), _load(builder, b, at), total)  # noqa: E731
         return _folded(builder, _loop(builder, count, _many(0.0), step), builder.fadd)
 
     return _DOT, generate
@@ -133,7 +134,7 @@ def add_scaled(_typing: Any, out: Any, a: Any, weight: Any, count: Any) -> Any:
         many = _everywhere(builder, weight)
 
         def step(place: Any, nothing: Any) -> Any:
-            _store(builder, _fma(builder, _load(builder, a, place), many, _load(builder, out, place)), out, place)
+            _store(builder, fma(builder, _load(builder, a, place), many, _load(builder, out, place)), out, place)
             return nothing
 
         _loop(builder, count, _many(0.0), step)
@@ -171,10 +172,10 @@ def gelu(_typing: Any, a: Any, count: Any) -> Any:
         def step(place: Any, nothing: Any) -> Any:
             x = _load(builder, a, place)
             scaled = builder.fmul(builder.call(size, [x]), _many(math.sqrt(0.5)))
-            t = builder.fdiv(_many(1.0), _fma(builder, scaled, _many(_ERF_P), _many(1.0)))
+            t = builder.fdiv(_many(1.0), fma(builder, scaled, _many(_ERF_P), _many(1.0)))
             series = _many(_ERF[-1])
             for term in reversed(_ERF[:-1]):
-                series = _fma(builder, series, t, _many(term))
+                series = fma(builder, series, t, _many(term))
             beyond = builder.fmul(builder.fmul(t, series), _exp(builder, builder.fneg(builder.fmul(scaled, scaled))))
             half = builder.fmul(_many(0.5), beyond)  # the share above |x|
             share = builder.select(builder.fcmp_ordered("<", x, _many(0.0)), half, builder.fsub(_many(1.0), half))

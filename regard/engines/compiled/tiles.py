@@ -30,6 +30,7 @@ from regard.engines.compiled.compiling import (
     TILE_ROWS,
     intrinsic,
 )
+from regard.engines.compiled.lanes import fma
 
 __all__ = ["BFLOAT16", "FLOAT32", "FLOW", "HALVES", "INT8", "LINE", "PAIRS", "PANEL", "tile"]
 
@@ -150,8 +151,7 @@ def _multiplied(builder: Any, kind: int, total: Any, x: Any, weights: Any) -> An
         dot = cgutils.get_or_insert_function(module, of, PAIR_PRODUCT)
         return builder.call(dot, [total, builder.bitcast(x, _TWOS), builder.bitcast(weights, _TWOS)])
     if kind != INT8:
-        of = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
-        return builder.call(cgutils.get_or_insert_function(module, of, f"llvm.fma.v{LANES}f32"), [x, weights, total])
+        return fma(builder, x, weights, total)
     if HAS_BYTE_PRODUCTS:
         of = ir.FunctionType(_WORDS, [_WORDS, _FOURS, _FOURS])
         dot = cgutils.get_or_insert_function(module, of, _BYTE_PRODUCT)
@@ -211,13 +211,15 @@ def _finish(builder: Any, shape: _Shape, arguments: Any, sums: list[Any]) -> Non
         start = builder.add(out, builder.mul(out_stride, _constant(row)))
         for column in range(shape.columns):
             across = _constant(column * _REGISTER)
-            value = sums[row * shape.columns + column]
+            value, offset = sums[row * shape.columns + column], _load(builder, builder.add(bias, across), _FLOATS)
             if shape.kind == INT8:
                 value = builder.sub(value, _load(builder, builder.add(w_sums, across), _WORDS))
                 scale = _spread(builder, _load(builder, builder.add(x_scales, _constant(4 * row)), _FLOAT))
                 scale = builder.fmul(scale, _load(builder, builder.add(w_scales, across), _FLOATS))
-                value = builder.fmul(builder.sitofp(value, _FLOATS), scale)
-            value = builder.fadd(value, _load(builder, builder.add(bias, across), _FLOATS))
+                # In one: a compiler that is left to choose rounds once in one shape of tile and twice in another.
+                value = fma(builder, builder.sitofp(value, _FLOATS), scale, offset)
+            else:
+                value = builder.fadd(value, offset)
             # Written so that NaN stays NaN.
             values.append(builder.select(builder.fcmp_ordered("<", value, lowest), lowest, value))
             places.append(builder.add(start, across))

@@ -96,8 +96,9 @@ def test_long_and_many_sentences():
                TorchEngine(model).search(many, config=decode, **IDS))  # fmt: skip
 
 
-def test_other_sentences_change_nothing_and_room_is_used_again():
-    engine, decode = prepare(model_of(SMALL)), DecodeConfig(beam=3, n_best=3, max_length=10)
+@pytest.mark.parametrize("compute_type", ["float32", "bfloat16", "int8"])
+def test_other_sentences_change_nothing_and_room_is_used_again(compute_type):
+    engine, decode = prepare(model_of(SMALL), compute_type=compute_type), DecodeConfig(beam=3, n_best=3, max_length=10)
     together = engine.search(sentences(), config=decode, **IDS)
     alone = [engine.search([one], config=decode, **IDS)[0] for one in sentences()]
     assert together == alone

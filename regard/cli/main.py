@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from regard import __version__
 from regard.cli.exits import BROKEN_PIPE, DONE, INTERRUPTED, UNUSABLE
 from regard.cli.help import two_columns
+from regard.display import one_line
 from regard.errors import UserError
 from regard.recipes.kinds import nearest
 
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         if os.environ.get("REGARD_TRACEBACK"):
             raise
-        print(f"regard: {_in_words(error)}", file=sys.stderr)
+        print(f"regard: {one_line(_in_words(error))}", file=sys.stderr)
         return UNUSABLE
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.lines import did_you_mean, read_lines
+from regard.data.lines import read_lines
 from regard.errors import UserError
+from regard.files import did_you_mean
 
 __all__ = ["BadLine", "Records", "excerpt", "field_of", "json_object", "jsonl_records", "text_records", "tsv_records"]
 

@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from regard.data.formats import Records, field_of
-from regard.data.lines import did_you_mean
 from regard.errors import UserError
+from regard.files import did_you_mean
 
 __all__ = ["PREFIX", "hugging_face_records"]
 

@@ -21,9 +21,9 @@ from torch.nn.utils.rnn import pad_sequence
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad, plan_batches
 from regard.data.config import LabelledConfig, OnBad
-from regard.data.lines import did_you_mean
 from regard.data.pairs import Pairs, read_pairs
 from regard.errors import UserError
+from regard.files import did_you_mean
 
 __all__ = ["LabelledBatch", "LabelledBatches", "Labels", "Opined", "opined", "read_labelled", "several"]
 

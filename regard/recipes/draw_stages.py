@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from regard.data.images import shape_of
 from regard.data.scenes import NOTHING, Drawings, Scenes, cells
 from regard.errors import UserError
+from regard.files import write_atomically
 from regard.models.convolutional import ConvolutionalClassifier
 from regard.models.quantised import QuantisedAutoencoder, usage
 from regard.recipes.draw_config import Draw
-from regard.recipes.folder import Run, decisive, write_atomically
+from regard.recipes.folder import Run, decisive
 from regard.recipes.images import ImageBatch, ImageBatches
 from regard.train.config import TrainConfig
 from regard.train.contracts import Batches

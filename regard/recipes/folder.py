@@ -8,7 +8,6 @@ not decide the weights (how long, how to decode) may change. Nothing else is eve
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,11 +15,12 @@ from typing import Any
 
 from regard import __version__
 from regard.errors import UserError
+from regard.files import read_json, write_atomically
 from regard.recipes.config import AnyConfig
 from regard.recipes.registry import RECIPES
 from regard.recipes.settings import changed, differences, plain
 
-__all__ = ["FORMAT_VERSION", "Run", "claim", "decisive", "read_run", "write_atomically"]
+__all__ = ["FORMAT_VERSION", "Run", "claim", "decisive", "read_run"]
 
 FORMAT_VERSION = 1
 """Raised when a run folder changes so that an older version could not read it."""
@@ -100,16 +100,6 @@ def claim(folder: Path, run: Run) -> bool:
     return True
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file that appears under its name only when complete."""
-    unfinished = path.with_name(f".{path.name}.new")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-
-
 def _refuse_another(folder: Path, before: Run, now: Run) -> None:
     if before.recipe != now.recipe:
         raise UserError(f"{folder} holds a run of recipe {before.recipe}, not {now.recipe}; choose another with --run")
@@ -146,10 +136,7 @@ def _write(folder: Path, run: Run) -> None:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: damaged: no JSON ({error})") from error
+    content = read_json(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: damaged: must be a JSON object, but is {type(content).__name__}")
     return content

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from regard.recipes.folder import Run, claim, decisive, write_atomically
+from regard.files import write_atomically
+from regard.recipes.folder import Run, claim, decisive
 from regard.recipes.settings import plain
 from regard.recipes.task import Task, load, task_of
 from regard.train.distribution import World, joined

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.lines import did_you_mean, read_lines
+from regard.data.lines import read_lines
 from regard.errors import UserError
+from regard.files import did_you_mean
 
 LINES = st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line), min_size=1)
 CONTENT = b"".join(b"line %d is here\n" % number for number in range(5000))

@@ -1,0 +1,121 @@
+"""Reading files that anybody may have written, and writing files that appear whole. (no torch)
+
+Only regular files are opened: a named pipe waits for ever, a device never ends. A file's size is compared with a stated
+limit before anything is read.
+"""
+
+import difflib
+import json
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from regard.errors import UserError
+
+__all__ = ["JSON_LIMIT", "check_file", "did_you_mean", "file_limit", "read_bytes", "read_json", "write_atomically"]
+
+JSON_LIMIT = 64 << 20
+"""Bytes that a JSON file of a run folder may have; vocabularies of a million entries have a quarter."""
+_DEFAULT_MIB = 1024
+_VARIABLE = "REGARD_MAX_FILE_MIB"
+
+
+def file_limit() -> int:
+    """Bytes that a data file may hold, unpacked: 1 GiB, or what the environment variable REGARD_MAX_FILE_MIB says."""
+    given = os.environ.get(_VARIABLE, "")
+    if given and not (given.isascii() and given.isdecimal() and len(given) < 10 and int(given) > 0):
+        raise UserError(f"{_VARIABLE} must be a whole number of MiB above 0, but is {given[:40]!r}")
+    return (int(given) if given else _DEFAULT_MIB) << 20
+
+
+def check_file(path: Path) -> os.stat_result:
+    """What the system says of a regular file.
+
+    Raises:  UserError naming the path if it is missing (with near names), a folder, a pipe or a device, or unreadable.
+    """
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{path}: no such file.{_near_files(path)}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}.") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise UserError(f"{path}: is a folder, expected a file.")
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a named pipe" if stat.S_ISFIFO(found.st_mode) else "a device or socket"
+        raise UserError(f"{path}: is {kind}, expected a regular file.")
+    return found
+
+
+def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
+    """The content of a regular file of at most `limit` bytes; `file_limit()` if not given.
+
+    Raises:  UserError as `check_file`, or if the file is larger.
+    """
+    limit = file_limit() if limit is None else limit
+    size = check_file(path).st_size
+    if size > limit:
+        raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read ({_VARIABLE} raises this).")
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    if len(content) > limit:
+        raise UserError(f"{path}: grew beyond {limit:,} bytes while it was read.")
+    return content
+
+
+def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
+    """What a JSON file holds.
+
+    Raises:  UserError as `read_bytes`, or naming the file if it is no JSON: not UTF-8, malformed, nested too deeply, or
+             an object that gives a key twice.
+    """
+    content = read_bytes(path, limit=limit)
+    try:
+        return json.loads(content.decode("utf-8"), object_pairs_hook=_object)
+    except RecursionError:
+        raise UserError(f"{path}: damaged: JSON is nested too deeply") from None
+    except ValueError as error:
+        raise UserError(f"{path}: damaged: no JSON ({error})") from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file that appears under its name only when complete."""
+    unfinished = path.with_name(f".{path.name}.new")
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence with the known names nearest to `name`, or nothing when none is near."""
+    near = difflib.get_close_matches(name, list(known), n=3)
+    return f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
+
+
+def _near_files(path: Path) -> str:
+    try:
+        if not path.parent.is_dir():
+            return f" The folder {path.parent} does not exist."
+        return did_you_mean(path.name, (one.name for one in path.parent.iterdir()))
+    except OSError:  # a folder that may be entered but not listed: the near names are only a help
+        return ""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in content if names.count(name) > 1)
+        raise ValueError(f"the key {twice[:60]!r} is given twice")
+    return content

@@ -1,0 +1,61 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from regard.errors import UserError
+from regard.files import read_bytes, read_json, write_atomically
+
+
+def test_named_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"pipe: is a named pipe, expected a regular file"):
+        read_bytes(tmp_path / "pipe")
+
+
+def test_device_behind_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    with pytest.raises(UserError, match=r"zeros: is a device or socket"):
+        read_json(tmp_path / "zeros")
+
+
+def test_file_over_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate((1 << 20) + 1)
+    monkeypatch.setenv("REGARD_MAX_FILE_MIB", "1")
+    with pytest.raises(UserError, match=r"1,048,577 bytes, more than the 1,048,576"):
+        read_bytes(tmp_path / "large")
+    monkeypatch.setenv("REGARD_MAX_FILE_MIB", "2")
+    assert len(read_bytes(tmp_path / "large")) == (1 << 20) + 1
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "many", "1.5", "9" * 30])
+def test_limit_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("REGARD_MAX_FILE_MIB", given)
+    (tmp_path / "small").write_bytes(b"")
+    with pytest.raises(UserError, match="REGARD_MAX_FILE_MIB must be a whole number"):
+        read_bytes(tmp_path / "small")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' is given twice"),
+        (b"{", "no JSON"),
+        (b"\xff", "no JSON"),
+        (b"1" * 5000, "no JSON"),
+    ],
+)
+def test_json_that_is_damaged_names_the_file(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(UserError, match=rf"run.json: damaged: .*{problem}"):
+        read_json(tmp_path / "run.json")
+
+
+def test_text_that_cannot_be_written_leaves_the_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a", "before")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(tmp_path / "a", "\udc80")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "before"

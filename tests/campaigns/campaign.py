@@ -1,0 +1,168 @@
+"""Many random cases of one kind: each is a pure function of a seed and a number, so that it can be made again.
+
+Cases run in processes of their own, so that a crash ends its case alone and a hang is seen.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+__all__ = ["Campaign", "Outcome", "Tally", "gather"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a case."""
+
+    kind: str
+    """In a word or two: equal, refused, traceback ..."""
+    case: str
+    """How the case was made."""
+    detail: str = ""
+    """What a person needs to find the cause; cases of one cause should share it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Campaign:
+    """Random cases of one kind."""
+
+    name: str
+    about: str
+    cases: int
+    """How many make it whole."""
+    run: Callable[[int, int], Outcome]
+    """The case of a seed and a number. What it raises is an outcome of the kind `exception`."""
+    fine: frozenset[str]
+    """The kinds of outcome that are as they should be."""
+    seconds: float = 120.0
+    """A case that takes longer hangs."""
+
+
+@dataclass
+class Tally:
+    """Outcomes, counted by kind and detail."""
+
+    campaign: Campaign
+    seed: int
+    counts: dict[tuple[str, str], list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, number: int, outcome: Outcome) -> None:
+        """Count one."""
+        detail = "" if outcome.kind in self.campaign.fine else outcome.detail
+        self.counts[outcome.kind, detail].append((number, outcome.case))
+
+    @property
+    def num_bad(self) -> int:
+        """Cases that are not as they should be."""
+        return sum(len(cases) for (kind, _), cases in self.counts.items() if kind not in self.campaign.fine)
+
+    def table(self) -> str:
+        """How often each came, with the first case of each that is not fine."""
+        total = sum(map(len, self.counts.values()))
+        minutes = (time.monotonic() - self.began) / 60
+        cost = f"{total:,} cases of seed {self.seed}, {minutes:.1f} min"
+        lines = [f"{self.campaign.name}: {cost}, {self.num_bad} not as expected"]
+        for (kind, detail), cases in sorted(self.counts.items(), key=lambda item: -len(item[1])):
+            lines.append(f"  {len(cases):6,}  {kind}{': ' if detail else ''}{detail[:300]}")
+            if kind not in self.campaign.fine:
+                lines.append(
+                    f"          first {', '.join(str(number) for number, _ in cases[:5])}: {cases[0][1][:300]}"
+                )
+        return "\n".join(lines)
+
+
+def gather(campaign: Campaign, *, seed: int, cases: int, processes: int) -> Iterator[tuple[int, Outcome]]:
+    """The outcomes of cases 0 .. cases - 1, in the order in which they end; shows progress on a terminal."""
+    workers = [_Worker(campaign, seed, range(first, cases, processes)) for first in range(min(processes, cases))]
+    began, done = time.monotonic(), 0
+    try:
+        while workers:
+            readable, _, _ = select.select([worker.pipe for worker in workers], [], [], 1.0)
+            for worker in list(workers):
+                for number, outcome in worker.read() if worker.pipe in readable else worker.overdue():
+                    done += 1
+                    yield number, outcome
+                if worker.is_done:
+                    workers.remove(worker)
+            if sys.stderr.isatty():
+                rate = done / (time.monotonic() - began)
+                print(f"\r{campaign.name}: {done:,} of {cases:,}, {rate:.1f} a second ", end="", file=sys.stderr)
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+class _Worker:
+    """A process that runs some of the cases; started anew behind a case that ends it."""
+
+    def __init__(self, campaign: Campaign, seed: int, numbers: range):
+        self.campaign, self.seed, self.left = campaign, seed, list(numbers)
+        self.start()
+
+    def start(self) -> None:
+        """Fork; the child sends a line of JSON after each case."""
+        sys.stdout.flush()
+        self.pipe, theirs = os.pipe()
+        self.text, self.is_done, self.since = b"", False, time.monotonic()
+        self.child = os.fork()
+        if self.child == 0:
+            os.close(self.pipe)
+            os.setpgid(0, 0)
+            with os.fdopen(theirs, "wb", buffering=0) as pipe:
+                for number in self.left:
+                    outcome = _run(self.campaign, self.seed, number)
+                    pipe.write(json.dumps([number, outcome.kind, outcome.case, outcome.detail]).encode() + b"\n")
+            os._exit(0)
+        os.close(theirs)
+
+    def read(self) -> Iterator[tuple[int, Outcome]]:
+        """What has come; at the end of the pipe, what ended it."""
+        part = os.read(self.pipe, 1 << 16)
+        if not part:
+            status = os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
+            yield from self._ended(f"exit status {status}")
+            return
+        *lines, self.text = (self.text + part).split(b"\n")
+        for line in lines:
+            number, kind, case, detail = json.loads(line)
+            self.left.remove(number)
+            self.since = time.monotonic()
+            yield number, Outcome(kind, case, detail)
+
+    def overdue(self) -> Iterator[tuple[int, Outcome]]:
+        """Ends a case that takes too long."""
+        if time.monotonic() - self.since > self.campaign.seconds:
+            self.end()
+            yield from self._ended(f"hangs: over {self.campaign.seconds:.0f} s")
+
+    def end(self) -> None:
+        """Kill it, and what it started."""
+        os.killpg(self.child, signal.SIGKILL)
+        os.waitpid(self.child, 0)
+
+    def _ended(self, how: str) -> Iterator[tuple[int, Outcome]]:
+        os.close(self.pipe)
+        if not self.left:
+            self.is_done = True
+            return
+        number = self.left.pop(0)
+        self.start()
+        yield number, Outcome("crash", f"case {number} of seed {self.seed}", how)
+
+
+def _run(campaign: Campaign, seed: int, number: int) -> Outcome:
+    try:
+        return campaign.run(seed, number)
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is what the campaign looks for
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{'/'.join(where.filename.split('/')[-2:])}:{where.lineno}"
+        detail = f"{type(error).__name__}: {str(error)[:200]} at {place}"
+        return Outcome("exception", f"case {number} of seed {seed}", detail)

@@ -1,0 +1,122 @@
+"""A command line, run in a child that is forked from this process, which has loaded torch and computed nothing.
+
+So a case costs a fork instead of a start of Python and torch, and a crash, a hang or much memory is the child's alone.
+"""
+
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.campaigns.campaign import Outcome
+
+__all__ = ["Ended", "command", "forked", "judged"]
+
+MOST_BYTES = 2 << 30
+MOST_LINE = 1200
+ALLOWANCE = 24 << 30
+"""Addresses a child may take: torch maps far more than it touches, and 10^13 bytes must not be tried for real."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended."""
+
+    code: int
+    """Its exit status, or minus the signal that ended it."""
+    out: str
+    err: str
+    seconds: float
+    peak: int
+    """Bytes of memory in use at most, with what it shares with its parent."""
+    is_late: bool
+    """Whether it had to be killed."""
+
+
+def command(
+    words: Sequence[str], *, seconds: float = 20.0, stdin: bytes = b"", env: Mapping[str, str] | None = None
+) -> Ended:
+    """`regard WORDS` as a user would run it."""
+
+    def work() -> int:
+        from regard.cli.main import main  # noqa: PLC0415  # the parent may be about other things
+
+        os.environ.update(env or {})
+        return main(list(words))
+
+    return forked(work, seconds=seconds, stdin=stdin)
+
+
+def forked(work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes = b"") -> Ended:
+    """What comes of `work`, which returns an exit code, in a child with files for its standard streams."""
+    with tempfile.TemporaryDirectory() as name:
+        paths = [Path(name) / which for which in ("in", "out", "err")]
+        paths[0].write_bytes(stdin)
+        began = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            _work(work, paths)
+        is_late = False
+        while True:
+            found, status, usage = os.wait4(child, os.WNOHANG)
+            if found:
+                break
+            if not is_late and time.monotonic() - began > seconds:
+                is_late = True
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.002)
+        out, err = (path.read_bytes().decode("utf-8", "backslashreplace") for path in paths[1:])
+    code = os.waitstatus_to_exitcode(status)
+    return Ended(code, out, err, time.monotonic() - began, usage.ru_maxrss * 1024, is_late)
+
+
+def judged(ended: Ended, case: str, *, names: Sequence[str] = (), fine: Sequence[int] = (0, 2)) -> Outcome:
+    """What came of a command: `accepted` (exit 0), `refused` (exit 2 and one line), or what is wrong with it.
+
+    names: what a refusal must hold, such as the name of the file; any of them will do.
+    """
+    last = (ended.err.strip().splitlines() or [""])[-1]
+    wrong = {
+        "timeout": (ended.is_late, f"over {ended.seconds:.0f} s"),
+        "traceback": ("Traceback (most recent call last)" in ended.err, last),
+        "exit code": (ended.code not in fine, f"{ended.code}: {last}"),
+        "memory": (ended.peak > MOST_BYTES, f"{ended.peak >> 20} MiB"),
+    }
+    if ended.code == 2:
+        wrong |= {
+            "no message": (not last.startswith("regard: "), last),
+            "long message": (len(last) > MOST_LINE, f"{len(last)} characters"),
+            "not named": (bool(names) and not any(name in last for name in names), last),
+        }
+    kinds = (Outcome(kind, case, detail[:200]) for kind, (holds, detail) in wrong.items() if holds)
+    return next(kinds, Outcome("refused" if ended.code == 2 else "accepted", case, last[:200]))
+
+
+def _work(work: Callable[[], int], paths: Sequence[Path]) -> None:
+    """Never returns."""
+    code = 99
+    try:
+        flags = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_WRONLY | os.O_CREAT)
+        for number, (path, flag) in enumerate(zip(paths, flags, strict=True)):
+            os.dup2(os.open(path, flag), number)
+        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+        resource.setrlimit(resource.RLIMIT_AS, (ALLOWANCE, ALLOWANCE))
+        code = work()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:  # noqa: BLE001  # shown as Python would show it
+        import traceback  # noqa: PLC0415
+
+        traceback.print_exc()
+        code = 1
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)

@@ -1,10 +1,13 @@
-"""Axes of masks and biases: (leading axes ..., query, key), where leading axes line up from the left.
+"""Axes of a read: leading axes, then two more. Leading axes line up from the left, of whatever a read is given.
 
     read        (batch, head, query, key)
+    query       (batch, head, query, dim)
+    keys        (batch,       key,   dim)   ->   (batch, 1, key,   dim)
     mask        (batch,       query, key)   ->   (batch, 1, query, key)
     mask        (             query, key)   ->   (1,     1, query, key)
 
-Whatever has fewer leading axes than the read serves all the later ones: axes of size 1 go before the last two.
+Queries, keys, values, masks and biases alike: whatever has fewer leading axes than the read serves all the later ones,
+and axes of size 1 go before its last two.
 """
 
 from collections.abc import Callable

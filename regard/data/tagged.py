@@ -22,7 +22,7 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad, plan_batches
-from regard.data.lines import read_lines
+from regard.data.lines import not_utf8, read_lines
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
@@ -135,7 +135,7 @@ def _decoded(line: bytes, number: int) -> str:
     try:
         return line.decode("utf-8").rstrip("\r")
     except UnicodeDecodeError as error:
-        raise ValueError(f"line {number}: not UTF-8 ({error.reason})") from None
+        raise ValueError(f"line {number}: {not_utf8(error)}") from None
 
 
 def cut(tokens: Sequence[str], tokeniser: Tokeniser) -> tuple[list[int], list[int]]:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.lines import read_lines
+from regard.data.lines import not_utf8, read_lines
 from regard.errors import UserError
 
 __all__ = ["Window", "WindowBatches", "read_text"]
@@ -82,5 +82,5 @@ def read_text(path: str | Path) -> str:
         try:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise UserError(f"{path}, line {number}: not UTF-8 ({error.reason}).") from None
+            raise UserError(f"{path}, line {number}: {not_utf8(error)}.") from None
     return "\n".join(lines) + "\n"

@@ -18,8 +18,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from regard.data.box_batches import BoxBatches, fitted
-from regard.data.boxes import Annotated, ImageFiles, read_boxes
+from regard.data.boxes import Annotated, read_boxes
 from regard.data.config import OnBad
+from regard.data.image_files import ImageFiles
 from regard.data.labelled import Labels
 from regard.data.made_shapes import made_shapes
 from regard.errors import UserError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.numbers import number
+from regard.data.numbers import numbers
 from regard.errors import UserError
 
 __all__ = ["Boxed", "boxed", "four", "label_of", "name_of"]
@@ -47,8 +47,7 @@ def boxed(
 
 def four(given: object, where: str) -> list[float]:
     """x, y, width and height: a list of four numbers, or of texts that are numbers. Raises UserError."""
-    numbers = [number(one, most=_MOST) for one in given] if isinstance(given, list) and len(given) == 4 else []
-    found = [one for one in numbers if one is not None]
+    found = numbers(given, most=_MOST) if isinstance(given, list) else []
     if len(found) != 4:
         shown = repr(given)[:_SHOWN]
         raise UserError(f"{where}: expected x, y, width, height, four numbers of at most {_MOST:g}, got {shown}.")

@@ -1,8 +1,9 @@
 """Numbers that files hold: what Python takes for a number, as far as a person would, and within bounds."""
 
 import math
+from collections.abc import Iterable
 
-__all__ = ["number"]
+__all__ = ["number", "numbers"]
 
 
 def number(given: object, *, most: float) -> float | None:
@@ -17,3 +18,9 @@ def number(given: object, *, most: float) -> float | None:
     except (ValueError, OverflowError):
         return None
     return found if math.isfinite(found) and abs(found) <= most else None
+
+
+def numbers(given: Iterable[object], *, most: float) -> list[float]:
+    """As `number`, of several; an empty list if one of them is none."""
+    found = [number(one, most=most) for one in given]
+    return [] if None in found else [one for one in found if one is not None]

@@ -175,14 +175,16 @@ class TaggedBatches:
         batch_tokens: int,
         seed: int,
         change: Callable[[np.ndarray, int, int], np.ndarray] | None = None,
+        origin: str = "",
     ):
+        self.origin = origin
         self.ids, self.tags = Ragged.of(ids for ids, _ in rows), Ragged.of(tags for _, tags in rows)
         self.batch_tokens, self.seed, self.change = batch_tokens, seed, change
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """The rows of each batch: a pure function of (lengths, seed, epoch)."""
         lengths = [(length, length) for length in self.ids.lengths.tolist()]
-        return plan_batches(lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
+        return plan_batches(lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch, origin=self.origin)
 
     def collate(self, epoch: int, indices: Sequence[int]) -> TaggedBatch:
         """The tensors of these rows."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.attention.masks import Padded
 from regard.data.config import TracksConfig
 from regard.data.lines import read_lines
-from regard.data.numbers import number
+from regard.data.numbers import numbers
 from regard.errors import UserError
 
 __all__ = ["TrackBatch", "TrackBatches", "Windows", "made_tracks", "read_frames", "read_windows", "views", "windows_of"]
@@ -61,23 +61,17 @@ def read_frames(path: str | Path) -> Frames:
         words = line.split()
         if not words:
             continue
-        frame, who, x, y = _numbers(words) or (None,) * 4
-        if frame is None or who is None or x is None or y is None:
+        found = numbers((word.decode("ascii", "replace") for word in words), most=_MOST)
+        if len(found) != _COLUMNS:
             shown = line[:60].decode("utf-8", "backslashreplace")
             wanted = f"frame, id, x, y, four numbers, got {shown!r} (at most {_MOST:g} each)"
             raise UserError(f"{path}, line {count}: expected {wanted}.")
+        frame, who, x, y = found
         there = frames.setdefault(frame, {})
         if who in there:
             raise UserError(f"{path}, line {count}: id {who:g} is in frame {frame:g} twice.")
         there[who] = (x, y)
     return frames
-
-
-def _numbers(words: Sequence[bytes]) -> list[float | None] | None:
-    """The four numbers of a line; None for one that is none, or if there are not four."""
-    if len(words) != _COLUMNS:
-        return None
-    return [number(word.decode("ascii", "replace"), most=_MOST) for word in words]
 
 
 def windows_of(frames: Frames, length: int, least: int) -> list[NDArray[np.float64]]:

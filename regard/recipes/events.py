@@ -22,6 +22,7 @@ from regard.data.events import Event, EventBatches, Sounds, pieces, read_events,
 from regard.data.labelled import Labels
 from regard.data.recordings import made_sounds, read_recordings
 from regard.data.sound_files import read_sound
+from regard.digests import recorded
 from regard.errors import UserError
 from regard.look.map import Seen
 from regard.look.scene import Axis, Scene, Sound
@@ -80,8 +81,11 @@ class EventsTask(Task):
         labels = Labels(self.sounds("train").labels)
         if not labels.names:
             raise UserError(f"{self.sounds('train').origin}: there is no event in it to learn from.")
-        for split in ("train", "val", *(("test",) if self.has_test() else ())):
+        for split in ("train", "val"):
             self.prepared(self.sounds(split), labels)
+        if self.has_test():
+            with recorded():  # decides no weights: no part of what the run was trained on
+                self.prepared(self.sounds("test"), labels)
 
     def learn(self, folder: Path) -> None:
         """The labels that occur."""

@@ -65,7 +65,7 @@ def test_recordings_that_are_none_are_named(tmp_path, recordings):
     }
     cases = [
         ({"offsets": np.array([0, 100, 300, 700])}, "offsets must rise"),
-        ({"samples": recordings.samples.astype(np.float32)}, "must be int16"),
+        ({"samples": recordings.samples.astype(np.float32)}, "array samples: expected a row of int16, got float32"),
         ({"label": np.array([1, 2])}, "holds 3 recordings, but 2 labels"),
         ({"index": np.array([0, 1, 10])}, "no recording has an index of the val split"),
     ]

@@ -5,21 +5,40 @@ limit before anything is read.
 """
 
 import difflib
+import gzip
+import io
 import json
 import os
 import stat
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from regard.digests import note
 from regard.errors import UserError
 
-__all__ = ["JSON_LIMIT", "check_file", "did_you_mean", "file_limit", "read_bytes", "read_json", "write_atomically"]
+__all__ = [
+    "JSON_LIMIT",
+    "check_file",
+    "did_you_mean",
+    "file_limit",
+    "parse_json",
+    "read_bytes",
+    "read_json",
+    "read_unpacked",
+    "unique_keys",
+    "write_atomically",
+]
 
 JSON_LIMIT = 64 << 20
 """Bytes that a JSON file of a run folder may have; vocabularies of a million entries have a quarter."""
 _DEFAULT_MIB = 1024
 _VARIABLE = "REGARD_MAX_FILE_MIB"
+_GZIP_MAGIC = b"\x1f\x8b"
+_PART_BYTES = 1 << 16
+_LEAST_UNPACKED, _MOST_RATIO = 64 << 20, 100
+"""A gzip file may unpack to as many bytes, or to so many times its own: text reaches 20, only a trap a thousand."""
 
 
 def file_limit() -> int:
@@ -60,11 +79,30 @@ def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
         raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read ({_VARIABLE} raises this).")
     try:
         with path.open("rb") as file:
-            content = file.read(limit + 1)
+            content = file.read(size + 1)  # of the limit itself, Python would allocate it all
+            if len(content) > size:
+                content += file.read(limit + 1 - len(content))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from error
     if len(content) > limit:
         raise UserError(f"{path}: grew beyond {limit:,} bytes while it was read.")
+    note(path, content)
+    return content
+
+
+def read_unpacked(path: Path) -> bytes:
+    """The content of a file, unpacked if it is gzip, which its first bytes tell.
+
+    What comes out is counted while it is unpacked: at most `file_limit()` bytes, and at most 64 MiB or 100 times the
+    packed size, whichever is more.
+
+    Raises:  UserError as `read_bytes`, or naming the file if it is damaged, too large, or no gzip in spite of its name.
+    """
+    content = read_bytes(path)
+    if content.startswith(_GZIP_MAGIC):
+        return _unpacked(path, content)
+    if content and path.suffix == ".gz":
+        raise UserError(f"{path}: not a gzip file, although its name ends in .gz (it starts with {content[:2]!r}).")
     return content
 
 
@@ -74,9 +112,13 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
     Raises:  UserError as `read_bytes`, or naming the file if it is no JSON: not UTF-8, malformed, nested too deeply, or
              an object that gives a key twice.
     """
-    content = read_bytes(path, limit=limit)
+    return parse_json(path, read_bytes(path, limit=limit))
+
+
+def parse_json(path: Path, content: bytes) -> Any:
+    """What the content of a JSON file is. Raises UserError naming the file as `read_json`."""
     try:
-        return json.loads(content.decode("utf-8"), object_pairs_hook=_object)
+        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=unique_keys)
     except RecursionError:
         raise UserError(f"{path}: damaged: JSON is nested too deeply") from None
     except ValueError as error:
@@ -103,6 +145,29 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
 
 
+def _unpacked(path: Path, content: bytes) -> bytes:
+    most = min(file_limit(), max(_LEAST_UNPACKED, _MOST_RATIO * len(content)))
+    parts: list[bytes] = []
+    size = 0
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            while part := file.read1(_PART_BYTES):
+                parts.append(part)
+                size += len(part)
+                if size > most:
+                    raise UserError(
+                        f"{path}: its {len(content):,} bytes of gzip unpack to more than {most:,}, which is as much as "
+                        f"is read of such a file: unpack it first ({_VARIABLE} limits unpacked files)."
+                    )
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        problem = f"cut off after {len(content)} bytes" if isinstance(error, EOFError) else f"damaged ({error})"
+        line = sum(part.count(b"\n") for part in parts) + 1
+        raise UserError(
+            f"{path}: the gzip file is {problem}; it can be read up to byte {size:,}, about line {line}."
+        ) from error
+    return b"".join(parts)
+
+
 def _near_files(path: Path) -> str:
     try:
         if not path.parent.is_dir():
@@ -112,7 +177,8 @@ def _near_files(path: Path) -> str:
         return ""
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of a JSON text, for `json.loads`. Raises ValueError if a key is given twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]

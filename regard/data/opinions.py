@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from regard.data.config import OpinionKinds
 from regard.errors import UserError
+from regard.files import file_limit
 
 __all__ = ["KINDS", "Opinions"]
 
@@ -68,6 +69,11 @@ class Opinions:
         said = [rows != _NOTHING for rows in held]
         found = [rows[there] for rows, there in zip(held, said, strict=True)]
         numbers, first, place = np.unique(np.concatenate(found), return_index=True, return_inverse=True)
+        if len(numbers) * num_classes * 8 > file_limit():
+            raise UserError(
+                f"the counts of {len(numbers):,} pieces of text in {num_classes:,} classes take more than "
+                f"{file_limit():,} bytes: use fewer classes, or no counts (opinions = none)."
+            )
         kind = np.concatenate([there.nonzero()[1] for there in said])[first]
         counts = np.zeros((len(numbers), num_classes), np.int64)
         np.add.at(counts, (place, np.repeat(np.asarray(classes, np.int64), [len(row) for row in found])), 1)

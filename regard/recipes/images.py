@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from regard.data.config import OnBad
 from regard.data.images import Images, embedded_digits, read_images, read_training, shape_of
+from regard.digests import recorded
 from regard.errors import UserError
 from regard.look.map import Seen
 from regard.look.scene import Axis, Scene
@@ -138,7 +139,8 @@ class ImagesTask(Task):
         self.shape = shape_of(train)
         self.kind.learned(self.said(train), self.config.data)
         if self.config.data.test is not None:
-            self.test_images()
+            with recorded():  # decides no weights: no part of what the run was trained on
+                self.test_images()
 
     def learn(self, folder: Path) -> None:
         """The targets and the size of the training images."""

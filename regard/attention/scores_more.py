@@ -129,6 +129,8 @@ class SoftCap(Score):
 
 
 def _direction(vectors: Tensor) -> Tensor:
+    if vectors.shape[-1] == 0:
+        raise ValueError(f"Cosine needs vectors of one number or more, but they are {tuple(vectors.shape)}")
     # The largest entry is divided out first, so that squares neither overflow nor vanish. As the direction does not
     # depend on it, it is a constant to the gradient.
     largest = vectors.detach().abs().amax(-1, keepdim=True)

@@ -145,6 +145,7 @@ class Maker:
         kind = self.of(SCORES)
         heads = int(self.leading[-1]) if self.leading and self.leading[-1] > 0 and self.has(0.4) else None
         self.heads: int | None = None
+        self.kind = kind
         dim, key_dim, hidden = max(1, self.dim), int(self.of([1, 2, 4, 7])), int(self.of([1, 2, 3, 8]))
         with_heads = () if heads is None else (heads,)
         match kind:
@@ -316,7 +317,7 @@ def make(seed: int, number: int) -> Read:
     limits = torch.finfo(maker.dtype)
     case = Case(
         query, keys, values, own_score, own_choice, own_mask, own_biases,
-        eps, eps_sum, limits.tiny, limits.tiny * limits.eps,
+        eps, eps_sum, limits.tiny, limits.tiny * (1.0 if maker.dtype == torch.bfloat16 else limits.eps), _heads_made(maker),
     )  # fmt: skip
     memory = maker.of({"pair": 0.75, "memory": 0.1, "mapped": 0.08, "masked": 0.04, "static": 0.03})
     fixed = "dense" in str(own_mask) or "documents" in str(own_mask) or own_biases or "location" in str(own_score)
@@ -339,6 +340,7 @@ def make(seed: int, number: int) -> Read:
 
 def _tensors(maker: Maker, key_dim: int) -> tuple[Array, Array, Array]:
     """Queries, keys and values of which one has all leading axes of the read, unless they do not fit at all."""
+    heads = _heads_made(maker)
     while True:
         query, keys = maker.axes(), maker.axes(can_group=True)
         values = keys if maker.has(0.8) else maker.axes(can_group=True)
@@ -348,7 +350,7 @@ def _tensors(maker: Maker, key_dim: int) -> tuple[Array, Array, Array]:
             for name, axes in (("query", query), ("keys", keys), ("values", values))
         )
         shapes = (*query, 1, 1), (*keys, 1, 1), (*values, 1, 1)
-        if leading_axes(*(np.zeros(shape) for shape in shapes)) in (None, maker.leading):
+        if leading_axes(*(np.zeros(shape) for shape in shapes), heads=heads) in (None, maker.leading):
             break
     return (
         maker.numbers(*query, maker.num_queries, maker.dim),
@@ -357,16 +359,19 @@ def _tensors(maker: Maker, key_dim: int) -> tuple[Array, Array, Array]:
     )
 
 
+def _heads_made(maker: Maker) -> int | None:
+    return None if maker.kind == "bare" else maker.heads
+
+
 def _note_misfits(maker: Maker, case: Case, memory: str) -> None:
     """What of the sizes does not fit."""
-    if leading_axes(case.query, case.keys, case.values) is None:
+    if case.leading is None:
         maker.misfits.append("leading axes")
     if maker.dim == 0 or case.keys.shape[-1] == 0:
         maker.misfits.append("dim")
     if maker.heads is None:
         return
-    kind, most = (case.score.get("inner") or case.score)["kind"], len(maker.leading)
-    maps = {"location": "q", "bare": ""}.get(kind, "qk")
+    most, maps = len(maker.leading), {"location": "q", "bare": ""}.get(maker.kind, "qk")
     for array, name in ((case.query, "q"), (case.keys, "k")):
         size = array.shape[most - 1] if array.ndim - 2 == most else 1
         if name in maps and size not in (1, maker.heads):
@@ -401,12 +406,14 @@ def _spoil(maker: Maker, case: Case, memory: str) -> None:
 
 def _is_bias(case: Case, array: Array) -> bool:
     """Whether a bias is finite or minus infinity wherever a query sees a key."""
-    leading = leading_axes(case.query, case.keys, case.values)
+    leading = case.leading
     assert leading is not None
     shape = case.query.shape[-2], case.keys.shape[-2]
     for index in np.ndindex(leading):
         at = tuple(i if n > 1 else 0 for i, n in zip(index, array.shape[:-2], strict=False))
-        bad = np.broadcast_to(np.isnan(array[at]) | np.isposinf(array[at]), shape)
+        # The best of all scores may be infinite.
+        infinite = np.isposinf(array[at]) & (case.choice["kind"] != "hard")
+        bad = np.broadcast_to(np.isnan(array[at]) | infinite, shape)
         if (bad & seen(case.mask, index, *shape)).any():
             return False
     return True
@@ -416,7 +423,7 @@ def _used(case: Case, name: str) -> Array:
     """(..., item): whether any query sees an item, or for queries whether it sees any key."""
     array = getattr(case, name)
     used = np.zeros(array.shape[:-1], bool)
-    leading = leading_axes(case.query, case.keys, case.values)
+    leading = case.leading
     if leading is None or any(n not in (1, m) for n, m in _rule_axes(case, leading)):
         return used
     shape = case.query.shape[-2], case.keys.shape[-2]

@@ -155,8 +155,10 @@ def _unbent(case: Case, name: str, direction: Array, exact: Result) -> dict[tupl
     """The same if tanh were a line of slope one: its own slope is off by a few roundings of one, however small it is."""
     leading = exact.out.shape[:-2]
     inner = case.score.get("inner") or case.score
-    if inner["kind"] not in ("additive", "concat", "bare") or not (name in inner or name in ("both", "query", "keys")):
+    if not (name in inner or name in ("both", "query", "keys")):
         return {}
+    if inner["kind"] not in ("additive", "concat", "bare"):
+        return {} if inner is case.score else _slopes(replace(case, score=inner), name, _get(case, name), direction, exact)
     score = {part: np.abs(x) for part, x in inner.items() if part != "kind"}
     finite = {part: np.abs(np.nan_to_num(getattr(case, part), posinf=0, neginf=0)) for part in ("query", "keys")}
     case = replace(case, score={"kind": "unbent", **score}, biases=[], **finite)

@@ -41,7 +41,14 @@ class Case:
     tiny: float
     """The smallest normal number of the dtype; what is smaller may be lost."""
     step: float
-    """The smallest positive number of the dtype."""
+    """The smallest positive number that products keep."""
+    heads: int | None = None
+    """Heads that the score makes of queries that have one."""
+
+    @property
+    def leading(self) -> tuple[int, ...] | None:
+        """Leading axes of the read."""
+        return leading_axes(self.query, self.keys, self.values, heads=self.heads)
 
 
 @dataclass
@@ -72,14 +79,14 @@ def leading_axes(*arrays: Array, heads: int | None = None) -> tuple[int, ...] | 
     leading = []
     for axis in range(most):
         query, *memory = (shape[axis] for shape in shapes)
+        if axis == most - 1 and heads is not None and query == 1:
+            query = heads  # the score makes them
         size = next((n for n in (query, *memory) if n != 1), 1)
         grouped = axis == most - 1 >= 1
         for n in memory:
             if n not in (1, size) and not (grouped and 0 < n < query and query % n == 0):
                 return None
         leading.append(size)
-    if heads is not None and (not leading or leading[-1] not in (1, heads)):
-        return None
     return tuple(leading)
 
 
@@ -345,7 +352,7 @@ def _best(total: Array, error: Array, allowed: Array, k: int) -> tuple[Array, Ar
 
 def read(case: Case) -> Result:
     """What is read, with the bounds of its errors."""
-    leading = leading_axes(case.query, case.keys, case.values)
+    leading = case.leading
     assert leading is not None
     num_queries, value_dim = case.query.shape[-2], case.values.shape[-1]
     shape = *leading, num_queries, value_dim

@@ -53,14 +53,14 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     v = form.v.to(query.dtype)
     v = v if has_heads else v.unsqueeze(0)  # (head or 1, hidden)
     diagonals = problem.diagonals()
-    bias = problem.added() if diagonals is None else None
-    bias = None if bias is None else four(bias).to(query.dtype)  # (batch, head, query, key)
+    added = problem.added() if diagonals is None else None
+    bias = None if added is None else four(added).to(query.dtype)  # (batch, head, query, key)
     diagonals = None if diagonals is None else four(diagonals.unsqueeze(-2)).squeeze(-2).to(query.dtype)
     beta = choose.beta
     if isinstance(beta, Tensor):
         beta = beta.to(query.dtype).reshape(-1, 1)  # (head or 1, 1)
         v = v * beta
-        bias = None if bias is None else bias * beta[:, None]
+        bias = None if bias is None else _times(bias, beta[:, None], four(problem.allowed(added)))
         diagonals = None if diagonals is None else diagonals * beta
     elif beta != 1:
         v = v * beta
@@ -73,6 +73,11 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     exps = None if exps is None else four(exps.view(problem.keys.shape)).expand_as(keys)
     out, _ = additive_read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
     return out.reshape(*problem.leading, *out.shape[-2:])
+
+
+def _times(bias: Tensor, beta: Tensor, allowed: Tensor) -> Tensor:
+    """The bias times beta where a pair is read, -inf elsewhere: infinities there must not reach the gradient of beta."""
+    return (bias.masked_fill(~allowed, 0.0) * beta).masked_fill(~allowed, float("-inf"))
 
 
 @dataclass

@@ -47,7 +47,7 @@ from regard.models.model import Model
 from regard.models.reads.tokens import TokenReader
 from regard.models.writes.tokens import TokenWriter
 
-__all__ = ["GLOBAL_HOOKS", "HOOKS", "ORIGINALS", "adds_of", "attentions_of", "blocks_of_both", "lowered", "norms_of", "refusal_by"]
+__all__ = ["GLOBAL_HOOKS", "HOOKS", "KINDS", "ORIGINALS", "adds_of", "attentions_of", "blocks_of_both", "lowered", "norms_of", "refusal_by"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _kind(weights: str = "", parts: str = "") -> _Kind:
     return _Kind(frozenset(weights.split()), frozenset(parts.split()))
 
 
-_KINDS: dict[type, _Kind] = {
+KINDS: dict[type, _Kind] = {
     Model: _kind(parts="reads core writes"),
     LanguageModel: _kind(parts="reads core"),
     TokenReader: _kind(parts="table dropout"),
@@ -92,7 +92,7 @@ _KINDS: dict[type, _Kind] = {
     Alibi: _kind("_eighths"),
     RelativeBias: _kind("table _bounds"),
 }
-ORIGINALS = Originals(_KINDS)
+ORIGINALS = Originals(KINDS)
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """Where a module has its hooks."""
@@ -107,8 +107,8 @@ GLOBAL_HOOKS: Sequence[dict[int, Any]] = (
 
 def lowered(model: Any) -> TextForm | str:
     """The form of a model that writes texts, or why it has none, as the end of a sentence that tells of it."""
-    if not isinstance(model, nn.Module):
-        return f"it is a {type(model).__name__}, not a module"
+    if type(model) not in (Model, LanguageModel):
+        return f"it is a {type(model).__name__}, not a model that writes a text"
     if (name := ORIGINALS.changed()) is not None:
         return f"{name} is not the function that it was written with"
     if any(GLOBAL_HOOKS):
@@ -138,7 +138,7 @@ def _check(module: nn.Module) -> None:
     def refuse(reason: str) -> NoFormError:
         return NoFormError(module, reason)
 
-    kind = _KINDS.get(type(module))
+    kind = KINDS.get(type(module))
     if kind is None:
         raise refuse(f"is a {type(module).__name__}, which only torch runs")
     if any(getattr(module, name) for name in HOOKS):

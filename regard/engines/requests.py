@@ -55,7 +55,7 @@ def check_prompts(
     if vocab is not None:
         check_ids(banned, vocab, "banned")
         if len(set(banned)) == vocab:
-            raise ValueError(f"banned must leave a token that may be drawn, got all {vocab}")
+            raise ValueError(f"some allowed token must be left, but all {vocab} are banned")
 
 
 def check_places(count: int, most: int | None) -> None:

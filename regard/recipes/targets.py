@@ -223,8 +223,8 @@ class LabelsTarget(_Named):
         keep, rows = _parsed(said, parse)
         _refuse_none(said, keep)
         found = np.zeros((len(keep), len(known)), np.float32)
-        for row, numbers in enumerate(rows):
-            found[row, numbers] = 1
+        for row, places in enumerate(rows):
+            found[row, places] = 1
         return keep, found
 
     def writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
@@ -283,8 +283,7 @@ class NumberTarget(Target):
             if (column == column[0]).all():
                 raise UserError(f"{said.origin}: {which} is {column[0]:g} everywhere: there is nothing to learn.")
             if column.std() < max(_LEAST, _FINENESS * abs(column.mean())):
-                spread = f"{column.std():g} around {column.mean():g}, too little for single precision"
-                raise UserError(f"{said.origin}: {which} varies by {spread}: take away what is common to all.")
+                raise UserError(f"{said.origin}: {which} varies by {column.std():g} alone, too little for float32.")
         return cls(wide.mean(0).tolist(), wide.std(0).tolist(), data.separator)
 
     @classmethod

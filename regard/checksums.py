@@ -25,8 +25,9 @@ def checksum_of(content: object) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii"))
 
 
-def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object with its checksum."""
+def sealed(content: Any) -> dict[str, Any]:
+    """A JSON object, as a file would give it back, with its checksum."""
+    content = json.loads(json.dumps(content))
     return {**content, _KEY: f"{checksum_of(content):08x}"}
 
 

@@ -159,7 +159,7 @@ class Store:
                 written = write_tensors(path, tensors, ties=ties if name == "model" else None)
                 sums[self._relative(place / path.name)] = written
             state = {"format": FORMAT, "progress": progress.to_json(), "settings": dict(settings)}
-            state = sealed(json.loads(json.dumps(state | {"log_bytes": log_bytes, "files": sums})))
+            state = sealed(state | {"log_bytes": log_bytes, "files": sums})
             write_atomically(unfinished / _STATE, json.dumps(state, indent=1))
             if _is_own(place):
                 place.rename(old)

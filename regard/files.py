@@ -12,8 +12,10 @@ import os
 import stat
 import zlib
 from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from regard.digests import note
 from regard.errors import UserError
@@ -23,12 +25,14 @@ __all__ = [
     "check_file",
     "did_you_mean",
     "file_limit",
+    "flush_folder",
     "parse_json",
     "read_bytes",
     "read_json",
     "read_unpacked",
     "unique_keys",
     "write_atomically",
+    "written_whole",
 ]
 
 JSON_LIMIT = 64 << 20
@@ -125,18 +129,47 @@ def parse_json(path: Path, content: bytes) -> Any:
         raise UserError(f"{path}: damaged: no JSON ({error})") from error
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file that appears under its name only when complete."""
+@contextmanager
+def written_whole(path: Path) -> Generator[BinaryIO, None, None]:
+    """A file to write, which appears as `path` when the block ends, complete and on the disk; an error leaves nothing.
+
+    Raises:  UserError naming the path if the system cannot write: the disk is full, the folder read-only.
+    """
     unfinished = path.with_name(f".{path.name}.new")
     try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except BaseException:
+        # What a killed process left there, or a link that somebody planted.
         unfinished.unlink(missing_ok=True)
-        raise
+        try:
+            with unfinished.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+            raise
+        flush_folder(path.parent)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}.") from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file that appears under its name only when complete. Raises UserError as `written_whole`."""
+    content = text.encode("utf-8")
+    with written_whole(path) as file:
+        file.write(content)
+
+
+def flush_folder(folder: Path) -> None:
+    """Have the system write a folder's entries to the disk, so that a renamed file survives a power cut."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ from regard.data.batches import Ragged, pad, plan_batches
 from regard.data.config import LabelledConfig, OnBad
 from regard.data.pairs import Pairs, read_pairs
 from regard.errors import UserError
-from regard.files import did_you_mean
+from regard.files import did_you_mean, read_json
 
 __all__ = ["LabelledBatch", "LabelledBatches", "Labels", "Opined", "opined", "read_labelled", "several"]
 
@@ -96,12 +96,9 @@ class Labels:
     @classmethod
     def load(cls, path: Path) -> "Labels":
         """Read what `save` wrote. Raises UserError naming the file."""
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}: damaged: no JSON ({error})") from error
+        if not path.exists():
+            raise UserError(f"{path} is missing: the run is not complete")
+        content = read_json(path)
         names = content.get("names") if isinstance(content, dict) and content.get("version") == _VERSION else None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise UserError(f"{path}: damaged, or of another version: it must list the names of the labels")

@@ -30,6 +30,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 
 from regard.data.config import TokeniserConfig
 from regard.errors import UserError
+from regard.files import read_json
 
 __all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Tokeniser", "train_tokenisers"]
 
@@ -156,12 +157,7 @@ class Tokeniser:
 
         Raises:  UserError if the file is missing, is no tokeniser, is damaged, or is from a newer version.
         """
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"{path}: the tokeniser cannot be read: {error.strerror}.") from error
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}: the tokeniser is damaged, not valid JSON: {error}.") from error
+        content = read_json(Path(path))
         try:
             return cls._of(content)
         except _Damaged as error:

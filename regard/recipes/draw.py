@@ -101,12 +101,16 @@ class DrawTask(Task):
             )
 
     def learn(self, folder: Path) -> None:
-        """The words of the texts, the classes, the tokeniser of images, and the judge."""
-        train, val, labels = self._learned
+        """The words of the texts, and the classes."""
+        train, _, labels = self._learned
         texts = (train.text(i) for i in train.epoch(0))
         Tokeniser.train(texts, self.config.tokeniser, origin=train.origin).save(folder / _TOKENISER)
         if labels is not None:
             labels.save(folder / _LABELS)
+
+    def pretrain(self, folder: Path) -> None:
+        """The tokeniser of images, and the judge."""
+        train, val, _ = self._learned
         learn_autoencoder(folder, self.run, (train, val), self.tell)
         if isinstance(train, Scenes) and isinstance(val, Scenes):
             learn_judge(folder, self.run, (train, val), self.tell)

@@ -24,6 +24,7 @@ from regard.data.config import ImagesConfig, LabelledConfig, OnBad
 from regard.data.labelled import Labels, several
 from regard.data.numbers import numbers
 from regard.errors import UserError
+from regard.files import read_json
 from regard.models.config import ClassifierConfig
 from regard.models.writes.classes import ClassWriter
 from regard.models.writes.labels import LabelWriter
@@ -290,12 +291,12 @@ class NumberTarget(Target):
     def load(cls, folder: Path, data: LabelledConfig | ImagesConfig) -> Self:
         """Means and deviations, from numbers.json."""
         path = folder / "numbers.json"
+        if not path.exists():
+            raise UserError(f"{path} is missing: the run is not complete")
+        content = read_json(path)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
             means, deviations = ([float(value) for value in content[name]] for name in ("means", "deviations"))
-        except OSError as error:
-            raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise UserError(f"{path}: damaged: it must hold means and deviations") from error
         fits = 0 < len(means) == len(deviations) and min(deviations) > 0
         if content.get("version") != 1 or not fits or not all(map(math.isfinite, (*means, *deviations))):

@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from regard.cli.bench_words import in_words, panels
 from regard.cli.exits import DONE
@@ -15,6 +16,7 @@ from regard.cli.options import NoSettings, parse, wants_help
 from regard.cli.use import UseOptions, one_run
 from regard.errors import UserError
 from regard.look.files import check_path
+from regard.ranges import Range, check_ranges
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 from regard.train.allocator import keep_freed_memory
@@ -33,9 +35,9 @@ ABOUT = (
 class Options(UseOptions):
     """Options of the command."""
 
-    seconds: float = 1.5
+    seconds: Annotated[float, Range(0.001, 3_600)] = 1.5
     """Time for each of about ten measurements."""
-    batches: int = 8
+    batches: Annotated[int, Range(1, 10_000)] = 8
     """Different training batches, from all over an epoch, that steps are made of."""
     input: Path | None = None
     """What is asked: a file with a text a line, or an image, a sound or a recording, as the run reads them (of such,
@@ -51,10 +53,7 @@ class Options(UseOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.seconds < float("inf"):
-            raise ValueError(f"--seconds must be above 0, but is {self.seconds}")
-        if self.batches < 1:
-            raise ValueError(f"--batches must be at least 1, but is {self.batches}")
+        check_ranges(self)
 
 
 def run(argv: list[str]) -> int:

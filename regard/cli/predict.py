@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
@@ -24,6 +24,7 @@ from regard.cli.options import given_first, parse, wants_help
 from regard.cli.use import DecodingOptions, one_run, opened
 from regard.decode.config import DecodeConfig, DrawingConfig, SampleConfig
 from regard.errors import UserError
+from regard.ranges import Range, check_ranges
 from regard.recipes.config import Draw, Language
 from regard.recipes.folder import Run
 from regard.recipes.registry import entry
@@ -66,12 +67,11 @@ class Settings:
 class ClassSettings:
     """Which answers are given."""
 
-    n_best: int = 1
+    n_best: Annotated[int, Range(1, 1_000)] = 1
     """How many classes to give for each input, likeliest first, with their probabilities."""
 
     def __post_init__(self) -> None:
-        if self.n_best < 1:
-            raise ValueError(f"--n-best must be at least 1, but is {self.n_best}")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +93,13 @@ class DrawSettings:
     texts or drawings are numbered: FILE-1.png."""
     force: bool = False
     """Replace files that exist."""
-    n_best: int = 1
+    n_best: Annotated[int, Range(1, 1_000)] = 1
     """How many drawings to make of each text; their scores are mean log-probabilities of a code."""
     decode: DrawingConfig = field(default_factory=DrawingConfig)
     """How images are drawn; the defaults are the run's own."""
 
     def __post_init__(self) -> None:
-        if self.n_best < 1:
-            raise ValueError(f"--n-best must be at least 1, but is {self.n_best}")
+        check_ranges(self)
 
 
 def run(argv: list[str]) -> int:

@@ -13,6 +13,7 @@ from regard.cli.help import page, two_columns
 from regard.cli.options import given_first, parse, wants_help, with_variants
 from regard.cli.report import score_table
 from regard.errors import UserError
+from regard.ranges import Seed, Threads, check_ranges
 from regard.recipes.folder import Run
 from regard.recipes.registry import RECIPES, Entry, entry
 from regard.recipes.settings import changed, groups, plain
@@ -34,9 +35,9 @@ class Options:
 
     run: Path | None = None
     """Folder of the run; runs/RECIPE if not given."""
-    seed: int = 1
+    seed: Seed = 1
     """Decides the first weights, the order of the data, dropout: the same seed gives the same run."""
-    threads: int | None = None
+    threads: Threads | None = None
     """Processor threads to compute with; torch's choice if not given."""
     config: Path | None = None
     """YAML file with settings of the recipe, nested by their names; options given beside it go before it."""
@@ -44,10 +45,7 @@ class Options:
     """Print all settings, as such a file, and stop."""
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"--seed must be at least 0, but is {self.seed}")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"--threads must be at least 1, but is {self.threads}")
+        check_ranges(self)
 
 
 def run(argv: list[str]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from regard.cli.options import wants_help
 from regard.engines.config import EngineConfig
 from regard.errors import UserError
+from regard.ranges import Threads, check_ranges
 from regard.recipes.folder import Run, read_run
 
 __all__ = ["DecodingOptions", "UseOptions", "one_run", "opened"]
@@ -21,12 +22,11 @@ class UseOptions:
 
     device: str = "cpu"
     """Where to compute: cpu, cuda, cuda:1, mps, or auto (an accelerator if there is one)."""
-    threads: int | None = None
+    threads: Threads | None = None
     """Processor threads to compute with; torch's choice if not given."""
 
     def __post_init__(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"--threads must be at least 1, but is {self.threads}")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -182,7 +182,7 @@ def _join(path: str, name: str) -> str:
 
 @functools.cache
 def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     return tuple((field.name, hints[field.name]) for field in dataclasses.fields(cls) if field.init)
 
 

@@ -4,7 +4,9 @@ Only regular files are opened: a named pipe waits for ever, a device never ends.
 limit before anything is read.
 """
 
+import contextlib
 import difflib
+import errno
 import json
 import os
 import stat
@@ -54,10 +56,11 @@ def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
 
     Raises:  UserError as `check_file`, or if the file is larger.
     """
+    raised = f" ({_VARIABLE} raises this)" if limit is None else ""
     limit = file_limit() if limit is None else limit
     size = check_file(path).st_size
     if size > limit:
-        raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read ({_VARIABLE} raises this).")
+        raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read{raised}.")
     try:
         with path.open("rb") as file:
             content = file.read(limit + 1)
@@ -83,17 +86,25 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
         raise UserError(f"{path}: damaged: no JSON ({error})") from error
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file that appears under its name only when complete."""
+def write_atomically(path: Path, content: str | bytes, *, overwrite: bool = True) -> None:
+    """Write a file that appears under its name only when complete; text as UTF-8.
+
+    Raises: FileExistsError if the file exists and may not be overwritten, OSError with the file's name otherwise.
+    """
     unfinished = path.with_name(f".{path.name}.new")
     try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with unfinished.open("wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
+        if not overwrite and os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # a name that is no name, a folder that lost its rights
+            unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.strerror:
+            error.filename, error.filename2 = str(path), None
         raise
 
 

@@ -7,6 +7,7 @@ settings within their ranges fits into this machine's memory is seen when it is 
 """
 
 import functools
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -26,6 +27,7 @@ __all__ = [
     "ShareWithin",
     "Threads",
     "Width",
+    "check_device",
     "check_ranges",
     "shown",
 ]
@@ -86,6 +88,15 @@ def check_ranges(config: Any) -> None:
             if isinstance(one, bool) or not isinstance(one, int if is_whole else int | float) or one not in within:
                 kind = "a whole number " if is_whole and not isinstance(one, int) else ""
                 raise UserError(f"{name} must be {kind}{within}, but is {shown(value)}")
+
+
+def check_device(name: str) -> None:
+    """Check that a device is called as one may be; whether it is there is seen when it is used.
+
+    Raises: UserError with the names there are.
+    """
+    if not re.fullmatch(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?", name, re.ASCII):
+        raise UserError(f"device must be auto, cpu, cuda, cuda:1, mps or xpu, but is {shown(name)}")
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ from regard.cli.bench_words import in_words, panels
 from regard.cli.exits import DONE
 from regard.cli.help import page
 from regard.cli.inputs import is_file, is_input_itself, lines_of
+from regard.cli.notices import tell
 from regard.cli.options import NoSettings, parse, wants_help
 from regard.cli.use import UseOptions, one_run
 from regard.errors import UserError
@@ -81,7 +81,7 @@ def run(argv: list[str]) -> int:
         seconds=options.seconds,
         batches=options.batches,
         inputs=inputs,
-        tell=_tell,
+        tell=tell,
     )
     print(json.dumps(found, ensure_ascii=False) if options.json else in_words(found))
     if options.out is not None:
@@ -106,14 +106,9 @@ def _inputs(path: Path | None, record: Run | None) -> list[str]:
 def _draw(found: dict, options: Options) -> None:
     shown = panels(found)
     if not shown:
-        _tell("nothing could be measured, so that there is nothing to draw")
+        tell("nothing could be measured, so that there is nothing to draw")
         return
     picture = importlib.import_module("regard.recipes.bench.picture")
     machine = found["machine"]
     title = f"{found['run']} on {machine['processor']}, {machine['threads']} threads: where the time goes"
-    _tell(str(picture.draw_shares(shown, options.out, title=title, overwrite=options.force)))
-
-
-def _tell(text: str) -> None:
-    """Beside the tables, which go to standard output."""
-    print(text, file=sys.stderr, flush=True)
+    tell(str(picture.draw_shares(shown, options.out, title=title, overwrite=options.force)))

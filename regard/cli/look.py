@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 from regard.cli.exits import DONE
 from regard.cli.help import page
 from regard.cli.inputs import is_file, is_input_itself, lines_of
+from regard.cli.notices import tell
 from regard.cli.options import NoSettings, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
 from regard.errors import UserError
@@ -149,7 +150,7 @@ def _inputs(words: Sequence[str], record: Run | None) -> list[str]:
         if is_file(word) and not is_input_itself(word, record):
             lines = [line for line in lines_of(word) if line.strip()]
             if len(lines) > LINES:
-                print(f"{word}: the first {LINES} of {len(lines)} lines", file=sys.stderr)
+                tell(f"{word}: the first {LINES} of {len(lines)} lines")
             found += lines[:LINES]
         elif not word.strip():
             raise UserError("the text is empty: there is nothing to look at")

@@ -131,12 +131,12 @@ def _whole(given: object) -> int | None:
 def _number(given: object) -> float | None:
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         return None
+    if isinstance(given, int) and given.bit_length() > 1023:  # beyond all floats
+        return math.inf if given > 0 else -math.inf
     try:
         value = float(given)
     except ValueError:
         return None
-    except OverflowError:  # a whole number beyond all floats
-        value = math.copysign(math.inf, given)
     return None if math.isnan(value) else value
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from regard.files import write_atomically
+from regard.models.size import TRAINED, fitting_memory
 from regard.recipes.folder import Run, claim, decisive
 from regard.recipes.settings import plain
 from regard.recipes.task import Task, load, task_of
@@ -76,7 +77,8 @@ def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None]) -> Re
     task.open(folder)
     batches = task.batches()
     torch.manual_seed(run.seed)
-    model = task.model()
+    with fitting_memory(copies=TRAINED):
+        model = task.model()
     say(_described(task, model))
     return fit(
         model,

@@ -30,6 +30,7 @@ from regard.look.capture import Capture
 from regard.look.listen import NoReadsError
 from regard.look.map import GRADIENT, Map, Seen
 from regard.look.record import record
+from regard.models.size import fitting_memory
 from regard.recipes.folder import Run, read_run
 from regard.recipes.registry import entry
 from regard.telling import is_heard
@@ -300,7 +301,8 @@ def load(
         raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` goes on with it")
     task = task_of(run, tell)
     task.open(folder)
-    model = task.model()
+    with fitting_memory():
+        model = task.model()
     load_weights(weights, model)
     trained = task.trained(model.to(pick_device(device)), folder)
     if engine != "auto" or compute_type or workers:

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from regard.errors import UserError
-from regard.ranges import Count, Range, ShareBelowOne, check_ranges
+from regard.ranges import Count, Range, ShareBelowOne, check_device, check_ranges
 
 __all__ = ["TrainConfig"]
 
@@ -86,7 +86,7 @@ class TrainConfig:
     every weight; none: nothing, several processes are refused."""
 
     device: str = "auto"
-    """Where to compute: auto (an accelerator if there is one), cpu, cuda, cuda:1, mps ..."""
+    """Where to compute: auto (an accelerator if there is one), cpu, cuda, cuda:1, mps, xpu."""
 
     validate_every: Annotated[int, Range(0, 1_000_000_000)] = 0
     """Steps between validations; 0: one after each epoch."""
@@ -116,6 +116,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        check_device(self.device)
         ends = [self.steps, self.epochs, self.minutes]
         if not any(ends) and self.schedule in ("cosine", "linear"):
             raise UserError(f"schedule {self.schedule} needs an end to fall to: steps, epochs or minutes.")

@@ -16,7 +16,16 @@ from typing import Any
 
 from regard.errors import UserError
 
-__all__ = ["JSON_LIMIT", "check_file", "did_you_mean", "file_limit", "read_bytes", "read_json", "write_atomically"]
+__all__ = [
+    "JSON_LIMIT",
+    "check_file",
+    "did_you_mean",
+    "file_limit",
+    "parse_json",
+    "read_bytes",
+    "read_json",
+    "write_atomically",
+]
 
 JSON_LIMIT = 64 << 20
 """Bytes that a JSON file of a run folder may have; vocabularies of a million entries have a quarter."""
@@ -77,13 +86,18 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
     Raises:  UserError as `read_bytes`, or naming the file if it is no JSON: not UTF-8, malformed, nested too deeply, or
              an object that gives a key twice.
     """
-    content = read_bytes(path, limit=limit)
+    return parse_json(read_bytes(path, limit=limit), origin=str(path))
+
+
+def parse_json(content: bytes | str, *, origin: str) -> Any:
+    """What JSON holds. Raises: UserError as `read_json`; origin: what a message names."""
     try:
-        return json.loads(content.decode("utf-8"), object_pairs_hook=_object)
+        text = content if isinstance(content, str) else content.decode("utf-8")
+        return json.loads(text, object_pairs_hook=_object)
     except RecursionError:
-        raise UserError(f"{path}: damaged: JSON is nested too deeply") from None
+        raise UserError(f"{origin}: damaged: JSON is nested too deeply") from None
     except ValueError as error:
-        raise UserError(f"{path}: damaged: no JSON ({error})") from error
+        raise UserError(f"{origin}: damaged: no JSON ({error})") from error
 
 
 def write_atomically(path: Path, content: str | bytes, *, overwrite: bool = True) -> None:

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,9 @@ ABOUT = (
     "copies of the weights), answers one at a time and many at once, and where the time goes. About a minute for a "
     "small run; the run's folder is only read. Other work on the machine slows what is measured."
 )
+
+_MOST = 10_000
+"""Lines of a file that are asked, the first ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +101,7 @@ def _inputs(path: Path | None, record: Run | None) -> list[str]:
         raise UserError(f"{path}: there is no such file")
     if is_input_itself(str(path), record):
         return [str(path)]
-    lines = [line for line in lines_of(str(path)) if line.strip()]
+    lines = [*islice((line for block in lines_of(str(path)) for line in block if line.strip()), _MOST)]
     if not lines:
         raise UserError(f"{path} is empty: there is nothing to ask")
     return lines

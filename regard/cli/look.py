@@ -14,6 +14,7 @@ import sys
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -148,9 +149,9 @@ def _inputs(words: Sequence[str], record: Run | None) -> list[str]:
     found = []
     for word in words:
         if is_file(word) and not is_input_itself(word, record):
-            lines = [line for line in lines_of(word) if line.strip()]
+            lines = [*islice((line for block in lines_of(word) for line in block if line.strip()), LINES + 1)]
             if len(lines) > LINES:
-                tell(f"{word}: the first {LINES} of {len(lines)} lines")
+                tell(f"{word}: the first {LINES} lines")
             found += lines[:LINES]
         elif not word.strip():
             raise UserError("the text is empty: there is nothing to look at")

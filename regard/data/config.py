@@ -219,7 +219,7 @@ class ScenesConfig(ImagesConfig):
     most: Annotated[int, Range(1, 1_000)] = 2
     """Most items on a canvas."""
 
-    scenes: Count = 20000
+    scenes: Annotated[int, Range(1, 10_000_000)] = 20000
     """Canvases of an epoch, made on the fly, new ones in every epoch."""
 
     test_scenes: Annotated[int, Range(1, 1_000_000)] = 1000

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from regard.ranges import Count, Range, Share, check_ranges
+from regard.ranges import Range, Share, check_ranges
 
 __all__ = ["LOCALES", "DatesConfig"]
 
@@ -35,7 +35,7 @@ class DatesConfig:
     last_year: Annotated[int, Range(1_000, 9_999)] = 2099
     """Last year of the dates (included)."""
 
-    epoch_size: Count = 50_000
+    epoch_size: Annotated[int, Range(1, 10_000_000)] = 50_000
     """Training examples in one epoch. They are made anew in every epoch."""
 
     val_size: Annotated[int, Range(1, 1_000_000)] = 2_000

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from regard.data.config import OnBad
 from regard.errors import UserError
-from regard.ranges import Count, Range, ShareWithin, check_ranges
+from regard.ranges import Range, ShareWithin, check_ranges
 
 __all__ = ["BoxesConfig", "EventsConfig"]
 
@@ -90,7 +90,7 @@ class EventsConfig:
     hop: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 0.01
     """Seconds from one spectrum to the next; halves tell onsets more exactly, in twice the time."""
 
-    scenes: Count = 10000
+    scenes: Annotated[int, Range(1, 10_000_000)] = 10000
     """Made-up training scenes in an epoch."""
 
     val_scenes: Annotated[int, Range(1, 1_000_000)] = 500

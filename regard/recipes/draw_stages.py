@@ -24,6 +24,7 @@ from regard.errors import UserError
 from regard.files import write_atomically
 from regard.models.convolutional import ConvolutionalClassifier
 from regard.models.quantised import QuantisedAutoencoder, usage
+from regard.models.size import TRAINED, fitting_memory
 from regard.recipes.draw_config import Draw
 from regard.recipes.folder import Run, decisive
 from regard.recipes.images import ImageBatch, ImageBatches
@@ -85,7 +86,8 @@ def learn_autoencoder(folder: Path, run: Run, drawings: tuple[Drawings, Drawings
     if (folder / f"{_AUTOENCODER}.json").exists():
         return
     torch.manual_seed(seed_of(run.seed, 1))
-    model = QuantisedAutoencoder(config.autoencoder, train.shape)
+    with fitting_memory(copies=TRAINED):
+        model = QuantisedAutoencoder(config.autoencoder, train.shape)
     tell(f"first an autoencoder: canvases of {_sizes(train.shape)} to {_sizes(model.grid)} codes")
     shown = list(val.epoch(0))
 
@@ -111,7 +113,8 @@ def open_autoencoder(folder: Path, config: Draw) -> QuantisedAutoencoder:
     shape = told.get("shape")
     if not isinstance(shape, list) or len(shape) != 3 or not all(isinstance(size, int) and size > 0 for size in shape):
         raise UserError(f"{folder / _AUTOENCODER}.json: damaged: it must hold the shape of the canvases")
-    model = QuantisedAutoencoder(config.autoencoder, (shape[0], shape[1], shape[2]))
+    with fitting_memory():
+        model = QuantisedAutoencoder(config.autoencoder, (shape[0], shape[1], shape[2]))
     load_weights(folder / _AUTOENCODER / "model.safetensors", model)
     return model.eval()
 

@@ -326,10 +326,13 @@ def blank(folder: Path) -> None:
             r"index.json is damaged: index.dtype must be one of F16, F32, F64, but is 'I8'",
         ),
         (lambda folder: changed(folder, rows="all"), r"index.json is damaged: index.rows must be a list"),
-        (lambda folder: changed(folder, reads=[{"name": "a"}]), "index.json: damaged: no JSON"),
+        (
+            lambda folder: changed(folder, reads=[{"name": "a"}]),
+            r"is damaged: index.reads\[0\] lacks 'calls'",
+        ),
         (
             lambda folder: changed(folder, reads=[{"name": "a", "ran": 1, "calls": [], "shapes": [[1, 2]]}]),
-            "index.json: damaged: no JSON",
+            r"index.json is damaged: the read 'a' has 0 calls, 1 shapes",
         ),
     ],
 )

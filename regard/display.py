@@ -1,8 +1,9 @@
 """Text from elsewhere as a terminal may show it: control characters are written as escapes, never sent. (no torch)"""
 
 import unicodedata
+from typing import Any, TextIO
 
-__all__ = ["escaped", "one_line"]
+__all__ = ["EscapedStream", "escaped", "one_line"]
 
 _LONGEST = 1000
 _KEPT = "\n\t"
@@ -28,6 +29,21 @@ def one_line(text: str, *, longest: int = _LONGEST) -> str:
         return line
     half = longest // 2 - 20
     return f"{line[:half]} [... {len(line) - 2 * half:,} characters ...] {line[-half:]}"
+
+
+class EscapedStream:
+    """A terminal's stream, to which all text is written escaped; everything else is the stream's own."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write it escaped."""
+        self._stream.write(escaped(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _shown(character: str) -> str:

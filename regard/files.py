@@ -5,6 +5,7 @@ limit before anything is read.
 """
 
 import difflib
+import errno
 import gzip
 import io
 import json
@@ -77,10 +78,11 @@ def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
 
     Raises:  UserError as `check_file`, or if the file is larger.
     """
+    raised = f" ({_VARIABLE} raises this)" if limit is None else ""
     limit = file_limit() if limit is None else limit
     size = check_file(path).st_size
     if size > limit:
-        raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read ({_VARIABLE} raises this).")
+        raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read{raised}.")
     try:
         with path.open("rb") as file:
             content = file.read(size + 1)  # of the limit itself, Python would allocate it all
@@ -116,24 +118,26 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
     Raises:  UserError as `read_bytes`, or naming the file if it is no JSON: not UTF-8, malformed, nested too deeply, or
              an object that gives a key twice.
     """
-    return parse_json(path, read_bytes(path, limit=limit))
+    return parse_json(read_bytes(path, limit=limit), origin=str(path))
 
 
-def parse_json(path: Path, content: bytes) -> Any:
-    """What the content of a JSON file is. Raises UserError naming the file as `read_json`."""
+def parse_json(content: bytes | str, *, origin: str) -> Any:
+    """What JSON holds. Raises UserError as `read_json`; origin: what a message names."""
     try:
-        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=unique_keys)
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        return json.loads(text, object_pairs_hook=unique_keys)
     except RecursionError:
-        raise UserError(f"{path}: damaged: JSON is nested too deeply") from None
+        raise UserError(f"{origin}: damaged: JSON is nested too deeply") from None
     except ValueError as error:
-        raise UserError(f"{path}: damaged: no JSON ({error})") from error
+        raise UserError(f"{origin}: damaged: no JSON ({error})") from error
 
 
 @contextmanager
-def written_whole(path: Path) -> Generator[BinaryIO, None, None]:
+def written_whole(path: Path, *, overwrite: bool = True) -> Generator[BinaryIO, None, None]:
     """A file to write, which appears as `path` when the block ends, complete and on the disk; an error leaves nothing.
 
-    Raises:  UserError naming the path if the system cannot write: the disk is full, the folder read-only.
+    Raises:  FileExistsError if the file exists and may not be overwritten; UserError naming the path if the system
+             cannot write: the disk is full, the folder read-only.
     """
     unfinished = path.with_name(f".{path.name}.new")
     try:
@@ -144,21 +148,25 @@ def written_whole(path: Path) -> Generator[BinaryIO, None, None]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
+            if not overwrite and os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
             unfinished.replace(path)
         except BaseException:
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)
             raise
         flush_folder(path.parent)
+    except FileExistsError:
+        raise
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}.") from error
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file that appears under its name only when complete. Raises UserError as `written_whole`."""
-    content = text.encode("utf-8")
-    with written_whole(path) as file:
-        file.write(content)
+def write_atomically(path: Path, content: str | bytes, *, overwrite: bool = True) -> None:
+    """Write a file that appears under its name only when complete; text as UTF-8. Raises as `written_whole`."""
+    encoded = content.encode("utf-8") if isinstance(content, str) else content
+    with written_whole(path, overwrite=overwrite) as file:
+        file.write(encoded)
 
 
 def flush_folder(folder: Path) -> None:

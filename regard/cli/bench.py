@@ -3,18 +3,21 @@
 import importlib
 import json
 import os
-import sys
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
 from regard.cli.bench_words import in_words, panels
 from regard.cli.exits import DONE
 from regard.cli.help import page
 from regard.cli.inputs import is_file, is_input_itself, lines_of
+from regard.cli.notices import tell
 from regard.cli.options import NoSettings, parse, wants_help
 from regard.cli.use import UseOptions, one_run
 from regard.errors import UserError
 from regard.look.files import check_path
+from regard.ranges import Range, check_ranges
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 from regard.train.allocator import keep_freed_memory
@@ -28,14 +31,17 @@ ABOUT = (
     "small run; the run's folder is only read. Other work on the machine slows what is measured."
 )
 
+_MOST = 10_000
+"""Lines of a file that are asked, the first ones."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(UseOptions):
     """Options of the command."""
 
-    seconds: float = 1.5
+    seconds: Annotated[float, Range(0.001, 3_600)] = 1.5
     """Time for each of about ten measurements."""
-    batches: int = 8
+    batches: Annotated[int, Range(1, 10_000)] = 8
     """Different training batches, from all over an epoch, that steps are made of."""
     input: Path | None = None
     """What is asked: a file with a text a line, or an image, a sound or a recording, as the run reads them (of such,
@@ -51,10 +57,7 @@ class Options(UseOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.seconds < float("inf"):
-            raise ValueError(f"--seconds must be above 0, but is {self.seconds}")
-        if self.batches < 1:
-            raise ValueError(f"--batches must be at least 1, but is {self.batches}")
+        check_ranges(self)
 
 
 def run(argv: list[str]) -> int:
@@ -82,7 +85,7 @@ def run(argv: list[str]) -> int:
         seconds=options.seconds,
         batches=options.batches,
         inputs=inputs,
-        tell=_tell,
+        tell=tell,
     )
     print(json.dumps(found, ensure_ascii=False) if options.json else in_words(found))
     if options.out is not None:
@@ -98,7 +101,7 @@ def _inputs(path: Path | None, record: Run | None) -> list[str]:
         raise UserError(f"{path}: there is no such file")
     if is_input_itself(str(path), record):
         return [str(path)]
-    lines = [line for line in lines_of(str(path)) if line.strip()]
+    lines = [*islice((line for block in lines_of(str(path)) for line in block if line.strip()), _MOST)]
     if not lines:
         raise UserError(f"{path} is empty: there is nothing to ask")
     return lines
@@ -107,14 +110,9 @@ def _inputs(path: Path | None, record: Run | None) -> list[str]:
 def _draw(found: dict, options: Options) -> None:
     shown = panels(found)
     if not shown:
-        _tell("nothing could be measured, so that there is nothing to draw")
+        tell("nothing could be measured, so that there is nothing to draw")
         return
     picture = importlib.import_module("regard.recipes.bench.picture")
     machine = found["machine"]
     title = f"{found['run']} on {machine['processor']}, {machine['threads']} threads: where the time goes"
-    _tell(str(picture.draw_shares(shown, options.out, title=title, overwrite=options.force)))
-
-
-def _tell(text: str) -> None:
-    """Beside the tables, which go to standard output."""
-    print(text, file=sys.stderr, flush=True)
+    tell(str(picture.draw_shares(shown, options.out, title=title, overwrite=options.force)))

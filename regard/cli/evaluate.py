@@ -1,12 +1,12 @@
 """`regard evaluate RUN`: the task's metric on the run's test data, or on other pairs."""
 
 import json
-import sys
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
+from regard.cli.notices import tell
 from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
 from regard.cli.use import DecodingOptions, one_run, opened
@@ -150,7 +150,7 @@ def run(argv: list[str]) -> int:
     if isinstance(parsed.config, Settings | DrawSettings):
         tests = [test | {"decode": parsed.config.decode} for test in tests]
     for number, test in enumerate(tests):
-        scores = trained.evaluate(tell=_tell, **test)
+        scores = trained.evaluate(tell=tell, **test)
         if parsed.own.json:
             print(json.dumps(scores, ensure_ascii=False))
         else:
@@ -168,7 +168,3 @@ def _settings(record: Run | None) -> Any:
     decode = getattr(record.config, "decode", None)
     # A user's own recipe searches for nothing and says no more than which files.
     return TextSettings() if decode is None else kind(decode=decode)
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)

@@ -1,10 +1,12 @@
 """Exit codes of the command line."""
 
-__all__ = ["BROKEN_PIPE", "DONE", "INTERRUPTED", "UNUSABLE"]
+__all__ = ["BROKEN_PIPE", "DEFECT", "DONE", "INTERRUPTED", "UNUSABLE"]
 
 DONE = 0
 UNUSABLE = 2
 """An option, an input or a file is not usable; one line on stderr says why."""
+DEFECT = 70
+"""An error that regard does not expect: a defect of regard. REGARD_TRACEBACK=1 shows where; EX_SOFTWARE of sysexits."""
 INTERRUPTED = 130
 """By Ctrl-C or SIGTERM."""
 BROKEN_PIPE = 141

@@ -50,6 +50,8 @@ def _left(setting: Setting) -> str:
 
 def _right(setting: Setting) -> str:
     text = setting.doc
+    if setting.kind.within is not None:
+        text += f" {str(setting.kind.within).capitalize()}."
     if setting.variants:
         others = [name for name in setting.variants if name != setting.value]
         say = " or ".join(f"`{option_name(setting.path)} {name} --help`" for name in others)

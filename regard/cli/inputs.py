@@ -1,14 +1,20 @@
 """What a word of a command line stands for, where inputs are asked for: a file itself, its lines, or a text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
 
 from regard.errors import UserError
+from regard.files import check_file
 from regard.recipes.config import Tracks
 from regard.recipes.folder import Run
 from regard.recipes.registry import entry
 
-__all__ = ["decoded", "is_file", "is_input_itself", "lines_of"]
+__all__ = ["MOST_BYTES", "is_file", "is_input_itself", "lines_in", "lines_of"]
+
+MOST_BYTES = 1_000_000
+"""Of a line."""
+_BLOCK = 1 << 16
 
 
 def is_input_itself(given: str, record: Run | None) -> bool:
@@ -20,27 +26,58 @@ def is_input_itself(given: str, record: Run | None) -> bool:
 
 
 def is_file(given: str) -> bool:
-    """Whether there is a file of this name."""
+    """Whether there is a file of this name. Raises UserError for a named pipe or a device, which is never read."""
     try:
-        return Path(given).is_file()
-    except (OSError, ValueError):  # no possible name: too long, or with a null character
+        path = Path(given)
+        if path.exists() and not path.is_dir():
+            check_file(path)
+        return path.is_file()
+    except (OSError, ValueError) as error:  # no possible name: too long, or with a null character
+        if isinstance(error, UserError):
+            raise
         return False
 
 
-def lines_of(given: str) -> list[str]:
-    """The lines of a file."""
-    return decoded(Path(given).read_bytes(), given, 1)
+def lines_of(given: str) -> Iterator[list[str]]:
+    """The lines of a file, some at a time, so that a large one is never in memory whole."""
+    check_file(Path(given))
+    with Path(given).open("rb") as file:
+        yield from lines_in(file, given)
 
 
-def decoded(content: bytes, origin: str, first: int) -> list[str]:
-    """The lines of some bytes. Raises UserError, naming the line, for what is not UTF-8."""
+def lines_in(stream: BufferedReader, origin: str) -> Iterator[list[str]]:
+    """Whole lines of a stream, those that are there at once: a person's come one by one.
+
+    Raises: UserError, naming the line, for what is not UTF-8, or has more than MOST_BYTES.
+    """
+    rest, number = b"", 1
+    while block := stream.read1(_BLOCK):
+        whole, newline, after = (rest + block).rpartition(b"\n")
+        rest = after
+        if newline:
+            lines = _decoded(whole + newline, origin, number)
+            number += len(lines)
+            yield lines
+        if len(rest) > MOST_BYTES:
+            raise _too_long(origin, number)
+    if rest:
+        yield _decoded(rest, origin, number)
+
+
+def _decoded(content: bytes, origin: str, first: int) -> list[str]:
     lines: Sequence[bytes] = content.split(b"\n")
     if not lines[-1]:
         lines = lines[:-1]
     texts = []
     for number, line in enumerate(lines, start=first):
+        if len(line) > MOST_BYTES:
+            raise _too_long(origin, number)
         try:
             texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r"))
         except UnicodeDecodeError as error:
             raise UserError(f"{origin}, line {number}: not UTF-8 ({error.reason})") from error
     return texts
+
+
+def _too_long(origin: str, number: int) -> UserError:
+    return UserError(f"{origin}, line {number}: has more than {MOST_BYTES:,} bytes, which no model reads at once")

@@ -14,16 +14,19 @@ import sys
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
 from regard.cli.inputs import is_file, is_input_itself, lines_of
+from regard.cli.notices import tell
 from regard.cli.options import NoSettings, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
 from regard.errors import UserError
 from regard.look.files import SUFFIXES, check_path
+from regard.ranges import Range, check_ranges
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 
@@ -51,7 +54,7 @@ class Options(UseOptions):
 
     out: Path | None = None
     """The file to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if not given."""
-    test: tuple[int, ...] = ()
+    test: tuple[Annotated[int, Range(0, 1_000_000_000)], ...] = ()
     """Inputs of the run's test data, by their numbers from 0, instead of INPUT or after it."""
     beside: Path | None = None
     """Another run, which is shown beside this one with the same inputs, or FILE.safetensors of a capture."""
@@ -63,12 +66,16 @@ class Options(UseOptions):
     """Of a picture: what is drawn; what fits if not given."""
     kind: Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling"] | None = None
     """Of a picture: the reads to draw; those nearest to the answer if not given."""
-    layer: int | None = None
+    layer: Annotated[int, Range(1, 1_000_000)] | None = None
     """Of a picture: which layer's heads to draw, from 1; the last if not given."""
-    scene: int = 0
+    scene: Annotated[int, Range(0, 1_000_000_000)] = 0
     """Of a picture: which input's, from 0."""
     force: bool = False
     """Replace the file if it exists."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        UseOptions.__post_init__(self)
 
 
 def run(argv: list[str]) -> int:
@@ -142,9 +149,9 @@ def _inputs(words: Sequence[str], record: Run | None) -> list[str]:
     found = []
     for word in words:
         if is_file(word) and not is_input_itself(word, record):
-            lines = [line for line in lines_of(word) if line.strip()]
+            lines = [*islice((line for block in lines_of(word) for line in block if line.strip()), LINES + 1)]
             if len(lines) > LINES:
-                print(f"{word}: the first {LINES} of {len(lines)} lines", file=sys.stderr)
+                tell(f"{word}: the first {LINES} lines")
             found += lines[:LINES]
         elif not word.strip():
             raise UserError("the text is empty: there is nothing to look at")

@@ -3,17 +3,19 @@
 A verb's module reads the options; what does the work, and loads torch, is imported when they are read.
 """
 
+import contextlib
 import importlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TextIO, cast
 
 from regard import __version__
-from regard.cli.exits import BROKEN_PIPE, DONE, INTERRUPTED, UNUSABLE
+from regard.cli.exits import BROKEN_PIPE, DEFECT, DONE, INTERRUPTED, UNUSABLE
 from regard.cli.help import two_columns
-from regard.display import one_line
-from regard.errors import UserError
+from regard.display import EscapedStream, one_line
+from regard.errors import UserError, is_out_of_memory
 from regard.recipes.kinds import nearest
 
 __all__ = ["VERBS", "main"]
@@ -36,23 +38,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--"]:  # as torchrun may hand it on
         words = words[1:]
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _escaped_on_terminal():
             warnings.showwarning = _show_warning
             code = _dispatch(words)
             sys.stdout.flush()
             return code
-    except KeyboardInterrupt:
-        print("regard: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # Python flushes stdout at exit once more, which would complain again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except (ValueError, OSError) as error:
+    except (KeyboardInterrupt, BrokenPipeError) as error:
+        return _stopped(error)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        # Not only Exception: a library in Rust reports a defect of its own by an exception that is none.
         if os.environ.get("REGARD_TRACEBACK"):
             raise
-        print(f"regard: {one_line(_in_words(error))}", file=sys.stderr)
-        return UNUSABLE
+        message, code = _explained(error)
+        print(f"regard: {one_line(message)}", file=sys.stderr)
+        return code
+
+
+@contextlib.contextmanager
+def _escaped_on_terminal() -> Iterator[None]:
+    """Data and answers may hold control characters: a terminal gets them escaped, a file or a pipe as they are."""
+    if not sys.stdout.isatty():
+        yield
+        return
+    with contextlib.redirect_stdout(cast("TextIO", EscapedStream(sys.stdout))):
+        yield
+
+
+def _stopped(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        print("regard: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    # Python flushes stdout at exit once more, which would complain again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
+def _explained(error: BaseException) -> tuple[str, int]:
+    """The message for an error, and the exit code."""
+    if is_out_of_memory(error):
+        return f"not enough memory: {error or 'an allocation failed'}", UNUSABLE
+    if isinstance(error, ValueError | OSError):
+        return _in_words(error), UNUSABLE
+    what = type(error).__name__
+    return (
+        f"{what}: {one_line(str(error), longest=400)} -- this is a defect of regard: please report it, with the "
+        "traceback that REGARD_TRACEBACK=1 in the environment shows in place of this line",
+        DEFECT,
+    )
 
 
 def _dispatch(words: list[str]) -> int:
@@ -80,6 +114,9 @@ def _overview() -> str:
             two_columns(list(VERBS.items())),
             "",
             "`regard VERB --help` explains a verb, `regard train RECIPE --help` every setting of a recipe.",
+            "",
+            "An error is one line on standard error and the exit code 2; with REGARD_TRACEBACK=1 in the environment,",
+            "Python's traceback comes in its place.",
         ]
     )
 
@@ -87,9 +124,9 @@ def _overview() -> str:
 def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return str(error) or type(error).__name__
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     if issubclass(category, UserWarning):
-        print(f"regard: warning: {message}", file=sys.stderr)
+        print(f"regard: warning: {one_line(str(message))}", file=sys.stderr)

@@ -6,6 +6,7 @@ from pathlib import Path
 from regard.cli.help import page
 from regard.cli.options import NoSettings, parse, wants_help
 from regard.errors import UserError
+from regard.files import write_atomically
 from regard.recipes.registry import RECIPES
 
 __all__ = ["run"]
@@ -34,8 +35,7 @@ def run(argv: list[str]) -> int:
     path = Path(f"{name}.py")
     text = _TEMPLATE.read_text(encoding="utf-8").replace("NAME", name)
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        write_atomically(path, text, overwrite=False)
     except FileExistsError:
         raise UserError(f"{path} exists; it is never replaced") from None
     print(f"{path} is written: try  python {path} train --run runs/{name}")

@@ -15,15 +15,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
-from regard.cli.inputs import decoded, is_file, is_input_itself, lines_of
+from regard.cli.inputs import is_file, is_input_itself, lines_in, lines_of
 from regard.cli.options import given_first, parse, wants_help
 from regard.cli.use import DecodingOptions, one_run, opened
 from regard.decode.config import DecodeConfig, DrawingConfig, SampleConfig
 from regard.errors import UserError
+from regard.ranges import Range, check_ranges
 from regard.recipes.config import Draw, Language
 from regard.recipes.folder import Run
 from regard.recipes.registry import entry
@@ -37,8 +38,6 @@ ABOUT = (
     "or nothing). One line out for each line in; with --decode.n-best N (--n-best N for classes), N lines: number of "
     "the input, rank, score, text, separated by tabs. Texts longer than the run's max_length are refused."
 )
-_BLOCK = 1 << 16
-_LINES = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +65,11 @@ class Settings:
 class ClassSettings:
     """Which answers are given."""
 
-    n_best: int = 1
+    n_best: Annotated[int, Range(1, 1_000)] = 1
     """How many classes to give for each input, likeliest first, with their probabilities."""
 
     def __post_init__(self) -> None:
-        if self.n_best < 1:
-            raise ValueError(f"--n-best must be at least 1, but is {self.n_best}")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +91,13 @@ class DrawSettings:
     texts or drawings are numbered: FILE-1.png."""
     force: bool = False
     """Replace files that exist."""
-    n_best: int = 1
+    n_best: Annotated[int, Range(1, 1_000)] = 1
     """How many drawings to make of each text; their scores are mean log-probabilities of a code."""
     decode: DrawingConfig = field(default_factory=DrawingConfig)
     """How images are drawn; the defaults are the run's own."""
 
     def __post_init__(self) -> None:
-        if self.n_best < 1:
-            raise ValueError(f"--n-best must be at least 1, but is {self.n_best}")
+        check_ranges(self)
 
 
 def run(argv: list[str]) -> int:
@@ -157,28 +154,12 @@ def _with_beam(argv: list[str], beam: int) -> list[str]:
 def _blocks(given: str) -> Iterator[list[str]]:
     """The texts, as many at a time as there are now."""
     if given == "-":
-        return _lines_as_they_come()
+        return lines_in(cast("BufferedReader", sys.stdin.buffer), "standard input")
     if is_file(given):
-        lines = lines_of(given)
-        return (lines[start : start + _LINES] for start in range(0, len(lines), _LINES))
+        return lines_of(given)
     if not given.strip():
         raise UserError("the text is empty: there is nothing to predict")
     return iter([[given]])
-
-
-def _lines_as_they_come() -> Iterator[list[str]]:
-    """Whole lines of standard input, those that are there at once: a person's come one by one."""
-    rest, number = b"", 1
-    stream = cast("BufferedReader", sys.stdin.buffer)
-    while block := stream.read1(_BLOCK):
-        whole, newline, after = (rest + block).rpartition(b"\n")
-        rest = after
-        if newline:
-            lines = decoded(whole + newline, "standard input", number)
-            number += len(lines)
-            yield lines
-    if rest:
-        yield decoded(rest, "standard input", number)
 
 
 def _as_text(_number: int, predictions: Sequence[Any]) -> None:

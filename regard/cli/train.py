@@ -1,7 +1,6 @@
 """`regard train RECIPE`: train, or go on with a run that was stopped."""
 
 import importlib
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,12 @@ import yaml
 
 from regard.cli.exits import INTERRUPTED
 from regard.cli.help import page, two_columns
+from regard.cli.notices import tell
 from regard.cli.options import given_first, parse, wants_help, with_variants
 from regard.cli.report import score_table
+from regard.cli.settings_file import read_settings
 from regard.errors import UserError
+from regard.ranges import Seed, Threads, check_ranges
 from regard.recipes.folder import Run
 from regard.recipes.registry import RECIPES, Entry, entry
 from regard.recipes.settings import changed, groups, plain
@@ -34,9 +36,9 @@ class Options:
 
     run: Path | None = None
     """Folder of the run; runs/RECIPE if not given."""
-    seed: int = 1
+    seed: Seed = 1
     """Decides the first weights, the order of the data, dropout: the same seed gives the same run."""
-    threads: int | None = None
+    threads: Threads | None = None
     """Processor threads to compute with; torch's choice if not given."""
     config: Path | None = None
     """YAML file with settings of the recipe, nested by their names; options given beside it go before it."""
@@ -44,10 +46,7 @@ class Options:
     """Print all settings, as such a file, and stop."""
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"--seed must be at least 0, but is {self.seed}")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"--threads must be at least 1, but is {self.threads}")
+        check_ranges(self)
 
 
 def run(argv: list[str]) -> int:
@@ -62,7 +61,8 @@ def run(argv: list[str]) -> int:
     config = chosen.config()
     file = given_first(rest, "config")
     if file is not None:
-        config = _with_file(config, Path(file))
+        given = read_settings(Path(file))
+        config = changed(config, given.settings, called=given.called)
     if wants_help(rest):
         print(_help(chosen, with_variants(config, rest)))
         return 0
@@ -77,7 +77,7 @@ def run(argv: list[str]) -> int:
 def _train(folder: Path, run: Run, threads: int | None) -> int:
     keep_freed_memory()
     work = importlib.import_module("regard.recipes.running")
-    ended = work.train(folder, run, threads=threads, tell=lambda text: print(text, file=sys.stderr))
+    ended = work.train(folder, run, threads=threads, tell=tell)
     if ended.is_interrupted:
         return INTERRUPTED
     if not ended.report:
@@ -89,18 +89,6 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
     print(score_table(test) if test else "No test data was named (--data.test), so there is no test score.")
     print(f"\nthe run is in {folder}: try  regard predict {folder} INPUT")
     return 0
-
-
-def _with_file(config: Any, path: Path) -> Any:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: no YAML file: {' '.join(str(error).split())}") from error
-    if content is None:
-        return config
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: must hold settings by name, but holds {type(content).__name__}")
-    return changed(config, content, called=lambda name: f"{path}: {name}")
 
 
 def _help_without_recipe() -> str:

@@ -1,15 +1,16 @@
 """What the verbs share that use a trained run: finding it, reading its settings, loading its model."""
 
 import importlib
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.cli.notices import tell
 from regard.cli.options import wants_help
 from regard.engines.config import EngineConfig
 from regard.errors import UserError
+from regard.ranges import Threads, check_device, check_ranges
 from regard.recipes.folder import Run, read_run
 
 __all__ = ["DecodingOptions", "UseOptions", "one_run", "opened"]
@@ -20,13 +21,13 @@ class UseOptions:
     """Options of the command."""
 
     device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:1, mps, or auto (an accelerator if there is one)."""
-    threads: int | None = None
+    """Where to compute: cpu, cuda, cuda:1, mps, xpu, or auto (an accelerator if there is one)."""
+    threads: Threads | None = None
     """Processor threads to compute with; torch's choice if not given."""
 
     def __post_init__(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"--threads must be at least 1, but is {self.threads}")
+        check_ranges(self)
+        check_device(self.device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +55,10 @@ def opened(folder: Path, options: UseOptions) -> Any:
     """The trained model of a run folder; from here on torch is loaded."""
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
-    how: dict[str, Any] = {"device": options.device, "tell": _tell}
+    how: dict[str, Any] = {"device": options.device, "tell": tell}
     if isinstance(options, DecodingOptions):
         how |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
     trained = importlib.import_module("regard.recipes.task").load(folder, **how)
     if isinstance(options, DecodingOptions) and (notice := trained.engine.notice):
-        _tell(notice)
+        tell(notice)
     return trained
-
-
-def _tell(text: str) -> None:
-    """Beside the answers, which go to standard output."""
-    print(text, file=sys.stderr)

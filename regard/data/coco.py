@@ -25,7 +25,7 @@ _SHOWN = 60
 
 def read_coco(path: Path) -> Iterator[Boxed]:
     """The images of a file and their boxes. Raises UserError naming the file and the image or annotation."""
-    content = parse_json(path, read_unpacked(path))
+    content = parse_json(read_unpacked(path), origin=str(path))
     if not isinstance(content, dict) or not all(isinstance(content.get(part), list) for part in _PARTS):
         wanted = ", ".join(f"{part} ({keys})" for part, keys in _PARTS.items())
         raise UserError(f"{path}: expected COCO's {wanted}.")

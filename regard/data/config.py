@@ -1,9 +1,10 @@
 """Settings of the data: where pairs of texts come from, and how texts become numbers. Imports no torch."""
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from regard.errors import UserError
+from regard.ranges import Count, Length, Range, ShareWithin, check_ranges
 
 __all__ = [
     "ImagesConfig",
@@ -63,23 +64,23 @@ class PairsConfig:
     format: PairFormat = "auto"
     """What the files are. auto: text if a target file is given, else by name (.tsv, .jsonl, hf:, folder)."""
 
-    source_column: int | str | None = None
+    source_column: Count | str | None = None
     """Where the source text is: column number (from 1) or header name in TSV, field name in JSONL and data
     sets. A dot goes into a nested field: translation.en. Default: 1 (TSV), source (others)."""
 
-    target_column: int | str | None = None
+    target_column: Count | str | None = None
     """Where the target text is, given as `source_column` is. Default: 2 (TSV), target (others)."""
 
     on_bad: OnBad = "error"
     """What a bad line does (wrong columns, empty side, not UTF-8, too long): error stops, skip counts it."""
 
-    max_length: int = 512
+    max_length: Length = 512
     """Longest side of a pair, in tokens; a longer pair is a bad line."""
 
     def __post_init__(self) -> None:
         _check_choice("format", self.format, get_args(PairFormat))
         _check_choice("on_bad", self.on_bad, get_args(OnBad))
-        _check_at_least("max_length", self.max_length, 1)
+        check_ranges(self)
         for split in ("train", "val", "test"):
             source, target = getattr(self, split), getattr(self, f"{split}_target")
             if "" in (source, target):
@@ -90,10 +91,6 @@ class PairsConfig:
                 raise UserError(
                     f"`{split}_target` goes with format 'text' (parallel files), but it is {self.format!r}."
                 )
-        for name in ("source_column", "target_column"):
-            column = getattr(self, name)
-            if isinstance(column, int):
-                _check_at_least(name, column, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,17 +113,17 @@ class LabelledConfig:
     format: Literal["auto", "tsv", "jsonl", "huggingface"] = "auto"
     """What the files are. auto: by name (.tsv, .jsonl, hf:, folder)."""
 
-    text_column: int | str | None = None
+    text_column: Count | str | None = None
     """Where the text is: column number (from 1) or header name in TSV, field name in JSONL and data sets. Default: 1
     (TSV), text (others)."""
 
-    label_column: int | str | None = None
+    label_column: Count | str | None = None
     """Where the label is, any text or whole number; or labels, or numbers. Default: 2 (TSV), label (others)."""
 
     on_bad: OnBad = "error"
     """What a bad line does (wrong columns, empty text, not UTF-8, unknown label): error stops, skip counts it."""
 
-    max_length: int = 512
+    max_length: Length = 512
     """Tokens of a text that are read; what follows is left out."""
 
     target: TargetKind = field(default="class", metadata=_LATER)
@@ -140,7 +137,7 @@ class LabelledConfig:
         _check_choice("format", self.format, ("auto", "tsv", "jsonl", "huggingface"))
         _check_choice("on_bad", self.on_bad, get_args(OnBad))
         _check_target(self.target, self.separator)
-        _check_at_least("max_length", self.max_length, 1)
+        check_ranges(self)
         if (self.train is None) != (self.val is None):
             there, lacks = ("train", "val") if self.val is None else ("val", "train")
             raise UserError(f"`{there}` is given, so `{lacks}` must be given, too.")
@@ -164,11 +161,11 @@ class ImagesConfig:
     test: str | None = None
     """Images to test on."""
 
-    val_share: float = 0.0833
+    val_share: ShareWithin = 0.0833
     """Share of the training images that is kept for validation where `val` is not given: of an IDX file the last, of a
     folder some of every class."""
 
-    size: int | None = None
+    size: Annotated[int, Range(1, 4_096)] | None = None
     """Height and width that every image is brought to; images must be of one size if not given."""
 
     colour: Literal["auto", "grey", "rgb"] = "auto"
@@ -191,10 +188,7 @@ class ImagesConfig:
         _check_choice("colour", self.colour, ("auto", "grey", "rgb"))
         _check_target(self.target, self.separator)
         _check_choice("on_bad", self.on_bad, get_args(OnBad))
-        if self.size is not None:
-            _check_at_least("size", self.size, 1)
-        if not 0 < self.val_share < 1:
-            raise UserError(f"`val_share` must be above 0 and below 1, but is {self.val_share}.")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,25 +210,23 @@ class ScenesConfig(ImagesConfig):
     test: str | None = None
     """What to test on."""
 
-    rows: int = 1
+    rows: Annotated[int, Range(1, 64)] = 1
     """Rows of places for items on a canvas."""
 
-    columns: int = 2
+    columns: Annotated[int, Range(1, 64)] = 2
     """Columns of places for items on a canvas."""
 
-    most: int = 2
+    most: Annotated[int, Range(1, 1_000)] = 2
     """Most items on a canvas."""
 
-    scenes: int = 20000
+    scenes: Annotated[int, Range(1, 10_000_000)] = 20000
     """Canvases of an epoch, made on the fly, new ones in every epoch."""
 
-    test_scenes: int = 1000
+    test_scenes: Annotated[int, Range(1, 1_000_000)] = 1000
     """Canvases that are asked for in a test; half as many in a validation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("rows", "columns", "most", "scenes", "test_scenes"):
-            _check_at_least(name, getattr(self, name), 1)
         if self.most > self.rows * self.columns:
             places = self.rows * self.columns
             raise UserError(f"`most` must be at most the places of a canvas, {places}, but is {self.most}.")
@@ -253,7 +245,7 @@ class TextConfig:
     test: str | None = None
     """Text to test on."""
 
-    val_share: float = 0.1
+    val_share: ShareWithin = 0.1
     """Share of the training text, its end, that is kept for validation where `val` is not given."""
 
     line_ends: Literal["keep", "eos"] = "keep"
@@ -261,8 +253,7 @@ class TextConfig:
 
     def __post_init__(self) -> None:
         _check_choice("line_ends", self.line_ends, ("keep", "eos"))
-        if not 0 < self.val_share < 1:
-            raise UserError(f"`val_share` must be above 0 and below 1, but is {self.val_share}.")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,21 +269,20 @@ class TracksConfig:
     test: tuple[str, ...] = ()
     """Recordings to test on."""
 
-    observed: int = 8
+    observed: Annotated[int, Range(2, 1_000)] = 8
     """Positions of each person that are known."""
 
-    predicted: int = 12
+    predicted: Annotated[int, Range(1, 1_000)] = 12
     """Positions after them that are predicted."""
 
-    neighbours: int = 16
+    neighbours: Annotated[int, Range(0, 1_000)] = 16
     """Others that a person sees, the nearest ones; 0: nobody."""
 
-    least: int = 2
+    least: Annotated[int, Range(1, 1_000)] = 2
     """People that a window must have at least."""
 
     def __post_init__(self) -> None:
-        for name, least in (("observed", 2), ("predicted", 1), ("neighbours", 0), ("least", 1)):
-            _check_at_least(name, getattr(self, name), least)
+        check_ranges(self)
         if bool(self.train) != bool(self.val):
             there, lacks = ("train", "val") if self.train else ("val", "train")
             raise UserError(f"`{there}` is given, so `{lacks}` must be given, too.")
@@ -305,7 +295,7 @@ class TokeniserConfig:
     kind: Literal["bpe", "word", "char"] = "bpe"
     """bpe: parts of words, learned from the training texts; word: by white space; char: single characters."""
 
-    vocab_size: int = 8000
+    vocab_size: Annotated[int, Range(5, 1_000_000)] = 8000
     """Most pieces in a vocabulary, the 4 special ones included; fewer if the texts do not hold that many."""
 
     joint: bool = True
@@ -317,14 +307,13 @@ class TokeniserConfig:
     normalise: Literal["nfc", "nfkc", "none"] = "nfc"
     """Unicode normal form put on every text first; nfkc also folds look-alikes such as full-width letters."""
 
-    min_count: int = 1
+    min_count: Count = 1
     """Words (kind word) or characters (kinds char, bpe) seen fewer times in training are unknown."""
 
     def __post_init__(self) -> None:
         _check_choice("kind", self.kind, ("bpe", "word", "char"))
         _check_choice("normalise", self.normalise, ("nfc", "nfkc", "none"))
-        _check_at_least("vocab_size", self.vocab_size, 5)
-        _check_at_least("min_count", self.min_count, 1)
+        check_ranges(self)
         for name in ("joint", "lowercase"):
             if not isinstance(getattr(self, name), bool):
                 raise UserError(f"`{name}` must be true or false, but is {getattr(self, name)!r} instead.")
@@ -339,8 +328,3 @@ def _check_target(target: str, separator: str) -> None:
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise UserError(f"`{name}` must be one of {', '.join(choices)}, but is {value!r} instead.")
-
-
-def _check_at_least(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UserError(f"`{name}` must be a whole number of at least {least}, but is {value!r} instead.")

@@ -1,6 +1,9 @@
 """What the embedded data set `dates` holds: locales, years, sizes, shares. Needs neither torch nor Babel."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from regard.ranges import Range, Share, check_ranges
 
 __all__ = ["LOCALES", "DatesConfig"]
 
@@ -26,41 +29,33 @@ class DatesConfig:
     locales: tuple[str, ...] = LOCALES
     """CLDR locales to write in, each equally often, such as `de` or `pt_BR`. The model is not told which."""
 
-    first_year: int = 1900
-    """First year of the dates, at least 1000: a year always has four digits."""
+    first_year: Annotated[int, Range(1_000, 9_999)] = 1900
+    """First year of the dates: a year always has four digits."""
 
-    last_year: int = 2099
-    """Last year of the dates (included), at most 9999."""
+    last_year: Annotated[int, Range(1_000, 9_999)] = 2099
+    """Last year of the dates (included)."""
 
-    epoch_size: int = 50_000
+    epoch_size: Annotated[int, Range(1, 10_000_000)] = 50_000
     """Training examples in one epoch. They are made anew in every epoch."""
 
-    val_size: int = 2_000
+    val_size: Annotated[int, Range(1, 1_000_000)] = 2_000
     """Validation examples: always the same ones, whatever the seed."""
 
-    test_size: int = 2_000
+    test_size: Annotated[int, Range(1, 1_000_000)] = 2_000
     """Test examples: always the same ones, whatever the seed."""
 
-    stray_case: float = 0.4
-    """Share of the examples put in lower case, upper case or title case, 0 to 1."""
+    stray_case: Share = 0.4
+    """Share of the examples put in lower case, upper case or title case."""
 
-    stray_space: float = 0.2
-    """Share of the examples with needless spaces in front, behind or between words, 0 to 1."""
+    stray_space: Share = 0.2
+    """Share of the examples with needless spaces in front, behind or between words."""
 
-    native_digits: float = 0.5
-    """Share of native digits where the locale's own are not 0-9 (Arabic, Bengali ...), 0 to 1."""
+    native_digits: Share = 0.5
+    """Share of native digits where the locale's own are not 0-9 (Arabic, Bengali ...)."""
 
     def __post_init__(self):
         if not self.locales or len(set(self.locales)) < len(self.locales):
             raise ValueError(f"`locales` must be one or more different names, but is {self.locales!r}.")
-        if not 1000 <= self.first_year <= self.last_year <= 9999:
-            raise ValueError(
-                "`first_year` and `last_year` must satisfy 1000 <= first_year <= last_year <= 9999, "
-                f"but are {self.first_year} and {self.last_year} instead."
-            )
-        for name in ("epoch_size", "val_size", "test_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)} instead.")
-        for name in ("stray_case", "stray_space", "native_digits"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"`{name}` must be between 0 and 1, but is {getattr(self, name)} instead.")
+        check_ranges(self)
+        if self.first_year > self.last_year:
+            raise ValueError(f"first_year must be at most last_year={self.last_year}, but is {self.first_year}")

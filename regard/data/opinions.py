@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 
 from regard.data.config import OpinionKinds
 from regard.errors import UserError
-from regard.files import file_limit
-from regard.files import read_bytes
+from regard.files import file_limit, read_bytes
 
 __all__ = ["KINDS", "Opinions"]
 

@@ -1,10 +1,11 @@
 """Settings of data whose targets are sets: boxes in images, events in sound. Imports no torch."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from regard.data.config import OnBad
 from regard.errors import UserError
+from regard.ranges import Range, ShareWithin, check_ranges
 
 __all__ = ["BoxesConfig", "EventsConfig"]
 
@@ -41,21 +42,20 @@ class BoxesConfig:
     test_images: str | None = None
     """Folder or tar of the test images."""
 
-    val_share: float = 0.1
+    val_share: ShareWithin = 0.1
     """Share of the training images that is kept for validation where `val` is not given, the last ones."""
 
-    width: int = 320
+    width: Annotated[int, Range(1, 4_096)] = 320
     """Width of what the model sees, in pixels; images are scaled to fit in, and grey is added on the right or below."""
 
-    height: int = 240
+    height: Annotated[int, Range(1, 4_096)] = 240
     """Height of what the model sees."""
 
     on_bad: OnBad = "error"
     """What a box does that has no area or lies outside its image: error stops, skip leaves it out and counts it."""
 
     def __post_init__(self) -> None:
-        _check_sizes(self, "width", "height")
-        _check_share(self.val_share)
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,25 +78,25 @@ class EventsConfig:
     test: str | None = None
     """Events to test on; for made-up scenes the same recordings file if not given."""
 
-    seconds: float = 4.0
+    seconds: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 4.0
     """Length of what the model hears at once; longer files are cut into pieces of it, shorter ones end in silence."""
 
-    sample_rate: int = 8000
+    sample_rate: Annotated[int, Range(1, 768_000)] = 8000
     """Samples a second; files of another rate are resampled."""
 
-    bands: int = 40
+    bands: Annotated[int, Range(1, 1_024)] = 40
     """Mel bands of the spectrogram."""
 
-    hop: float = 0.01
+    hop: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 0.01
     """Seconds from one spectrum to the next; halves tell onsets more exactly, in twice the time."""
 
-    scenes: int = 10000
+    scenes: Annotated[int, Range(1, 10_000_000)] = 10000
     """Made-up training scenes in an epoch."""
 
-    val_scenes: int = 500
+    val_scenes: Annotated[int, Range(1, 1_000_000)] = 500
     """Made-up scenes that choose the best weights."""
 
-    test_scenes: int = 1000
+    test_scenes: Annotated[int, Range(1, 1_000_000)] = 1000
     """Made-up scenes to test on."""
 
     unit: Literal["seconds", "samples"] = "seconds"
@@ -106,22 +106,8 @@ class EventsConfig:
     """What an event does that has no duration or lies outside its file: error stops, skip counts it."""
 
     def __post_init__(self) -> None:
-        _check_sizes(self, "sample_rate", "bands", "scenes", "val_scenes", "test_scenes")
-        if not 0 < self.seconds < 3600:
-            raise UserError(f"`seconds` must be above 0 and below 3600, but is {self.seconds}.")
+        check_ranges(self)
         if not 2 / self.sample_rate <= self.hop <= self.seconds / 4:
             raise UserError(
                 f"`hop` must be two samples at least and a quarter of `seconds` at most, but is {self.hop}."
             )
-
-
-def _check_sizes(config: BoxesConfig | EventsConfig, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UserError(f"`{name}` must be a whole number of at least 1, but is {value!r}.")
-
-
-def _check_share(share: float) -> None:
-    if not 0 < share < 1:
-        raise UserError(f"`val_share` must be above 0 and below 1, but is {share}.")

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from regard.data.config import OnBad
 from regard.errors import UserError
+from regard.ranges import Length, check_ranges
 
 __all__ = ["TaggedConfig"]
 
@@ -32,7 +33,7 @@ class TaggedConfig:
     on_bad: OnBad = "error"
     """What a bad sentence does (a token without a tag, not UTF-8, unknown tag, too long): error stops, skip counts."""
 
-    max_length: int = 256
+    max_length: Length = 256
     """Longest sentence, in pieces."""
 
     def __post_init__(self) -> None:
@@ -40,8 +41,7 @@ class TaggedConfig:
             raise UserError(f"`format` must be one of auto, columns, jsonl, but is {self.format!r} instead.")
         if self.on_bad not in get_args(OnBad):
             raise UserError(f"`on_bad` must be one of error, skip, but is {self.on_bad!r} instead.")
-        if self.max_length < 1:
-            raise UserError(f"`max_length` must be a whole number of at least 1, but is {self.max_length} instead.")
+        check_ranges(self)
         if (self.train is None) != (self.val is None):
             there, lacks = ("train", "val") if self.val is None else ("val", "train")
             raise UserError(f"`{there}` is given, so `{lacks}` must be given, too.")

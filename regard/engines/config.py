@@ -9,6 +9,8 @@ auto          compiled for the models that it runs, on the processors that it is
 from dataclasses import dataclass
 from typing import Literal
 
+from regard.ranges import Threads, check_ranges
+
 __all__ = ["ENGINES", "EngineConfig"]
 
 ENGINES = {
@@ -32,9 +34,8 @@ class EngineConfig:
     compute_type: str | None = None
     """Numbers that the engine computes in, such as float32 or int8; float32 if not given. Which there are depends on
     the engine and the machine."""
-    workers: int | None = None
+    workers: Threads | None = None
     """Batches that are decoded side by side, sharing the threads out among them; the engine's choice if not given."""
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1, but is {self.workers}")
+        check_ranges(self)

@@ -10,8 +10,8 @@ Nothing of it is code: labels and numbers. It is written head by head under anot
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +21,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from regard.errors import UserError
+from regard.files import check_file, parse_json
 from regard.look.map import Map, Seen
 from regard.look.names import KINDS
+from regard.look.plain import made
 from regard.look.recording_file import DTYPES, numbers_of
-from regard.look.scene import Alternative, Axis, Beam, Box, Event, Image, Picture, Plane, Scene, Sound, Step, Track
+from regard.look.scene import Axis, Box, Event, Image, Picture, Plane, Scene, Sound, Step, Track
 
 __all__ = ["open_capture", "save_capture"]
 
@@ -75,26 +77,28 @@ def open_capture(path: Path) -> tuple[str, str, list[Seen]]:
 
     Raises: UserError that names the file and what is wrong with it.
     """
-    if not path.is_file():
-        raise UserError(f"{path} is no file of a capture: it is {'a folder' if path.is_dir() else 'not there'}")
+    check_file(path)
     try:
         with safe_open(path, framework="numpy") as file:
-            facts, tensors = file.metadata() or {}, set(file.keys())
-    except (SafetensorError, OSError) as error:
+            facts = file.metadata() or {}
+            tensors = {name: _Stored.of(file.get_slice(name)) for name in file.keys()}  # noqa: SIM118  # no mapping
+    except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged, or no capture: {error}") from error
     if facts.get("format") != _FORMAT:
         raise UserError(f"{path} is no capture: its header does not say that it is a {_FORMAT!r}")
     if facts.get("version") != str(_VERSION):
         raise UserError(f"{path} has version {facts.get('version')} of the format; this regard reads {_VERSION}")
+    if "index" not in facts:
+        raise UserError(f"{path} is damaged: its header has no index")
+    index = parse_json(facts["index"], origin=str(path))
     try:
-        index = json.loads(facts["index"])
-        scenes = [_seen(path, scene, tensors) for scene in index["scenes"]]
-        title, model = str(index["title"]), str(index["model"])
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: {type(error).__name__} {error}") from error
+        found = made(_Index, index, "index")
+        scenes = [_seen(path, scene, tensors) for scene in found.scenes]
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
     if not any(seen.maps for seen in scenes):
         raise UserError(f"{path} holds no reads: there is nothing to look at")
-    return title, model, scenes
+    return found.title, found.model, scenes
 
 
 def _heads_of(one: Map, dtype: torch.dtype) -> Iterable[np.ndarray]:
@@ -144,61 +148,136 @@ def _write(path: Path, parts: dict[str, _Part], facts: dict[str, str]) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def _seen(path: Path, scene: dict[str, Any], tensors: set[str]) -> Seen:
-    axes = {str(name): _axis(axis) for name, axis in scene["axes"].items()}
-    pictures = {str(name): _picture(path, picture) for name, picture in scene["pictures"].items()}
-    steps = tuple(_step(step) for step in scene["steps"])
-    maps = tuple(_map(path, one, axes, tensors) for one in scene["maps"])
-    return Seen(scene=Scene(title=str(scene["title"]), axes=axes, pictures=pictures, steps=steps), maps=maps)
+class _Stored(NamedTuple):
+    """A tensor of an opened file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, found: Any) -> "_Stored":
+        return cls(found.get_dtype(), tuple(found.get_shape()))
 
 
-def _map(path: Path, one: dict[str, Any], axes: dict[str, Axis], tensors: set[str]) -> Map:
-    tensor = one.pop("tensor")
-    if tensor not in tensors:
-        raise ValueError(f"tensor {tensor!r} is missing")
-    if one["kind"] not in KINDS or one["queries"] not in axes or one["keys"] not in axes:
-        raise ValueError(f"no read: {one}")
-    heads = tuple(map(str, one.pop("heads")))
-    expected = [len(heads), len(axes[one["queries"]]), len(axes[one["keys"]])]
-    with safe_open(path, framework="pt") as file:
-        got = list(file.get_slice(tensor).get_shape())
-    if got != expected:
-        raise ValueError(f"{tensor} must be {expected} (heads, queries, keys), but is {got}")
+@dataclass(frozen=True, kw_only=True)
+class _StoredMap:
+    """A map as the index has it."""
+
+    key: str
+    name: str
+    kind: str
+    layer: int
+    direction: str = ""
+    measure: str = "weight"
+    queries: str
+    keys: str
+    heads: tuple[str, ...]
+    facts: dict[str, str] = field(default_factory=dict)
+    tensor: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StoredPicture:
+    """A picture as the index has it, of whichever kind."""
+
+    kind: str
+    tensor: str = ""
+    boxes: tuple[Box, ...] = ()
+    events: tuple[Event, ...] = ()
+    tracks: tuple[Track, ...] = ()
+    seconds: float = 0.0
+    begin: float = 0.0
+    unit: str = "m"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StoredScene:
+    """A scene as the index has it."""
+
+    title: str
+    axes: dict[str, Axis]
+    pictures: dict[str, _StoredPicture]
+    steps: tuple[Step, ...]
+    maps: tuple[_StoredMap, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Index:
+    """All that the header says beside the tensors."""
+
+    title: str
+    model: str
+    scenes: tuple[_StoredScene, ...]
+
+
+def _seen(path: Path, scene: _StoredScene, tensors: Mapping[str, _Stored]) -> Seen:
+    axes = scene.axes
+    pictures = {name: _picture(path, picture, tensors) for name, picture in scene.pictures.items()}
+    for name, axis in axes.items():
+        _check_places(name, axis, pictures)
+    maps = tuple(_map(path, one, axes, tensors) for one in scene.maps)
+    return Seen(scene=Scene(title=scene.title, axes=axes, pictures=pictures, steps=scene.steps), maps=maps)
+
+
+def _check_places(name: str, axis: Axis, pictures: Mapping[str, Picture]) -> None:
+    """Raise ValueError unless the places of an axis are such as its picture has."""
+    if not axis.on:
+        return
+    if axis.on not in pictures:
+        raise ValueError(f"the axis {name!r} lies on {axis.on!r}, which is no picture of its scene")
+    picture = pictures[axis.on]
+    size = {Image: 4, Sound: 2, Plane: 1}[type(picture)]
+    if not all(place is None or len(place) == size for place in axis.places):
+        raise ValueError(f"the places of the axis {name!r} must be {size} numbers each")
+    if isinstance(picture, Plane) and not all(
+        place is None or (place[0].is_integer() and 0 <= place[0] < len(picture.tracks)) for place in axis.places
+    ):
+        raise ValueError(f"the places of the axis {name!r} must be numbers of its {len(picture.tracks)} tracks")
+
+
+def _map(path: Path, one: _StoredMap, axes: Mapping[str, Axis], tensors: Mapping[str, _Stored]) -> Map:
+    kind = next((kind for kind in KINDS if kind == one.kind), None)
+    if kind is None or one.queries not in axes or one.keys not in axes or one.layer < 1:
+        raise ValueError(f"no read: {one.kind!r} of {one.queries!r} and {one.keys!r} in layer {one.layer}")
+    expected = len(one.heads), len(axes[one.queries]), len(axes[one.keys])
+    found = _tensor(one.tensor, tensors, tuple(_FLOATS))
+    if found.shape != expected or 0 in expected:
+        raise ValueError(f"{one.tensor} must be {list(expected)} (heads, queries, keys), but is {list(found.shape)}")
 
     def load(head: int) -> Tensor:
         with safe_open(path, framework="pt") as file:
-            return file.get_slice(tensor)[head]
+            numbers = file.get_slice(one.tensor)[head]
+        if not numbers.isfinite().all():
+            raise UserError(f"{path} is damaged: {one.tensor} holds numbers that are not finite")
+        return numbers
 
-    return Map(**one, heads=heads, load=load)
+    settings = {entry.name: getattr(one, entry.name) for entry in fields(one)}
+    del settings["tensor"]
+    return Map(**settings | {"kind": kind}, load=load)
 
 
-def _axis(axis: dict[str, Any]) -> Axis:
-    places = tuple(None if place is None else tuple(map(float, place)) for place in axis["places"])
-    return Axis(labels=tuple(map(str, axis["labels"])), what=axis["what"], on=axis["on"], places=places)
-
-
-def _picture(path: Path, picture: dict[str, Any]) -> Picture:
-    if picture["kind"] == "plane":
-        return Plane(unit=picture["unit"], tracks=tuple(_track(track) for track in picture["tracks"]))
+def _picture(path: Path, picture: _StoredPicture, tensors: Mapping[str, _Stored]) -> Picture:
+    if picture.kind == "plane":
+        return Plane(unit=picture.unit, tracks=picture.tracks)
+    if picture.kind not in ("image", "sound"):
+        raise ValueError(f"no picture: {picture.kind!r}")
+    is_image = picture.kind == "image"
+    found = _tensor(picture.tensor, tensors, ("U8",) if is_image else ("F32",))
+    is_grid = len(found.shape) == 2 or (is_image and len(found.shape) == 3 and found.shape[2] == 3)
+    if not is_grid or 0 in found.shape:
+        raise ValueError(f"{picture.tensor} is no {picture.kind}: its shape is {list(found.shape)}")
     with safe_open(path, framework="numpy") as file:
-        array = file.get_tensor(picture["tensor"])
-    if picture["kind"] == "image":
-        return Image(pixels=array, boxes=tuple(Box(**box | {"place": tuple(box["place"])}) for box in picture["boxes"]))
-    if picture["kind"] != "sound":
-        raise ValueError(f"no picture: {picture['kind']!r}")
-    events = tuple(Event(**event) for event in picture["events"])
-    return Sound(bands=array, seconds=picture["seconds"], begin=picture.get("begin", 0.0), events=events)
+        array = file.get_tensor(picture.tensor)
+    if is_image:
+        return Image(pixels=array, boxes=picture.boxes)
+    if picture.seconds <= 0 or not np.isfinite(array).all():
+        raise ValueError(f"{picture.tensor} is no sound: {picture.seconds} seconds, or numbers that are not finite")
+    return Sound(bands=array, seconds=picture.seconds, begin=picture.begin, events=picture.events)
 
 
-def _track(track: dict[str, Any]) -> Track:
-    seen, ahead = (tuple((float(x), float(y)) for x, y in track[name]) for name in ("seen", "ahead"))
-    return Track(label=track["label"], seen=seen, ahead=ahead)
-
-
-def _step(step: dict[str, Any]) -> Step:
-    return Step(
-        token=step["token"],
-        probability=step["probability"],
-        alternatives=tuple(Alternative(**one) for one in step["alternatives"]),
-        beams=tuple(Beam(**one) for one in step["beams"]),
-    )
+def _tensor(name: str, tensors: Mapping[str, _Stored], dtypes: Sequence[str]) -> _Stored:
+    if name not in tensors:
+        raise ValueError(f"tensor {name!r} is missing")
+    if tensors[name].dtype not in dtypes:
+        raise ValueError(f"{name} must be of {' or '.join(dtypes)}, but is of {tensors[name].dtype}")
+    return tensors[name]

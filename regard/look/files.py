@@ -1,5 +1,6 @@
 """What a picture, a page or a capture may be called, and where it may be written. (no matplotlib)"""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,5 +22,9 @@ def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
         raise UserError(f"the file's name must end in one of {', '.join(suffixes)}, but is {path.name!r}")
     if not path.parent.is_dir():
         raise UserError(f"{path} cannot be written: there is no folder {path.parent}")
-    if path.exists() and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         raise UserError(f"{path} exists already: choose another name, or ask to overwrite it")
+    if os.path.lexists(path) and not path.is_file():
+        raise UserError(f"{path} is not a regular file, and is not replaced")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"{path} cannot be written: the folder {path.parent} allows no writing")

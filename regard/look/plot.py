@@ -26,6 +26,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.errors import UserError
+from regard.files import write_atomically
 from regard.look.alignment import Alignment
 from regard.look.files import check_path
 from regard.look.labels import families_for, readable, spelled
@@ -77,8 +78,7 @@ def plot_alignment(
     with drawing(families):
         figure = _draw(_panels(layers, shown), source=source, target=target, title=title)
         picture = saved(figure, path.suffix.lower())
-    with path.open("wb" if overwrite else "xb") as file:
-        file.write(picture)
+    write_atomically(path, picture, overwrite=overwrite)
     return path
 
 
@@ -118,6 +118,7 @@ def drawing(families: Sequence[str]) -> Iterator[None]:
         "pdf.fonttype": 42,
         "svg.fonttype": "none",
         "svg.hashsalt": "regard",
+        "text.parse_math": False,  # a $ in a label is a dollar
     }
     with style.context(["default", ours]), warnings.catch_warnings():
         # Only SVG has such characters left: room for them is guessed here, and whoever shows it draws them.
@@ -131,7 +132,7 @@ def _draw(panels: Sequence[_Panel], *, source: Sequence[str], target: Sequence[s
     figure = Figure(figsize=layout.size)
     for number, panel in enumerate(panels):
         axes = figure.add_axes(layout.box(number))
-        axes.set_title(panel.title, fontsize=TITLE_FONT, color=_INK, loc="left", pad=5, parse_math=False)
+        axes.set_title(panel.title, fontsize=TITLE_FONT, color=_INK, loc="left", pad=5)
         cells = _draw_cells(axes, panel.weights, as_image=len(panels) * panel.weights.numel() > _MANY_CELLS)
         _label_source(axes, source, layout)
         _label_target(axes, target if number % layout.columns == 0 else (), layout)
@@ -164,7 +165,7 @@ def _draw_cells(axes: Axes, weights: Tensor, *, as_image: bool) -> ScalarMappabl
 def _label_source(axes: Axes, labels: Sequence[str], layout: Layout) -> None:
     every = layout.source_every
     places = [place + 0.5 for place in range(0, len(labels), every)]
-    axes.set_xticks(places, labels[::every], fontsize=layout.source_font, parse_math=False)
+    axes.set_xticks(places, labels[::every], fontsize=layout.source_font)
     long = [label for label in axes.get_xticklabels() if len(label.get_text()) > 1]
     # Among single characters, which stand upright, the few long labels must not lean over their neighbours.
     angle = SLANT if 2 * len(long) > len(places) else 90
@@ -175,7 +176,7 @@ def _label_source(axes: Axes, labels: Sequence[str], layout: Layout) -> None:
 def _label_target(axes: Axes, labels: Sequence[str], layout: Layout) -> None:
     every = layout.target_every
     places = [place + 0.5 for place in range(0, len(labels), every)]
-    axes.set_yticks(places, labels[::every], fontsize=layout.target_font, parse_math=False)
+    axes.set_yticks(places, labels[::every], fontsize=layout.target_font)
 
 
 def _draw_scale(figure: Figure, cells: ScalarMappable, layout: Layout) -> None:
@@ -199,7 +200,6 @@ def _draw_title(axes: Axes, title: str, layout: Layout, *, above_panel_title: bo
         textcoords="offset points",
         fontsize=11,
         color=_INK,
-        parse_math=False,
     )
 
 

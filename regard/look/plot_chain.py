@@ -22,6 +22,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.textpath import text_to_path
 
 from regard.errors import UserError
+from regard.files import write_atomically
 from regard.look.chain import Chain
 from regard.look.files import check_path
 from regard.look.labels import families_for, readable, spelled
@@ -73,8 +74,7 @@ def plot_chain(chains: Sequence[Chain], path: str | Path, *, layer: int | None =
     with drawing(families):
         figure = _draw(shown, families, title, is_text_kept=path.suffix.lower() == ".svg")
         picture = saved(figure, path.suffix.lower())
-    with path.open("wb" if overwrite else "xb") as file:
-        file.write(picture)
+    write_atomically(path, picture, overwrite=overwrite)
     return path
 
 
@@ -107,12 +107,12 @@ def _draw(shown: Sequence[Chain], families: Sequence[str], title: str, *, is_tex
         top -= header
         axes = figure.add_axes((0, (top - height) / total, one.width / width, height / total))
         _draw_lines(axes, chain, words, one)
-        axes.set_title(chain.direction, fontsize=9, color=_PALE, loc="left", pad=4, parse_math=False)
+        axes.set_title(chain.direction, fontsize=9, color=_PALE, loc="left", pad=4)
         if chain is shown[0]:
             _draw_scale(figure, (one.width / width, top / total, width, total))
         top -= height
     if title:
-        figure.text(0, 1.0, title, fontsize=11, color=_INK, va="bottom", parse_math=False)
+        figure.text(0, 1.0, title, fontsize=11, color=_INK, va="bottom")
     return figure
 
 
@@ -135,7 +135,7 @@ def _width(text: str, families: Sequence[str], size: float) -> float:
 
 def _draw_lines(axes: Axes, chain: Chain, words: Sequence[str], columns: _Columns) -> None:
     colours, line = weight_colours(), _LINE * columns.font
-    style = {"ha": "center", "va": "center_baseline", "fontsize": columns.font, "parse_math": False}
+    style = {"ha": "center", "va": "center_baseline", "fontsize": columns.font}
     height = 0.82 * line
     for step in range(len(words)):
         bottom = step * line + (line - height) / 2

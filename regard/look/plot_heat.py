@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from regard.files import write_atomically
 from regard.look.files import check_path
 from regard.look.labels import families_for, readable, spelled
 from regard.look.plot import drawing, saved
@@ -56,12 +57,11 @@ def plot_heat(
         for one, name, (_, weights) in zip(list(axes)[1:], names, panels, strict=False):
             _show(one, pixels, alpha=_PALE)
             largest = f" (up to {_warm(one, places, weights, (width, height)):.3g})"
-            one.set_title(spelled(name, families) + largest, fontsize=7, parse_math=False)
+            one.set_title(spelled(name, families) + largest, fontsize=7)
         if title:
             figure.suptitle(spelled(readable(title, max_length=200, spaces=" "), families), fontsize=9)
         picture = saved(figure, path.suffix.lower())
-    with path.open("wb" if overwrite else "xb") as file:
-        file.write(picture)
+    write_atomically(path, picture, overwrite=overwrite)
     return path
 
 

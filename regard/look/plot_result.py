@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from regard.files import write_atomically
 from regard.look.files import check_path
 from regard.look.labels import families_for, readable
 from regard.look.plot import drawing, saved
@@ -46,7 +47,7 @@ def plot_boxes(
         for label, score, (x, y, wide, high) in boxes:
             colour = _COLOURS[labels.index(label) % len(_COLOURS)]
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=colour, linewidth=1.4))
-            told = {"fontsize": 6, "color": "white", "va": "bottom", "parse_math": False}
+            told = {"fontsize": 6, "color": "white", "va": "bottom"}
             ground = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
             axes.text(x, y - 1, f"{readable(label, spaces=' ')} {score:.2f}", bbox=ground, **told)
         return write_picture(figure, path, overwrite=overwrite)
@@ -75,7 +76,7 @@ def plot_events(
             colour = _COLOURS[labels.index(label) % len(_COLOURS)]
             axes.axvspan(onset, onset + duration, facecolor=colour, alpha=0.25, edgecolor=colour)
             high = len(bands) * (0.93 - 0.09 * (row % 3))  # one below the other, where they overlap
-            told = {"fontsize": 8, "color": colour, "fontweight": "bold", "parse_math": False}
+            told = {"fontsize": 8, "color": colour, "fontweight": "bold"}
             axes.text(onset + 0.01 * seconds, high, f"{readable(label, spaces=' ')} {score:.2f}", **told)
         return write_picture(figure, path, overwrite=overwrite)
 
@@ -134,13 +135,11 @@ def plot_tracks(
 def _figure(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
-    axes.set_title(readable(title, max_length=200, spaces=" "), fontsize=9, loc="left", parse_math=False)
+    axes.set_title(readable(title, max_length=200, spaces=" "), fontsize=9, loc="left")
     return figure, axes
 
 
 def write_picture(figure: Figure, path: Path, *, overwrite: bool = False) -> Path:
     """Write a finished figure, whole or not at all; `check_path` has seen to the name."""
-    picture = saved(figure, path.suffix.lower())
-    with path.open("wb" if overwrite else "xb") as file:
-        file.write(picture)
+    write_atomically(path, saved(figure, path.suffix.lower()), overwrite=overwrite)
     return path

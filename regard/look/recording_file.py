@@ -25,7 +25,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
+from regard.files import check_file, parse_json, read_json
 from regard.look.part import Part, Tile
+from regard.look.plain import made
 
 __all__ = ["DTYPES", "Call", "Folder", "Heard", "load", "numbers_of"]
 
@@ -35,6 +37,8 @@ DTYPES = {torch.float16: "F16", torch.float32: "F32", torch.float64: "F64"}
 _FORMAT, _VERSION = "regard recording", 1
 _ALIGNMENT = 8
 """Tensors start at a multiple of so many bytes, so that they can be mapped."""
+_MOST, _MOST_CALLS, _MOST_HEADER = 10_000_000, 100_000_000, 1 << 20
+"""Of each axis of a read, of the calls of a read, of a header's bytes, in a recording that is opened."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,14 +132,19 @@ def load(path: Path) -> tuple[Folder, dict[str, Heard], Part]:
 
     Raises: UserError that names the file and what is wrong with it.
     """
+    file = path / "index.json"
     index = _index(path)
     try:
-        names = {name: dtype for dtype, name in DTYPES.items()}
-        folder = Folder(path, dtype=names[index["dtype"]], is_new=False)
-        part = Part(**{name: index[name] for name in ("rows", "heads", "queries")})
-        reads = {read["name"]: _heard(read) for read in index["reads"]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path / 'index.json'} is damaged: {type(error).__name__} {error}") from error
+        found = made(_Index, index, "index")
+        if found.dtype not in DTYPES.values():
+            raise ValueError(f"index.dtype must be one of {', '.join(DTYPES.values())}, but is {found.dtype[:60]!r}")
+        part = Part(rows=found.rows, heads=found.heads, queries=found.queries)
+        reads = {read.name: _heard(read, part) for read in found.reads}
+        if len(reads) < len(found.reads):
+            raise ValueError("a read is there twice")
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{file} is damaged: {error}") from error
+    folder = Folder(path, dtype=next(dtype for dtype, name in DTYPES.items() if name == found.dtype), is_new=False)
     for number, heard in enumerate(reads.values()):
         for call, shape in zip(heard.calls, heard.shapes, strict=True):
             folder.check(number, call, shape)
@@ -199,17 +208,15 @@ def _mapped(file: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 def _header(file: Path, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[int, int]:
     """Where the numbers of a file start and end, once it is sure that they are the weights of this shape."""
     expected = math.prod(shape) * dtype.itemsize
-    try:
-        with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
-            got = file.stat().st_size - 8 - length
-            header = json.loads(opened.read(length)) if got == expected else None
-    except FileNotFoundError:
-        raise UserError(f"{file} is missing: the recording is not whole") from None
-    except ValueError as error:
-        raise UserError(f"{file} is damaged: its header is no JSON ({error})") from error
-    if header is None:
-        raise UserError(f"{file} is damaged: it must hold {expected:,} bytes of weights, but holds {max(0, got):,}")
+    if not file.exists():
+        raise UserError(f"{file} is missing: the recording is not whole")
+    size = check_file(file).st_size
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        got = size - 8 - length
+        if got != expected or length > _MOST_HEADER:
+            raise UserError(f"{file} is damaged: it must hold {expected:,} bytes of weights, but holds {max(0, got):,}")
+        header = parse_json(opened.read(length), origin=str(file))
     tensor = header.get("weights") if isinstance(header, dict) else None
     stated = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [0, expected]}
     if tensor != stated or length % _ALIGNMENT:
@@ -221,12 +228,9 @@ def _index(path: Path) -> dict[str, Any]:
     file = path / "index.json"
     if not path.is_dir():
         raise UserError(f"a recording is a folder, but {path} is {'a file' if path.exists() else 'not there'}")
-    try:
-        index = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} is no recording, or was never finished: it has no index.json") from None
-    except ValueError as error:
-        raise UserError(f"{file} is damaged: {error}") from error
+    if not file.exists():
+        raise UserError(f"{path} is no recording, or was never finished: it has no index.json")
+    index = read_json(file)
     if not isinstance(index, dict) or index.get("format") != _FORMAT:
         raise UserError(f"{path} is no recording: {file} does not say that it is a {_FORMAT!r}")
     if index.get("version") != _VERSION:
@@ -234,19 +238,47 @@ def _index(path: Path) -> dict[str, Any]:
     return index
 
 
-def _heard(read: dict[str, Any]) -> Heard:
-    stated: list[dict[str, Any]] = [{**call, "sizes": _sizes(call["sizes"])} for call in read["calls"]]
-    calls = [Call(**call) for call in stated]
-    shapes = [_sizes(shape) for shape in read["shapes"]]
-    if not isinstance(read["ran"], int) or len(shapes) != len(calls):
-        raise ValueError(f"{len(calls)} calls, {len(shapes)} shapes, ran {read['ran']!r}")
-    if not all(isinstance(call.number, int) and call.number >= 0 and isinstance(call.kernel, str) for call in calls):
-        raise ValueError("a call without number or kernel")
-    return Heard(ran=read["ran"], calls=calls, shapes=shapes)
+@dataclass(frozen=True, kw_only=True)
+class _StoredRead:
+    """A read as the index has it."""
+
+    name: str
+    ran: int
+    calls: tuple[Call, ...]
+    shapes: tuple[tuple[int, ...], ...]
 
 
-def _sizes(values: Any) -> tuple[int, ...]:
-    sizes = tuple(values)
-    if len(sizes) < 2 or not all(isinstance(size, int) and size >= 0 for size in sizes):
-        raise ValueError(f"no shape of weights: {values!r}")
-    return sizes
+@dataclass(frozen=True, kw_only=True)
+class _Index:
+    """The whole of index.json."""
+
+    format: str
+    version: int
+    dtype: str
+    rows: tuple[int, ...] | None
+    heads: tuple[int, ...] | None
+    queries: tuple[int, ...] | None
+    reads: tuple[_StoredRead, ...]
+
+
+def _heard(read: _StoredRead, part: Part) -> Heard:
+    """A read, once it is sure that its numbers agree with one another."""
+    numbers = [call.number for call in read.calls]
+    if len(read.shapes) != len(numbers) or numbers != sorted(set(numbers)) or not -1 < read.ran <= _MOST_CALLS:
+        raise ValueError(
+            f"the read {read.name[:60]!r} has {len(numbers)} calls, {len(read.shapes)} shapes, in no order"
+        )
+    if numbers and not 0 <= numbers[0] <= numbers[-1] < read.ran:
+        raise ValueError(
+            f"the read {read.name[:60]!r} ran {read.ran} times, but has calls {numbers[0]} to {numbers[-1]}"
+        )
+    for call, shape in zip(read.calls, read.shapes, strict=True):
+        if not 2 <= len(call.sizes) <= 4 or not all(0 <= size <= _MOST for size in call.sizes):
+            raise ValueError(f"no sizes of weights: {list(call.sizes)[:8]}")
+        if part.shape(call.sizes) != shape:
+            raise ValueError(
+                f"of weights {list(call.sizes)} must be kept {list(part.shape(call.sizes))}, not {shape[:8]}"
+            )
+    if len({call.sizes[1] for call in read.calls if len(call.sizes) == 4}) > 1:
+        raise ValueError(f"the read {name!r} has not the same heads in all calls")
+    return Heard(ran=read.ran, calls=list(read.calls), shapes=list(read.shapes))

@@ -81,7 +81,7 @@ class _Chapter:
                 (_num_rows(call) for name in self._names for _, call in self._calls(name, chapter.start, chapter.stop)),
                 default=0,
             )
-        return [row for row in range(count) if kept is None or row in kept]
+        return list(range(count)) if kept is None else sorted(row for row in kept if row < count)
 
     def seen(self, row: int, rank: int, scene: Scene, answer: Answer | None) -> Seen:
         """What was read of a row's scene, on the way to one answer."""
@@ -114,6 +114,7 @@ class _Chapter:
     def _opening(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[Map]:
         """What was read at once, or one query after another but in no search."""
         calls = self._calls(name, self._chapter.start, self._chapter.opened)
+        calls = [(index, call) for index, call in calls if len(call.sizes) == 2 or row < call.sizes[0]]
         is_of_sets = role.kind == "chain" and role.keys == "fed" and "queries" in axes
         if not calls or is_of_sets:  # the queries of a set are each the first of a row: there is no past
             return

@@ -1,7 +1,9 @@
 """Sizes and parts of a model as plain data (no torch: the command line's help is made from these)."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from regard.ranges import Heads, Layers, Length, Range, ShareBelowOne, Width, check_ranges
 
 __all__ = [
     "CORES",
@@ -28,19 +30,19 @@ class TransformerConfig:
 
     name: ClassVar[str] = "transformer"
 
-    layers: int = 4
+    layers: Layers = 4
     """Blocks of the encoder, and of the decoder unless decoder_layers says otherwise."""
-    decoder_layers: int | None = None
+    decoder_layers: Layers | None = None
     """Blocks of the decoder; as many as layers if not given."""
-    width: int = 128
+    width: Width = 128
     """Size of the vectors between blocks, and of the embeddings."""
-    heads: int = 4
+    heads: Heads = 4
     """Heads of each multi-head attention."""
-    head_dim: int | None = None
+    head_dim: Width | None = None
     """Size of each head's queries and keys; width / heads, rounded up, if not given."""
-    head_value_dim: int | None = None
+    head_value_dim: Width | None = None
     """Size of each head's values; head_dim if not given."""
-    feedforward: int = 256
+    feedforward: Annotated[int, Range(1, 1_048_576)] = 256
     """Hidden size of the position-wise feed-forward network."""
     activation: Literal["relu", "gelu"] = "relu"
     """Nonlinearity of the feed-forward network."""
@@ -51,35 +53,32 @@ class TransformerConfig:
     """How a position is told: fixed sines and cosines, a learned vector each, by distance inside self-attention
     (alibi: keys count the less the farther they are, on either side; relative: T5's learned number a distance), or not
     at all."""
-    max_positions: int = 1024
+    max_positions: Length = 1024
     """Longest sequence that learned positions serve (the others have no limit)."""
     kernel: str = "auto"
     """Kernel of every read: auto, or one by name, such as reference or sdpa."""
-    key_heads: int | None = field(default=None, metadata=_LATER)
+    key_heads: Heads | None = field(default=None, metadata=_LATER)
     """Heads of keys and values, each for heads / key_heads heads of queries: a smaller memory, decoded faster. As
     many as heads if not given; 1 is multi-query attention."""
     score: Literal["scaled-dot", "dot", "cosine", "additive"] = field(default="scaled-dot", metadata=_LATER)
     """How well a key matches a query: inner product over the root of the head's size, inner product, cosine (times a
     number that each head learns), or v . tanh(q + k) with a v of each head's own."""
-    soft_cap: float | None = field(default=None, metadata=_LATER)
+    soft_cap: Annotated[float, Range(1e-3, 1e6)] | None = field(default=None, metadata=_LATER)
     """Scores s become c tanh(s / c), which never exceeds c; not capped if not given."""
-    inducing_points: int | None = field(default=None, metadata=_LATER)
+    inducing_points: Width | None = field(default=None, metadata=_LATER)
     """Learned points by way of which the encoder's items read one another, for sets that are too large for all pairs;
     each item reads all others itself if not given. (lee2019)"""
-    window: int | None = field(default=None, metadata=_LATER)
+    window: Length | None = field(default=None, metadata=_LATER)
     """Targets that the decoder's self-attention sees, the last ones, its own included; all if not given."""
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "layers", "decoder_layers", "width", "heads", "head_dim", "head_value_dim")
-        _at_least_one(self, "feedforward", "max_positions", "key_heads", "window", "inducing_points")
+        check_ranges(self)
         if self.inducing_points is not None and self.positions in ("alibi", "relative"):
             raise ValueError(
                 f"positions must not be by distance (alibi, relative) with inducing_points, but are {self.positions}"
             )
         if self.key_heads is not None and self.heads % self.key_heads:
             raise ValueError(f"key_heads must divide heads={self.heads}, but is {self.key_heads}")
-        if self.soft_cap is not None and not 0 < self.soft_cap < float("inf"):
-            raise ValueError(f"soft_cap must be a positive number, but is {self.soft_cap}")
 
     @property
     def query_size(self) -> int:
@@ -95,28 +94,28 @@ class RecurrentConfig:
 
     cell: Literal["rnn", "gru", "lstm"] = "gru"
     """rnn: s = tanh(A [x; s; c] + b), as in the lectures; gru and lstm take [x; c] as their input."""
-    layers: int = 1
+    layers: Layers = 1
     """Recurrent layers of the encoder, and of the decoder unless decoder_layers says otherwise."""
-    decoder_layers: int | None = None
+    decoder_layers: Layers | None = None
     """Recurrent layers of the decoder; as many as layers if not given."""
     directions: Literal[1, 2] = 2
     """2: the encoder also reads from the end; its states are both directions' side by side."""
-    width: int = 128
+    width: Width = 128
     """Size of the embeddings and of what the output layer sees."""
-    hidden: int = 256
+    hidden: Width = 256
     """Size of the decoder's state, and of the encoder's (over both directions together)."""
     attention: Literal["none", "additive", "concat", "general", "dot", "scaled-dot", "cosine", "location"] = "additive"
     """How the decoder scores the encoder's states (location: by their places alone); none: only the final state is
     handed over."""
-    attention_hidden: int = 128
+    attention_hidden: Width = 128
     """Hidden size of the additive and concat scores, and rank of the general one."""
     kernel: str = "auto"
     """Kernel of every read: auto, or one by name, such as reference, or sdpa (for inner products)."""
-    max_positions: int = field(default=1024, metadata=_LATER)
+    max_positions: Length = field(default=1024, metadata=_LATER)
     """Longest source that location attention serves (the others have no limit)."""
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "layers", "decoder_layers", "width", "hidden", "attention_hidden", "max_positions")
+        check_ranges(self)
         if self.hidden % self.directions:
             raise ValueError(f"hidden must be divisible by directions={self.directions}, but is {self.hidden}")
 
@@ -132,19 +131,19 @@ class SelfAttentiveConfig:
     what the gates take as the state before (LSTM-Network)."""
     form: Literal["paper", "released"] = "paper"
     """What scores the past (lstm): x and what was read last, as in the paper, or x alone, as in the code released."""
-    layers: int = 1
+    layers: Layers = 1
     """Layers of the encoder, and of the decoder unless decoder_layers says otherwise."""
-    decoder_layers: int | None = None
+    decoder_layers: Layers | None = None
     """Layers of the decoder; as many as layers if not given."""
     directions: Literal[1, 2] = 2
     """2: the encoder also reads from the end; its states are both directions' side by side."""
-    width: int = 128
+    width: Width = 128
     """Size of the embeddings and of what the output layer sees."""
-    hidden: int = 256
+    hidden: Width = 256
     """Size of the decoder's state, and of the encoder's (over both directions together)."""
     self_attention: Literal["additive", "scaled-dot"] = "additive"
     """How a past state is scored: v . tanh(q + k), as in the paper, or q . k over the root of their size."""
-    self_attention_hidden: int = 128
+    self_attention_hidden: Width = 128
     """Size of q and k in each layer's read of its past."""
     self_attention_recency: Literal["none", "learned"] = "none"
     """learned: besides, a learned number for how many states ago it was, at first such that the last state is read and
@@ -152,16 +151,15 @@ class SelfAttentiveConfig:
     attention: Literal["none", "additive", "concat", "general", "dot", "scaled-dot", "cosine", "location"] = "additive"
     """How the decoder scores the encoder's states (location: by their places alone); none: only the final state is
     handed over."""
-    attention_hidden: int = 128
+    attention_hidden: Width = 128
     """Hidden size of the additive and concat scores of the encoder's states, and rank of the general one."""
     kernel: str = "auto"
     """Kernel of every read: auto, or one by name, such as reference or additive (for additive scores)."""
-    max_positions: int = 1024
+    max_positions: Length = 1024
     """Longest source that location attention serves (the others have no limit)."""
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "layers", "decoder_layers", "width", "hidden", "self_attention_hidden")
-        _at_least_one(self, "attention_hidden", "max_positions")
+        check_ranges(self)
         if self.hidden % self.directions:
             raise ValueError(f"hidden must be divisible by directions={self.directions}, but is {self.hidden}")
         if self.cell == "rnn" and self.form != "paper":
@@ -183,12 +181,11 @@ class ModelConfig:
     tie: Literal["all", "target", "none"] = "all"
     """Which embeddings are one table: all (source, target and output; needs a joint vocabulary), target (target
     and output), none."""
-    dropout: float = 0.1
+    dropout: ShareBelowOne = 0.1
     """Share of activations set to zero in training: embeddings, and inside the core."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,18 +195,15 @@ class ClassifierConfig:
     core: CoreConfig = field(default_factory=TransformerConfig)
     """transformer, recurrent or self-attentive: what lets the items read one another (its encoder; nothing is
     decoded)."""
-    pool_heads: int = 4
+    pool_heads: Heads = 4
     """Heads of the read that makes one vector of all items."""
-    dropout: float = 0.1
+    dropout: ShareBelowOne = 0.1
     """Share of activations set to zero in training: embeddings, inside the core, before the classes."""
     number_error: Literal["squared", "absolute"] = field(default="squared", metadata=_LATER)
     """What is made small where numbers are learned: squared errors, or absolute ones, which wild targets move less."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
-        if self.pool_heads < 1:
-            raise ValueError(f"pool_heads must be at least 1, but is {self.pool_heads}")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,12 +216,11 @@ class LanguageModelConfig:
         )
     )
     """transformer, whose decoder alone is GPT, recurrent or self-attentive (their decoders alone)."""
-    dropout: float = 0.0
+    dropout: ShareBelowOne = 0.0
     """Share of activations set to zero in training: embeddings, and inside the core."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,12 +230,11 @@ class EncoderConfig:
     core: CoreConfig = field(default_factory=TransformerConfig)
     """transformer, recurrent or self-attentive: what lets the items read one another (its encoder; nothing is
     decoded)."""
-    dropout: float = 0.1
+    dropout: ShareBelowOne = 0.1
     """Share of activations set to zero in training: inside the core, before the output."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,20 +250,15 @@ class DetectorConfig:
     queries: Literal["proposed", "learned"] = "proposed"
     """Where queries begin: proposed: at the places that are surest to see something; learned: at regions that are
     learned and the same for every source, as in DETR, which needs far more data."""
-    overlap: float = 0.5
+    overlap: Annotated[float, Range(0, 1, is_open_below=True)] = 0.5
     """Places that propose the same class are one query if their regions overlap by more than this (IoU)."""
-    num_queries: int = 50
+    num_queries: Annotated[int, Range(1, 1_000)] = 50
     """Most elements that can be found in one source."""
-    dropout: float = 0.1
+    dropout: ShareBelowOne = 0.1
     """Share of activations set to zero in training: what is read, and inside the core."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
-        if self.num_queries < 1:
-            raise ValueError(f"num_queries must be at least 1, but is {self.num_queries}")
-        if not 0 < self.overlap <= 1:
-            raise ValueError(f"overlap must be above 0 and at most 1, but is {self.overlap}")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,30 +268,25 @@ class AutoencoderConfig:
     kind: Literal["dense", "convolutional", "quantised"] = "dense"
     """dense: a hidden layer on either side of the code; convolutional: convolutions that halve the sides twice;
     quantised: convolutions to a grid of vectors, each of which becomes the nearest entry of a codebook."""
-    code: int = 32
+    code: Width = 32
     """Numbers of the code; of each vector of the grid (quantised)."""
-    hidden: int = 512
+    hidden: Width = 512
     """Size of the hidden layers (dense)."""
-    channels: int = 32
+    channels: Annotated[int, Range(1, 4_096)] = 32
     """Channels of the outer convolution; the inner ones have twice as many (convolutional, quantised)."""
-    noise: float = 0.0
+    noise: Annotated[float, Range(0, 1_000)] = 0.0
     """Standard deviation of the noise on what the encoder sees in training, of pixels within [0, 1] (denoising)."""
-    sparsity: float = 0.0
+    sparsity: Annotated[float, Range(0, 1e6)] = 0.0
     """Weight of |h|_1 in the energy: codes with few large numbers (sparse; not where codes are quantised)."""
-    codes: int = field(default=512, metadata=_LATER)
+    codes: Annotated[int, Range(2, 1_048_576)] = field(default=512, metadata=_LATER)
     """Entries of the codebook (quantised)."""
-    halvings: int = field(default=2, metadata=_LATER)
+    halvings: Annotated[int, Range(1, 16)] = field(default=2, metadata=_LATER)
     """How often the sides are halved: the grid of codes (quantised)."""
-    commitment: float = field(default=0.25, metadata=_LATER)
+    commitment: Annotated[float, Range(0, 1e6)] = field(default=0.25, metadata=_LATER)
     """Weight of the squared distance of the vectors from their entries in the energy (quantised)."""
 
     def __post_init__(self) -> None:
-        for name, least in (("code", 1), ("hidden", 1), ("channels", 1), ("codes", 2), ("halvings", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
-        for name in ("noise", "sparsity", "commitment"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must not be negative or infinite, but is {getattr(self, name)}")
+        check_ranges(self)
         if self.kind == "quantised" and self.sparsity:
             raise ValueError(f"sparsity must be 0 where kind=quantised, but is {self.sparsity}")
 
@@ -312,10 +294,3 @@ class AutoencoderConfig:
 def paper_base() -> TransformerConfig:
     """The base model of vaswani2017, table 3: six blocks a side, width 512, eight heads, feed-forward 2048."""
     return TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm="post")
-
-
-def _at_least_one(config: CoreConfig, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, but is {value}")

@@ -1,7 +1,7 @@
 """The whole of a run as plain data, one dataclass a recipe. (no torch: the help is made from these)"""
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from regard.data.config import (
     ImagesConfig,
@@ -22,6 +22,7 @@ from regard.models.config import (
     RecurrentConfig,
     TransformerConfig,
 )
+from regard.ranges import Batch, Length, Range, ShareBelowOne, check_ranges
 from regard.recipes.draw_config import Draw
 from regard.recipes.sets_config import Boxes, Events
 from regard.recipes.tags_config import Tags
@@ -57,9 +58,9 @@ class BleuConfig:
 class Dates:
     """Dates as people write them in many languages, to ISO: "3 maart 2019" is 2019-03-03; data embedded."""
 
-    val_sample: int = 1000
+    val_sample: Annotated[int, Range(1, 1_000_000)] = 1000
     """Validation examples that are decoded, greedily, at each validation; its loss is that of all."""
-    max_length: int = 128
+    max_length: Length = 128
     """Longest input, in tokens."""
     data: DatesConfig = field(default_factory=DatesConfig)
     """Which dates are written, and in which languages, on the fly from the Unicode CLDR."""
@@ -98,7 +99,7 @@ class Dates:
     """How outputs are searched for, in `evaluate` and `predict`."""
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "val_sample", "max_length")
+        check_ranges(self)
         for name in ("source_tokeniser", "target_tokeniser"):
             if getattr(self, name).joint:
                 raise ValueError(f"{name}.joint must be false: each side of dates has a vocabulary of its own")
@@ -115,7 +116,7 @@ class Dates:
 class Translate:
     """Texts to texts, learned from your own pairs: data.train and data.val say where they are."""
 
-    val_sample: int = 500
+    val_sample: Annotated[int, Range(1, 1_000_000)] = 500
     """Validation sentences that are decoded, greedily, at each validation; its loss is that of all."""
     data: PairsConfig = field(default_factory=PairsConfig)
     """Where the pairs of texts are: FILE.tsv, FILE.jsonl, the source side of two parallel text files (with
@@ -143,7 +144,7 @@ class Translate:
     """How BLEU compares outputs with references. (sacrebleu; its signature tells these)"""
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "val_sample")
+        check_ranges(self)
         if self.model.tie == "all" and not self.tokeniser.joint:
             raise ValueError("model.tie=all needs one vocabulary for both sides: tokeniser.joint, or tie target")
 
@@ -168,7 +169,7 @@ class Reviews:
         default_factory=lambda: ClassifierConfig(core=RecurrentConfig(width=128, hidden=256), dropout=0.5)
     )
     """What the model is made of."""
-    word_dropout: float = 0.3
+    word_dropout: ShareBelowOne = 0.3
     """Share of the pieces of a text that training reads as unknown."""
     opinions: Literal["none", "words", "pairs", "beginnings"] = "beginnings"
     """What is counted beforehand, so that the model begins with the classes it speaks for: none: nothing; words (the
@@ -192,8 +193,7 @@ class Reviews:
     """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.word_dropout < 1:
-            raise ValueError(f"word_dropout must be at least 0 and below 1, but is {self.word_dropout}")
+        check_ranges(self)
         if self.tokeniser.joint:
             raise ValueError("tokeniser.joint must be false: there is one side")
 
@@ -204,7 +204,7 @@ class Images:
 
     data: ImagesConfig = field(default_factory=ImagesConfig)
     """Where the images are."""
-    patch: int | None = None
+    patch: Annotated[int, Range(1, 4_096)] | None = None
     """Side of the patches that become items; a stem of three small convolutions if not given."""
     model: ClassifierConfig = field(
         default_factory=lambda: ClassifierConfig(
@@ -214,7 +214,7 @@ class Images:
     """What the model is made of. Places have learned vectors of their own: core.positions is none."""
     augment: Literal["none", "shift", "shift-flip"] = "shift"
     """What training does to images: nothing; moves them by up to an eighth; also mirrors every other one."""
-    batch: int = 128
+    batch: Batch = 128
     """Images in a batch."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
@@ -232,10 +232,7 @@ class Images:
     """How the model is trained, until the first limit: steps, epochs, minutes or patience; `batch` images a step."""
 
     def __post_init__(self) -> None:
-        if self.patch is not None and self.patch < 1:
-            raise ValueError(f"patch must be at least 1, but is {self.patch}")
-        if self.batch < 1:
-            raise ValueError(f"batch must be at least 1, but is {self.batch}")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,9 +245,9 @@ class Language:
         default_factory=lambda: TokeniserConfig(kind="char", vocab_size=4000, joint=False, normalise="none")
     )
     """How the text is cut into numbered pieces: char or bpe, or word for text in words."""
-    context: int = 64
+    context: Length = 64
     """Tokens that the model sees at most."""
-    batch: int = 12
+    batch: Batch = 12
     """Windows of so many tokens in a batch."""
     model: LanguageModelConfig = field(default_factory=LanguageModelConfig)
     """What the model is made of."""
@@ -273,7 +270,7 @@ class Language:
     """How texts are gone on with, in `predict`."""
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "context", "batch")
+        check_ranges(self)
         if self.tokeniser.joint:
             raise ValueError("tokeniser.joint must be false: there is one side")
         core = self.model.core
@@ -289,7 +286,7 @@ class Tracks:
 
     data: TracksConfig = field(default_factory=TracksConfig)
     """Where the recordings are: text files of frame, id, x, y."""
-    batch: int = 256
+    batch: Batch = 256
     """People in a batch."""
     model: EncoderConfig = field(
         default_factory=lambda: EncoderConfig(
@@ -316,7 +313,7 @@ class Tracks:
     """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "batch")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,7 +324,7 @@ class Rebuild:
     """Where the images are; their classes play no part."""
     model: AutoencoderConfig = field(default_factory=AutoencoderConfig)
     """What the model is made of."""
-    batch: int = 128
+    batch: Batch = 128
     """Images in a batch."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
@@ -345,7 +342,7 @@ class Rebuild:
     """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "batch")
+        check_ranges(self)
 
 
 AnyConfig = Dates | Translate | Reviews | Tags | Images | Language | Tracks | Rebuild | Draw | Boxes | Events
@@ -363,9 +360,3 @@ def _limit(max_length: int, model: ModelConfig) -> int:
     if isinstance(model.core, TransformerConfig) and model.core.positions == "learned":
         return min(max_length, model.core.max_positions - 1)
     return max_length
-
-
-def _at_least_one(config: AnyConfig, *names: str) -> None:
-    for name in names:
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name} must be at least 1, but is {getattr(config, name)}")

@@ -1,11 +1,12 @@
 """The whole of a run of the recipe `draw` as plain data. (no torch: the help is made from these)"""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from regard.data.config import ScenesConfig, TokeniserConfig
 from regard.decode.config import DrawingConfig
 from regard.models.config import AutoencoderConfig, ModelConfig, TransformerConfig
+from regard.ranges import Batch, Count, Range, ShareBelowOne, check_ranges
 from regard.train.config import TrainConfig
 
 __all__ = ["Draw"]
@@ -25,15 +26,15 @@ class Draw:
         default_factory=lambda: AutoencoderConfig(kind="quantised", code=16, codes=128, halvings=1)
     )
     """What makes a grid of codes of an image, and an image of codes: kind quantised."""
-    autoencoder_steps: int = 800
+    autoencoder_steps: Count = 800
     """Steps of its training, which comes first."""
-    autoencoder_batch: int = 64
+    autoencoder_batch: Batch = 64
     """Canvases in a batch of that training."""
-    autoencoder_lr: float = 2e-3
+    autoencoder_lr: Annotated[float, Range(1e-12, 100)] = 2e-3
     """Peak of the learning rate of that training."""
-    judge_steps: int = 500
+    judge_steps: Count = 500
     """Steps of the training of the classifier that judges drawings (where images have classes), which comes second."""
-    unsaid: float = 0.1
+    unsaid: ShareBelowOne = 0.1
     """Share of the canvases that training shows without their text, which guidance needs."""
     places: Literal["grid", "sequence"] = "grid"
     """How the model knows which place of the grid it writes: by vectors of its row and its column beside the core's
@@ -72,13 +73,7 @@ class Draw:
     """How images are drawn, in `evaluate`, `predict` and `look`."""
 
     def __post_init__(self) -> None:
-        for name in ("autoencoder_steps", "autoencoder_batch", "judge_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
-        if not 0 < self.autoencoder_lr < float("inf"):
-            raise ValueError(f"autoencoder_lr must be above 0, but is {self.autoencoder_lr}")
-        if not 0 <= self.unsaid < 1:
-            raise ValueError(f"unsaid must be at least 0 and below 1, but is {self.unsaid}")
+        check_ranges(self)
         if self.autoencoder.kind != "quantised":
             raise ValueError(f"autoencoder.kind must be quantised, but is {self.autoencoder.kind}")
         if self.tokeniser.joint:

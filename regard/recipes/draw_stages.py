@@ -25,6 +25,7 @@ from regard.errors import UserError
 from regard.files import read_json, write_atomically
 from regard.models.convolutional import ConvolutionalClassifier
 from regard.models.quantised import QuantisedAutoencoder, usage
+from regard.models.size import TRAINED, fitting_memory
 from regard.recipes.draw_config import Draw
 from regard.recipes.folder import Run, decisive
 from regard.recipes.images import ImageBatch, ImageBatches, shape_in
@@ -87,7 +88,8 @@ def learn_autoencoder(folder: Path, run: Run, drawings: tuple[Drawings, Drawings
     if (folder / f"{_AUTOENCODER}.json").exists():
         return
     torch.manual_seed(seed_of(run.seed, 1))
-    model = QuantisedAutoencoder(config.autoencoder, train.shape)
+    with fitting_memory(copies=TRAINED):
+        model = QuantisedAutoencoder(config.autoencoder, train.shape)
     tell(f"first an autoencoder: canvases of {_sizes(train.shape)} to {_sizes(model.grid)} codes")
     shown = list(val.epoch(0))
 
@@ -111,7 +113,8 @@ def open_autoencoder(folder: Path, config: Draw) -> QuantisedAutoencoder:
     """The tokeniser of images. Raises UserError naming the file."""
     told = _told(folder, _AUTOENCODER)
     shape = shape_in(folder / f"{_AUTOENCODER}.json", told, of="the canvases")
-    model = QuantisedAutoencoder(config.autoencoder, shape)
+    with fitting_memory():
+        model = QuantisedAutoencoder(config.autoencoder, shape)
     load_weights(folder / _AUTOENCODER / "model.safetensors", model)
     return model.eval()
 

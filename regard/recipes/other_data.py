@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.data.config import OnBad, PairFormat
+from regard.ranges import Count, check_ranges
 
 __all__ = [
     "OtherBoxes",
@@ -102,12 +103,15 @@ class OtherLabelled:
     test data if not given."""
     format: Literal["auto", "tsv", "jsonl", "huggingface"] = "auto"
     """What the files are. auto: by the ending or `hf:`."""
-    text_column: int | str | None = None
+    text_column: Count | str | None = None
     """Where the text is; as in training if not given."""
-    label_column: int | str | None = None
+    label_column: Count | str | None = None
     """Where the label is; as in training if not given."""
     on_bad: OnBad = "error"
     """What a bad line does (wrong columns, empty text, not UTF-8, unknown label): error stops, skip counts."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,14 +125,15 @@ class OtherData:
     """Target side of each, if these are text files."""
     format: PairFormat = "auto"
     """What the files are. auto: text if a target file is given, else by the ending or `hf:`."""
-    source_column: int | str | None = None
+    source_column: Count | str | None = None
     """Where the source text is: column number (from 1) or header name in TSV, field name otherwise."""
-    target_column: int | str | None = None
+    target_column: Count | str | None = None
     """Where the target text is."""
     on_bad: OnBad = "error"
     """What a bad line does (wrong columns, empty side, not UTF-8, too long): error stops, skip counts."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if self.test_target and len(self.test_target) != len(self.test):
             raise ValueError(
                 f"test_target must name a file for each of test, {len(self.test)}, but names {len(self.test_target)}"

@@ -23,6 +23,7 @@ from regard.checksums import sealed, unsealed
 from regard.digests import recorded, summary
 from regard.errors import UserError
 from regard.files import read_json, write_atomically
+from regard.models.size import TRAINED, fitting_memory
 from regard.recipes.folder import Run, check_claim, claim, decisive, has_begun, read_run, release
 from regard.recipes.learned import check_data, check_learned, learn
 from regard.recipes.settings import plain
@@ -100,7 +101,8 @@ def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None]) -> Re
         task.open(folder)
         batches = task.batches()
         torch.manual_seed(run.seed)
-        model = task.model()
+        with fitting_memory(copies=TRAINED):
+            model = task.model()
     except Exception:
         if is_new and world.is_main and not has_begun(folder):
             release(folder)

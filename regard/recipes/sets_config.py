@@ -1,9 +1,11 @@
 """The whole of runs that find sets, as plain data. (no torch: the help is made from these)"""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from regard.data.sets_config import BoxesConfig, EventsConfig
 from regard.models.config import DetectorConfig, TransformerConfig
+from regard.ranges import Batch, Range, Share, check_ranges
 from regard.train.config import TrainConfig
 
 __all__ = ["Boxes", "Events"]
@@ -15,15 +17,15 @@ class Boxes:
 
     data: BoxesConfig = field(default_factory=lambda: BoxesConfig(width=128, height=96))
     """Where the images and their boxes are, and at which size the model sees them."""
-    halvings: int = 3
+    halvings: Annotated[int, Range(1, 16)] = 3
     """How often the convolutions halve the image's sides before attention: a place is 2^halvings pixels wide."""
     model: DetectorConfig = field(default_factory=DetectorConfig)
     """What the model is made of. Places have learned vectors of their own: core.positions is none."""
     augment: bool = True
     """Whether training mirrors, scales and moves images, and changes their light."""
-    batch: int = 8
+    batch: Batch = 8
     """Images in a batch."""
-    threshold: float = 0.4
+    threshold: Share = 0.4
     """Least probability of the boxes that `predict` and `look` show."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
@@ -43,7 +45,7 @@ class Boxes:
     """How the model is trained, until the first limit: steps, epochs, minutes or patience; `batch` images a step."""
 
     def __post_init__(self) -> None:
-        _check(self, "halvings", "batch")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +54,9 @@ class Events:
 
     data: EventsConfig = field(default_factory=EventsConfig)
     """Where the sounds and their events are, and how they are heard."""
-    channels: int = 48
+    channels: Annotated[int, Range(1, 4_096)] = 48
     """Channels of the convolutions before attention."""
-    halvings: int = 2
+    halvings: Annotated[int, Range(1, 16)] = 2
     """How often the convolutions halve time and bands: a place is data.hop times 2^halvings long."""
     model: DetectorConfig = field(
         default_factory=lambda: DetectorConfig(
@@ -67,9 +69,9 @@ class Events:
     """What the model is made of. Places have sines of their own: core.positions is none."""
     augment: bool = True
     """Whether training plays sounds faster or slower, moves them, and hides some bands."""
-    batch: int = 16
+    batch: Batch = 16
     """Sounds in a batch."""
-    threshold: float = 0.6
+    threshold: Share = 0.6
     """Least probability of what counts as found."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
@@ -88,12 +90,4 @@ class Events:
     """How the model is trained, until the first limit: steps, epochs, minutes or patience; `batch` sounds a step."""
 
     def __post_init__(self) -> None:
-        _check(self, "channels", "halvings", "batch")
-
-
-def _check(config: Boxes | Events, *names: str) -> None:
-    for name in names:
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name} must be at least 1, but is {getattr(config, name)}")
-    if not 0 <= config.threshold <= 1:
-        raise ValueError(f"threshold must be within 0 and 1, but is {config.threshold}")
+        check_ranges(self)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from regard.errors import UserError
+from regard.ranges import shown
 from regard.recipes.kinds import Kind, kind_of, nearest
 
 __all__ = ["Group", "Setting", "changed", "differences", "groups", "plain", "variants_of"]
@@ -121,7 +122,7 @@ def changed(
         elif isinstance(given, Mapping):
             new[name] = changed(below, given, called=called, complete=complete, path=at)
         else:
-            raise UserError(f"{called(at)} must hold settings by name, but is {given!r}")
+            raise UserError(f"{called(at)} must hold settings by name, but is {shown(given)}")
     try:
         return dataclasses.replace(config, **new)  # pyrefly: ignore[bad-specialization]
     except ValueError as error:
@@ -157,7 +158,7 @@ def _chosen(annotation: Any, now: Any, given: Any, called: str) -> tuple[Any, An
         return now, given
     settings = {"name": given} if isinstance(given, str) else given
     if not isinstance(settings, Mapping):
-        raise UserError(f"{called} must be one of {', '.join(variants)}, but is {given!r}")
+        raise UserError(f"{called} must be one of {', '.join(variants)}, but is {shown(given)}")
     name = _value(Kind(bases=(str,), choices=tuple(variants)), settings.get("name", now.name), called)
     inside = {key: value for key, value in settings.items() if key != "name"}
     return (now if name == now.name else variants[name]()), inside
@@ -182,7 +183,7 @@ def _join(path: str, name: str) -> str:
 
 @functools.cache
 def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     return tuple((field.name, hints[field.name]) for field in dataclasses.fields(cls) if field.init)
 
 

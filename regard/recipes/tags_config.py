@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from regard.data.config import TokeniserConfig
 from regard.data.tagged_config import TaggedConfig
 from regard.models.config import EncoderConfig, TransformerConfig
+from regard.ranges import ShareBelowOne, check_ranges
 from regard.train.config import TrainConfig
 
 __all__ = ["Tags"]
@@ -26,7 +27,7 @@ class Tags:
         )
     )
     """What the model is made of."""
-    word_dropout: float = 0.05
+    word_dropout: ShareBelowOne = 0.05
     """Share of the pieces of a sentence that training reads as unknown."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
@@ -45,8 +46,7 @@ class Tags:
     """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.word_dropout < 1:
-            raise ValueError(f"word_dropout must be at least 0 and below 1, but is {self.word_dropout}")
+        check_ranges(self)
         if self.tokeniser.joint:
             raise ValueError("tokeniser.joint must be false: there is one side")
         core = self.model.core

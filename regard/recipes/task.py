@@ -31,6 +31,7 @@ from regard.look.capture import Capture
 from regard.look.listen import NoReadsError
 from regard.look.map import GRADIENT, Map, Seen
 from regard.look.record import record
+from regard.models.size import fitting_memory
 from regard.recipes.folder import Run, read_run
 from regard.recipes.learned import check_learned
 from regard.recipes.registry import entry
@@ -306,7 +307,8 @@ def load(
     check_learned(folder)
     task = task_of(run, tell)
     task.open(folder)
-    model = task.model()
+    with fitting_memory():
+        model = task.model()
     load_weights(weights, model)
     trained = task.trained(model.to(pick_device(device)), folder)
     if engine != "auto" or compute_type or workers:

@@ -1,10 +1,10 @@
 """Settings of the training loop. Imports no torch: the command line makes its options and help from this."""
 
-import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from regard.errors import UserError
+from regard.ranges import Count, Range, ShareBelowOne, check_device, check_ranges
 
 __all__ = ["TrainConfig"]
 
@@ -26,52 +26,52 @@ class TrainConfig:
     Training stops at the first limit that is reached: steps, epochs, minutes, or patience.
     """
 
-    steps: int | None = None
+    steps: Count | None = None
     """Stop after this many steps (updates of the weights)."""
 
-    epochs: int | None = None
+    epochs: Count | None = None
     """Stop after this many passes over the training data."""
 
-    minutes: float | None = None
+    minutes: Annotated[float, Range(1e-6, 1e7)] | None = None
     """Stop after this much time, validations included; time before an interruption counts. The result then
     depends on the machine's speed, not on the seed alone."""
 
-    patience: int = 10
+    patience: Annotated[int, Range(0, 1_000_000_000)] = 10
     """Stop after this many validations in a row without a new best score; 0: never."""
 
-    batch_tokens: int = 4096
+    batch_tokens: Annotated[int, Range(1, 10_000_000)] = 4096
     """Size of a batch in tokens, padding included, of the longer side."""
 
-    accumulate: int = 1
+    accumulate: Annotated[int, Range(1, 100_000)] = 1
     """Batches whose gradients are added up for one step; the loss is their mean over target tokens, as if
     they were one batch."""
 
     optimizer: Literal["adamw", "adam"] = "adamw"
     """adamw: weight decay apart from the gradient; adam: weight decay added to the gradient."""
 
-    lr: float = 1e-3
+    lr: Annotated[float, Range(1e-12, 100)] = 1e-3
     """Learning rate at its peak, which the schedule reaches at the end of the warm-up."""
 
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[ShareBelowOne, ShareBelowOne] = (0.9, 0.98)
     """Decay a step of Adam's running means of the gradient and of its square."""
 
-    eps: float = 1e-9
+    eps: Annotated[float, Range(1e-20, 1)] = 1e-9
     """Added to the root in Adam's denominator."""
 
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Range(0, 1_000)] = 0.0
     """Weight decay of matrices; embeddings, biases and norms have none."""
 
-    clip: float = 1.0
+    clip: Annotated[float, Range(0, 1e9)] = 1.0
     """Longest gradient, as the norm over all weights; a longer one is scaled down. 0: no limit."""
 
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
     """What the learning rate does after the warm-up: fall as 1 / sqrt(step), fall to zero at the end of the
     run (cosine, linear), or stay. The end is that of steps, else of epochs, else of minutes."""
 
-    warmup: int = 400
+    warmup: Annotated[int, Range(0, 1_000_000_000)] = 400
     """Steps in which the learning rate rises from zero to its peak."""
 
-    label_smoothing: float = 0.1
+    label_smoothing: ShareBelowOne = 0.1
     """Share of each target's probability that is spread over the whole vocabulary."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
@@ -86,49 +86,37 @@ class TrainConfig:
     every weight; none: nothing, several processes are refused."""
 
     device: str = "auto"
-    """Where to compute: auto (an accelerator if there is one), cpu, cuda, cuda:1, mps ..."""
+    """Where to compute: auto (an accelerator if there is one), cpu, cuda, cuda:1, mps, xpu."""
 
-    validate_every: int = 0
+    validate_every: Annotated[int, Range(0, 1_000_000_000)] = 0
     """Steps between validations; 0: one after each epoch."""
 
-    average: int = 5
+    average: Annotated[int, Range(0, 1_000)] = 5
     """Weights of this many last validations are averaged at the end, and kept if that scores at least as well
     as the best; 0: no average."""
 
-    ema: float = 0.0
+    ema: ShareBelowOne = 0.0
     """Decay a step of a moving average of the weights, which is then what is validated and kept; 0: none,
     0.999 is usual."""
 
-    log_every: int = 50
+    log_every: Count = 50
     """Steps between lines of the log."""
 
     tensorboard: bool = True
     """Write curves for TensorBoard into the run's folder tb."""
 
-    checkpoint_every: int = 0
+    checkpoint_every: Annotated[int, Range(0, 1_000_000_000)] = 0
     """Steps between checkpoints, beside those after each validation; 0: none beside."""
 
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: Annotated[float, Range(0, 1e7)] = 5.0
     """Most minutes of training between two checkpoints; 0: no limit."""
 
-    keep: int = 2
+    keep: Annotated[int, Range(1, 1_000)] = 2
     """Checkpoints kept: the last ones."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "epochs", "minutes"):
-            value = getattr(self, name)
-            _require(value is None or value > 0, name, "above 0", value)
-        for name in ("batch_tokens", "accumulate", "log_every", "keep"):
-            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-        for name in ("patience", "warmup", "validate_every", "average", "checkpoint_every"):
-            _require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
-        for name in ("lr", "eps"):
-            _require(0 < getattr(self, name) < math.inf, name, "above 0", getattr(self, name))
-        for name in ("weight_decay", "clip", "checkpoint_minutes"):
-            _require(0 <= getattr(self, name) < math.inf, name, "at least 0", getattr(self, name))
-        for name in ("label_smoothing", "ema"):
-            _require(0 <= getattr(self, name) < 1, name, "at least 0 and below 1", getattr(self, name))
-        _require(all(0 <= beta < 1 for beta in self.betas), "betas", "at least 0 and below 1", self.betas)
+        check_ranges(self)
+        check_device(self.device)
         ends = [self.steps, self.epochs, self.minutes]
         if not any(ends) and self.schedule in ("cosine", "linear"):
             raise UserError(f"schedule {self.schedule} needs an end to fall to: steps, epochs or minutes.")
@@ -139,8 +127,3 @@ class TrainConfig:
         """The settings that decide the weights, as JSON holds them: what a resumed run must not change."""
         values = {name: value for name, value in asdict(self).items() if name not in _FREE}
         return values | {"betas": list(self.betas)}
-
-
-def _require(holds: bool, name: str, rule: str, got: object) -> None:
-    if not holds:
-        raise UserError(f"{name} must be {rule}, but is {got}.")

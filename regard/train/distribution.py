@@ -85,7 +85,7 @@ def pick_device(name: str) -> torch.device:
         return torch.accelerator.current_accelerator() or torch.device("cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # which meta cannot say
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UserError(f"device {name} cannot be used here: {str(error).splitlines()[0]}") from error
     return device

@@ -24,6 +24,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from torch.utils.tensorboard import SummaryWriter
 
+from regard.display import escaped
 from regard.train.progress import Progress
 
 __all__ = ["Log"]
@@ -77,7 +78,7 @@ class Log:
 
     def note(self, text: str) -> None:
         """Tell a sentence."""
-        self._console.print(text, markup=False)
+        self._console.print(escaped(text), markup=False, emoji=False)
 
     def record(self, kind: str, progress: Progress, values: Mapping[str, Any]) -> None:
         """One line of log.jsonl, and a point on each numeric value's curve."""

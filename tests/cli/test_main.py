@@ -65,10 +65,10 @@ BAD = {
     "train dates extra": "'extra' is one argument too many",
     "train dates --model.core.layrs 2": "did you mean --model.core.layers?",
     "train dates --model.core.norm psot": "--model.core.norm must be pre or post.*did you mean post?",
-    "train dates --seed -1": "--seed must be at least 0, but is -1",
-    "train dates --threads 0": "--threads must be at least 1, but is 0",
-    "train dates --config nowhere.yaml": "nowhere.yaml: No such file or directory",
-    "train dates --train.steps 0": "steps must be above 0",
+    "train dates --seed -1": "--seed must be from 0 to .*, but is -1",
+    "train dates --threads 0": "--threads must be from 1 to 1,024, but is 0",
+    "train dates --config nowhere.yaml": "nowhere.yaml: no such file",
+    "train dates --train.steps 0": "--train.steps must be from 1 to 1,000,000,000, but is 0",
     "train dates --model.tie all": "model.tie must be target or none",
     "train dates --source-tokeniser.joint": "source_tokeniser.joint must be false",
     "predict": "which run?",
@@ -78,8 +78,8 @@ BAD = {
     "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
     "evaluate {run} --data.test a.tsv --data.test-target b c": "must name a file for each of test, 1",
     "predict {run} a b": "'b' is one argument too many",
-    "predict {run} stop --decode.beam 0": "beam must be at least 1",
-    "predict {run} stop --device warp": "device warp",
+    "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, but is 0",
+    "predict {run} stop --device warp": "device must be auto, cpu, .* but is 'warp'",
     "predict {run} too_long_for_it": "input 1 is too long: 15 tokens; the limit is max_length = 9",
     "look {run}": "at which text or file?",
     "look {run} stop --out {run}/run.json": "run.json exists; it is replaced only with --force",
@@ -126,10 +126,23 @@ def test_config_is_printed_and_read_again(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("model: {core: {layrs: 3}}", "model.core.layrs is not a setting; did you mean layers?"),
-        ("model: [", "no YAML file"),
-        ("- 1", "must hold settings by name, but holds list"),
-        ("model: !!python/object/apply:os.system [ls]", "no YAML file"),
+        ("model: {core: {layrs: 3}}", ", line 1: model.core.layrs is not a setting; did you mean layers?"),
+        ("model:\n  core:\n    layers: 0\n", ", line 3: model.core.layers must be from 1 to 1,000, but is 0"),
+        ("model: [", ", line 1: no YAML file of settings"),
+        ("- 1", ": must hold settings by name, but holds list"),
+        ("model: !!python/object/apply:os.system [ls]", ", line 1: no YAML file of settings: a value of the kind"),
+        ("data: 2001-01-01", "line 1: no YAML file of settings: a value of the kind 'tag:yaml.org,2002:timestamp'"),
+        ("data: &a {val_size: 1}\nmodel: *a", ", line 2: no YAML file of settings: an alias (*) is not read"),
+        ("data: {<<: {val_size: 1}}", ", line 1: no YAML file of settings: a merge (<<) is not read"),
+        ("max_length: 1\nmax_length: 2", ", line 2: no YAML file of settings: 'max_length' is given twice"),
+        ("model: " + "[" * 10_000, ", line 1: no YAML file of settings: nested more than 16 deep"),
+        ("model: " + "{a: " * 10_000, ", line 1: no YAML file of settings: nested more than 16 deep"),
+        ("max_length: " + "9" * 400, ", line 1: max_length must be from 1 to 1,000,000, but is 999"),
+        ("max_length: " + "9" * 5000, ", line 1: no YAML file of settings: '999"),
+        ("train: {lr: " + "9" * 400 + "}", ", line 1: train.lr must be from 1e-12 to 100, but is inf"),
+        ("train: {lr: .nan}", ", line 1: train.lr must be a number, but is nan"),
+        ("#" * (300 << 10), ": has 307,200 bytes, more than the 262,144 that are read."),
+        ("a: \x07", "special characters are not allowed"),
     ],
 )
 def test_config_file_with_a_mistake_is_named(
@@ -139,7 +152,9 @@ def test_config_file_with_a_mistake_is_named(
     file.write_text(content, encoding="utf-8")
     assert main(["train", "dates", "--config", str(file), "--print-config"]) == 2
     err = capsys.readouterr().err
-    assert f"regard: {file}: " in err
+    assert err.startswith(f"regard: {file}")
+    assert err.count("\n") == 1
+    assert len(err) < 1200
     assert message in err
 
 

@@ -100,8 +100,8 @@ BAD = {
     "--seed --loud": "--seed needs a value",
     "--files": "--files needs a value: TEXT ...",
     "--pair 1": "--pair must be 2 values",
-    "--model.dropout 2": "--model: dropout must be .* below 1",
-    "--model.core.layers 0": "--model.core: layers must be at least 1, but is 0",
+    "--model.dropout 2": "--model.dropout must be .* below 1",
+    "--model.core.layers 0": "--model.core.layers must be from 1 to 1,000, but is 0",
     "one two": "'two' is one argument too many; expected one thing",
 }
 

@@ -261,12 +261,12 @@ def test_dates_reject_years_too_few_for_three_splits(monkeypatch):
     [
         ({"locales": ()}, "`locales` must be one or more different names"),
         ({"locales": ("en", "en")}, "`locales` must be one or more different names"),
-        ({"first_year": 999}, "but are 999 and 2099"),
-        ({"first_year": 2050, "last_year": 2049}, "but are 2050 and 2049"),
-        ({"last_year": 10_000}, "but are 1900 and 10000"),
-        ({"test_size": 0}, "`test_size` must be at least 1, but is 0"),
-        ({"stray_case": 1.5}, "`stray_case` must be between 0 and 1, but is 1.5"),
-        ({"native_digits": float("nan")}, "`native_digits` must be between 0 and 1, but is nan"),
+        ({"first_year": 999}, "first_year must be from 1,000 to 9,999, but is 999"),
+        ({"first_year": 2050, "last_year": 2049}, "first_year must be at most last_year=2049, but is 2050"),
+        ({"last_year": 10_000}, "last_year must be from 1,000 to 9,999, but is 10000"),
+        ({"test_size": 0}, "test_size must be from 1 to 1,000,000, but is 0"),
+        ({"stray_case": 1.5}, "stray_case must be from 0 to 1, but is 1.5"),
+        ({"native_digits": float("nan")}, "native_digits must be from 0 to 1, but is nan"),
     ],
 )
 def test_config_rejects_a_field_out_of_range(fields, message):

@@ -255,8 +255,8 @@ def test_read_split_reads_what_the_config_names(tmp_path):
             "`train_target` goes with format 'text'",
         ),
         ({"train": ""}, "`train` must name a file, .* but is empty"),
-        ({"max_length": 0}, "`max_length` must be a whole number of at least 1, but is 0"),
-        ({"source_column": 0}, "`source_column` must be a whole number of at least 1"),
+        ({"max_length": 0}, "max_length must be from 1 to 1,000,000, but is 0"),
+        ({"source_column": 0}, "source_column must be from 1 to .*, but is 0"),
     ],
 )
 def test_pairs_config_rejects_settings_that_do_not_fit(settings, message):

@@ -17,16 +17,18 @@ def test_limit_is_at_least_one() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"beam": 0}, "beam must be at least 1, got 0"),
-        ({"n_best": 0}, "n_best must be at least 1, got 0"),
+        ({"beam": 0}, "beam must be from 1 to 1,000, but is 0"),
+        ({"n_best": 0}, "n_best must be from 1 to 1,000, but is 0"),
         ({"beam": 2, "n_best": 3}, r"n_best must be at most beam \(2\), got 3"),
-        ({"max_length": 0}, "max_length must be at least 1, got 0"),
-        ({"batch_tokens": -1}, "batch_tokens must be at least 1, got -1"),
-        ({"length_penalty": -0.1}, "length_penalty must be from 0 to 5, got -0.1"),
-        ({"length_penalty": math.nan}, "length_penalty must be from 0 to 5, got nan"),
-        ({"max_ratio": -1.0}, "max_ratio must not be negative or infinite, got -1.0"),
-        ({"max_ratio": math.inf}, "max_ratio must not be negative or infinite, got inf"),
-        ({"max_extra": -1}, "max_extra must not be negative, got -1"),
+        ({"max_length": 0}, "max_length must be from 1 to 1,000,000, but is 0"),
+        ({"batch_tokens": -1}, "batch_tokens must be from 1 to 10,000,000, but is -1"),
+        ({"beam": 100_000}, "beam must be from 1 to 1,000, but is 100000"),
+        ({"max_ratio": 1e308}, r"max_ratio must be from 0 to 1,000, but is 1e\+308"),
+        ({"length_penalty": -0.1}, "length_penalty must be from 0 to 5, but is -0.1"),
+        ({"length_penalty": math.nan}, "length_penalty must be from 0 to 5, but is nan"),
+        ({"max_ratio": -1.0}, "max_ratio must be from 0 to 1,000, but is -1.0"),
+        ({"max_ratio": math.inf}, "max_ratio must be from 0 to 1,000, but is inf"),
+        ({"max_extra": -1}, "max_extra must be from 0 to 1,000,000, but is -1"),
     ],
 )
 def test_config_refuses(change: dict, message: str) -> None:

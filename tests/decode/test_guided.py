@@ -93,7 +93,7 @@ def test_a_row_is_the_same_whatever_else_is_drawn():
 def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="seeds must be one for each of 1 rows, got 2"):
         drawn([2], [1, 2])
-    with pytest.raises(ValueError, match="guidance must not be negative or infinite, got -1"):
+    with pytest.raises(ValueError, match="guidance must be from 0 to 1,000, but is -1"):
         DrawingConfig(guidance=-1)
-    with pytest.raises(ValueError, match="temperature must not be negative"):
+    with pytest.raises(ValueError, match="temperature must be from 0 to 1,000"):
         DrawingConfig(temperature=-1.0)

@@ -72,7 +72,7 @@ def test_unknown_engines_and_impossible_ones_are_told() -> None:
         prepare("torch", model(RECURRENT), compute_type="int8")
     with pytest.raises(UserError, match="has one worker"):
         prepare("torch", model(RECURRENT), workers=2)
-    with pytest.raises(ValueError, match="workers must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="workers must be from 1 to 1,024, but is 0"):
         EngineConfig(workers=0)
 
 
@@ -135,7 +135,7 @@ def test_predict_and_evaluate_take_an_engine(run: Path, capsys: pytest.CaptureFi
     wrong = {
         "--engine torhc": "torch",
         "--engine ctranslate2 --compute-type int3": "float32",
-        "--workers 0": "at least 1",
+        "--workers 0": "from 1 to 1,024",
         "--engine torch --compute-type int8": "engine torch computes in float32",
     }
     for words, told in wrong.items():

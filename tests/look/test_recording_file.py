@@ -313,20 +313,26 @@ def blank(folder: Path) -> None:
     [
         (truncate, r"0001-00000002.safetensors is damaged: it must hold 784 bytes of weights, but holds 781"),
         (swap, r"0001-00000002.safetensors is not of this recording: its header must say .*\[2, 2, 7, 7\]"),
-        (blank, r"0000-00000001.safetensors is damaged: its header is no JSON"),
+        (blank, r"0000-00000001.safetensors: damaged: no JSON"),
         (lambda folder: (folder / "0000-00000001.safetensors").write_bytes(b""), r"is damaged: it must hold"),
         (lambda folder: (folder / "0000-00000001.safetensors").unlink(), r"0000-00000001.safetensors is missing"),
         (lambda folder: (folder / "index.json").unlink(), r"is no recording, or was never finished"),
-        (lambda folder: (folder / "index.json").write_text("{"), r"index.json is damaged"),
+        (lambda folder: (folder / "index.json").write_text("{"), "index.json: damaged: no JSON"),
         (lambda folder: (folder / "index.json").write_text("[]"), r"is no recording: .*index.json does not say"),
         (lambda folder: changed(folder, format="other"), r"is no recording"),
         (lambda folder: changed(folder, version=2), r"has version 2 of the format; this regard reads 1"),
-        (lambda folder: changed(folder, dtype="I8"), r"index.json is damaged: KeyError 'I8'"),
-        (lambda folder: changed(folder, rows="all"), r"index.json is damaged: .*rows must be a sequence"),
-        (lambda folder: changed(folder, reads=[{"name": "a"}]), r"index.json is damaged"),
+        (
+            lambda folder: changed(folder, dtype="I8"),
+            r"index.json is damaged: index.dtype must be one of F16, F32, F64, but is 'I8'",
+        ),
+        (lambda folder: changed(folder, rows="all"), r"index.json is damaged: index.rows must be a list"),
+        (
+            lambda folder: changed(folder, reads=[{"name": "a"}]),
+            r"is damaged: index.reads\[0\] lacks 'calls'",
+        ),
         (
             lambda folder: changed(folder, reads=[{"name": "a", "ran": 1, "calls": [], "shapes": [[1, 2]]}]),
-            r"index.json is damaged",
+            r"index.json is damaged: the read 'a' has 0 calls, 1 shapes",
         ),
     ],
 )

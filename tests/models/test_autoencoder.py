@@ -58,7 +58,7 @@ def test_noise_is_seen_in_training_alone_and_the_error_is_that_of_the_clean_imag
 def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match="halves the sides twice, but images are 8 x 10"):
         Autoencoder(AutoencoderConfig(kind="convolutional"), (1, 8, 10))
-    with pytest.raises(ValueError, match="code must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="code must be from 1 to 65,536, but is 0"):
         AutoencoderConfig(code=0)
-    with pytest.raises(ValueError, match="noise must not be negative"):
+    with pytest.raises(ValueError, match="noise must be from 0 to 1,000"):
         AutoencoderConfig(noise=-0.1)

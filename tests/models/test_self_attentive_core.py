@@ -90,7 +90,7 @@ def test_past_may_be_scored_by_any_kernel_that_can(recency):
     [
         ({"hidden": 5}, "hidden must be divisible by directions=2, but is 5"),
         ({"cell": "rnn", "form": "released"}, "form is of cell lstm and must be paper for rnn, but is released"),
-        *(({name: 0}, f"{name} must be at least 1, but is 0") for name in ("layers", "self_attention_hidden", "width")),
+        *(({name: 0}, f"{name} must be from 1 to") for name in ("layers", "self_attention_hidden", "width")),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(change, message):

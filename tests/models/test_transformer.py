@@ -194,7 +194,7 @@ def test_paper_base_has_the_papers_sizes():
 
 
 def test_config_refuses_sizes_below_one():
-    with pytest.raises(ValueError, match="layers must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="layers must be from 1 to 1,000, but is 0"):
         TransformerConfig(layers=0)
 
 
@@ -203,10 +203,10 @@ def test_config_refuses_what_heads_and_scores_cannot_be():
     with pytest.raises(ValueError, match="key_heads must divide heads=4, but is 3"):
         TransformerConfig(key_heads=3)
     for name in ("key_heads", "window"):
-        with pytest.raises(ValueError, match=f"{name} must be at least 1, but is 0"):
+        with pytest.raises(ValueError, match=f"{name} must be from 1 to .*, but is 0"):
             TransformerConfig(**{name: 0})
     for cap in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match=f"soft_cap must be a positive number, but is {cap}"):
+        with pytest.raises(ValueError, match=f"soft_cap must be from 0.001 to .*, but is {cap}"):
             TransformerConfig(soft_cap=cap)
     with pytest.raises(ValueError, match=r"score must be one of scaled-dot, .*but is 'hard'"):
         TransformerCore(TransformerConfig(score="hard"))
@@ -249,5 +249,5 @@ def test_a_block_by_way_of_points_by_hand():
 def test_points_have_no_distances():
     with pytest.raises(ValueError, match="positions must not be by distance"):
         TransformerConfig(positions="alibi", inducing_points=4)
-    with pytest.raises(ValueError, match="inducing_points must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match=r"inducing_points must be from 1 to .*, but is 0"):
         TransformerConfig(inducing_points=0)

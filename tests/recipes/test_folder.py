@@ -137,7 +137,7 @@ DAMAGE = [
     (("config",), [], "damaged: config must be dict"),
     (("config", "model", "core", "layers"), None, "config.model.core.layers is missing"),
     (("config", "model", "core", "layers"), "x", "config.model.core.layers must be a whole number"),
-    (("config", "model", "core", "layers"), 0, "config.model.core: layers must be at least 1"),
+    (("config", "model", "core", "layers"), 0, "config.model.core.layers must be from 1 to 1,000, but is 0"),
     (
         ("config", "model", "core", "name"),
         "os.system",

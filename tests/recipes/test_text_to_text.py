@@ -115,7 +115,7 @@ BAD = {
     "--data.test missing.tsv": "missing.tsv",
     "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, longer than max_length = 3",
     "--train.device warp": "device warp",
-    "--model.tie target --tokeniser.joint false --model.core.width 0": "width must be at least 1",
+    "--model.tie target --tokeniser.joint false --model.core.width 0": "width must be from 1 to 65,536",
     "--tokeniser.joint false": "model.tie=all needs one vocabulary",
 }
 

@@ -49,7 +49,7 @@ def test_beam_of_run_is_used_unless_another_is_given(trained: TrainedTexts) -> N
 def test_predict_refuses_one_text_and_impossible_numbers(trained: TrainedTexts) -> None:
     with pytest.raises(TypeError, match="texts must be a list of texts, but is one text: 'bob'"):
         trained.predict("bob")
-    with pytest.raises(ValueError, match="n_best must be at least 1"):
+    with pytest.raises(ValueError, match="n_best must be from 1"):
         trained.predict(["bob"], n_best=0)
     with pytest.raises(ValueError, match=r"n_best must be at most beam \(2\)"):
         trained.predict(["bob"], n_best=3, beam=2)

@@ -30,7 +30,7 @@ def draw_shares(
     rows = max(len(found) for _, found in panels)
     with drawing(families_for([title, *(name for name, _ in panels)])):
         figure = Figure(figsize=(_WIDTH * len(panels), _AROUND + _ROW * rows), layout="constrained")
-        figure.suptitle(readable(title, max_length=200, spaces=" "), fontsize=9, color=_INK, parse_math=False)
+        figure.suptitle(readable(title, max_length=200, spaces=" "), fontsize=9, color=_INK)
         most = max(one["percent"] for _, found in panels for one in found)
         for axes, (name, found) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _draw(axes, name, found, most=most, rows=rows)
@@ -38,7 +38,7 @@ def draw_shares(
 
 
 def _draw(axes: Axes, name: str, found: Sequence[dict[str, Any]], *, most: float, rows: int) -> None:
-    axes.set_title(readable(name, max_length=80, spaces=" "), fontsize=9, color=_INK, loc="left", parse_math=False)
+    axes.set_title(readable(name, max_length=80, spaces=" "), fontsize=9, color=_INK, loc="left")
     percents = [one["percent"] for one in found]
     axes.barh(range(len(found)), percents, height=0.7, color=_BAR)
     for place, percent in enumerate(percents):

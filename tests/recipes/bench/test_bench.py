@@ -164,8 +164,8 @@ def test_picture_is_drawn_and_never_over_another_file(
 BAD = {
     "bench": "which run?",
     "bench nowhere": "nowhere does not exist",
-    "bench {run} --seconds 0": "--seconds must be above 0, but is 0",
-    "bench {run} --batches 0": "--batches must be at least 1, but is 0",
+    "bench {run} --seconds 0": "--seconds must be from 0.001 to 3,600, but is 0",
+    "bench {run} --batches 0": "--batches must be from 1 to 10,000, but is 0",
     "bench {run} --input nowhere.txt": "nowhere.txt: there is no such file",
     "bench {run} --engine torhc": "unknown engine 'torhc'; did you mean torch?",
     "bench {run} --out where.jpg": "must end in one of .png, .svg, .pdf",

@@ -1,0 +1,202 @@
+"""Captures and recordings with a few bytes or values changed, opened and drawn by `regard look`.
+
+What must come of each: a page or a picture, or one line that names the file, and nothing else written or changed.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from regard.look.record import record
+from regard.recipes.task import load
+from tests.campaigns.campaign import Campaign, Outcome
+from tests.campaigns.child import command, forked, judged
+from tests.campaigns.options_data import folder, inputs_of, trained
+
+__all__ = ["CAMPAIGN"]
+
+RECIPES = ("translate", "boxes", "events", "tracks", "reviews")
+VALUES: tuple[Any, ...] = (
+    *(None, True, 0, 1, -1, 2, 10**6, 2**63, 10**400, 0.5, -1e308, 5e-324, float("nan"), float("inf")),
+    *(
+        "",
+        "x",
+        "\x1b[31m",
+        "\ud800",
+        "</script><script>alert(1)</script>",
+        "$\\frac$",
+        "source",
+        "said",
+        "a" * 3000,
+        "maps/0",
+    ),
+    *([], [[]], [1], [0.5] * 4, {}, {"a": {}}, [None], ["a", "b"]),
+)
+
+
+def run(seed: int, number: int) -> Outcome:
+    """The case of a seed and a number."""
+    draw = random.Random(f"captures/{seed}/{number}")
+    recipe, is_recording = draw.choice(RECIPES), draw.random() < 0.5
+    base = recording(recipe) if is_recording else capture(recipe)
+    place = Path(tempfile.mkdtemp(prefix="case-", dir=folder()))
+    try:
+        path = place / "in.safetensors"  # a recording may have any name, and the command takes this one
+        if is_recording:
+            shutil.copytree(base, path)
+            what = _change_recording(draw, path)
+        else:
+            path.write_bytes(_changed(draw, base.read_bytes()))
+            what = "bytes"
+        before = _listed(path)
+        out = place / f"out{draw.choice(('.html', '.html', '.png', '.svg', '.pdf', '.safetensors'))}"
+        ended = command(["look", str(path), "--out", str(out)], seconds=60.0)
+        case = f"{'recording' if is_recording else 'capture'} of {recipe}, {what}, to {out.suffix}"
+        outcome = judged(ended, case, names=("in.safetensors",))
+        left = sorted(one.name for one in place.iterdir())
+        if outcome.kind in ("accepted", "refused") and _listed(path) != before:
+            return Outcome("changed", case, outcome.detail)
+        if left != (["in.safetensors", out.name] if outcome.kind == "accepted" else ["in.safetensors"]):
+            return Outcome(outcome.kind if outcome.kind not in ("accepted", "refused") else "left", case, str(left))
+        return outcome
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@functools.cache
+def capture(recipe: str) -> Path:
+    """A capture of a run of the recipe."""
+    path = folder() / f"capture-{recipe}-{os.getpid()}.safetensors"
+    ended = command(["look", str(trained(recipe)), *inputs_of(recipe), "--out", str(path)], seconds=120)
+    assert ended.code == 0, ended.err
+    return path
+
+
+@functools.cache
+def recording(recipe: str) -> Path:
+    """A recording of a run of the recipe."""
+    path, source = folder() / f"recording-{recipe}-{os.getpid()}", trained(recipe)
+
+    def work() -> int:
+        model = load(source)
+        with record(model, to=path):
+            model.predict(inputs_of(recipe))
+        return 0
+
+    ended = forked(work, seconds=120)
+    assert ended.code == 0, ended.err
+    return path
+
+
+def _change_recording(draw: random.Random, path: Path) -> str:
+    """Change one of its files."""
+    file = path / "index.json" if draw.random() < 0.6 else draw.choice(sorted(path.iterdir()))
+    match draw.randrange(12):
+        case 0:
+            file.unlink()
+            return f"without {file.name}"
+        case 1:
+            file.unlink()
+            os.mkfifo(file)
+            return f"{file.name} a pipe"
+        case 2:
+            shutil.copy(draw.choice(sorted(path.iterdir())), path / "other")
+            (path / "other").replace(file)
+            return f"{file.name} another's"
+        case _:
+            content = file.read_bytes()
+            if file.suffix == ".json" and draw.random() < 0.8:
+                file.write_bytes(_changed_json(draw, content))
+            else:
+                file.write_bytes(_changed(draw, content))
+            return f"{file.name} changed"
+
+
+def _changed(draw: random.Random, content: bytes) -> bytes:
+    """A safetensors file with a few bytes of it changed, or values of its header."""
+    if draw.random() < 0.7:
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length])
+        facts = header.get("__metadata__", {})
+        if "index" in facts and draw.random() < 0.8:
+            facts["index"] = _changed_json(draw, facts["index"].encode()).decode("utf-8", "replace")
+        else:
+            _replace_one(draw, header)
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        return len(text).to_bytes(8, "little") + text + content[8 + length :]
+    for _ in range(draw.choice((1, 1, 4))):
+        at = draw.choice((draw.randrange(len(content)), draw.randrange(min(16, len(content)))))
+        size = draw.choice((1, 1, 8, 100))
+        content = (
+            draw.choice(
+                (
+                    content[:at],
+                    content[:at] + content[at + size :],
+                    content[:at] + draw.randbytes(size) + content[at + size :],
+                    content[:at] + b"\xff" * size + content[at + size :],
+                    content + draw.randbytes(size),
+                )
+            )
+            or b"\0"
+        )
+    return content
+
+
+def _changed_json(draw: random.Random, content: bytes) -> bytes:
+    """JSON with a few values replaced, left out or doubled, or with bytes changed."""
+    kind = draw.random()
+    if kind < 0.05:
+        return b"[" * 100_000
+    if kind < 0.1:
+        return content.replace(b"{", b'{"name": 1, "name": 2, ', 1)
+    tree = json.loads(content)
+    for _ in range(draw.choice((1, 1, 2, 3))):
+        _replace_one(draw, tree)
+    text = json.dumps(tree).encode()
+    return text[: draw.randrange(len(text))] if kind < 0.15 else text
+
+
+def _replace_one(draw: random.Random, tree: Any) -> None:
+    """Replace, remove or double a value somewhere in a tree of lists and dicts."""
+    while True:
+        places: list[Any] = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
+        if not places:
+            return
+        place = draw.choice(places)
+        below = tree[place]
+        if isinstance(below, dict | list) and below and draw.random() < 0.85:
+            tree = below
+            continue
+        match draw.randrange(5):
+            case 0:
+                del tree[place]
+            case 1 if isinstance(tree, list):
+                tree.append(below)
+            case 2 if isinstance(below, int | float) and not isinstance(below, bool):
+                tree[place] = draw.choice((below + 1, -below, below * 1000, below / 3))
+            case _:
+                tree[place] = draw.choice(VALUES)
+        return
+
+
+def _listed(path: Path) -> dict[str, str]:
+    """What there is, and a checksum of it."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return {str(one): hashlib.sha256(one.read_bytes()).hexdigest() if one.is_file() else "" for one in files}
+
+
+CAMPAIGN = Campaign(
+    name="captures",
+    about="captures and recordings with bytes and values changed, opened and drawn",
+    cases=1000,
+    run=run,
+    fine=frozenset({"accepted", "refused"}),
+    seconds=300.0,
+)

@@ -1,0 +1,415 @@
+"""Options at random: every setting of every recipe and verb, YAML files of them, and inputs of trained runs.
+
+A case is a command line; what must come of it is a result without NaN, or one line and exit code 2, within 20 s of a
+machine of one's own and 2 GB. Settings are found by walking the configurations, so a new one is tried by itself.
+
+Some valid settings take long because they ask for much (a thousand layers, ten million scenes): where a value is valid
+and beyond what is quick, the case prints the configuration instead of training with it, so that it is read and checked.
+"""
+
+import copy
+import importlib
+import json
+import os
+import random
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from regard.cli import bench, evaluate, look, predict, train
+from regard.recipes.folder import read_run
+from regard.recipes.kinds import Kind
+from regard.recipes.registry import RECIPES, entry
+from regard.recipes.settings import Setting, groups, plain
+from tests.campaigns.campaign import Campaign, Outcome
+from tests.campaigns.child import Ended, command, judged
+from tests.campaigns.options_data import BASE, SMALL_MEMORY, folder, inputs_of, trained
+
+__all__ = ["CAMPAIGN"]
+
+NAMES = ("dates", "translate", "reviews", "tags", "images", "language", "tracks", "rebuild", "boxes", "events", "draw")
+QUICK = 8
+ANY_IS_QUICK = {
+    "lr",
+    "autoencoder_lr",
+    "eps",
+    "weight_decay",
+    "clip",
+    "patience",
+    "warmup",
+    "vocab_size",
+    "min_count",
+} | {
+    *("batch_tokens", "max_length", "max_ratio", "seed", "keep", "log_every", "checkpoint_every", "checkpoint_minutes"),
+    *(
+        "average",
+        "validate_every",
+        "width",
+        "feedforward",
+        "hidden",
+        "attention_hidden",
+        "self_attention_hidden",
+        "code",
+    ),
+    *("temperature", "top_k", "top_p", "draws", "guidance", "soft_cap", "max_positions", "window", "length_penalty"),
+    *("noise", "sparsity", "commitment", "minutes", "val_sample", "least", "neighbours", "source_column", "hop"),
+    *("target_column", "text_column", "label_column", "first_year", "last_year", "context", "n_best", "threshold"),
+}
+"""Settings of which no valid value takes long; what is too large for memory is refused."""
+WEIRD = (
+    "",
+    " ",
+    "\x1b[31mred",
+    "a\tb",
+    "\u202egnp",
+    "\ud800",
+    "x" * 5000,
+    "\u96ea",
+    "'\"",
+    "$(ls)",
+    "%s%n",
+    "[red]",
+    "$\\frac$",
+)
+NUMBERS = (
+    "0",
+    "-1",
+    "1e308",
+    "1e-308",
+    "-0.0",
+    "nan",
+    "inf",
+    "-inf",
+    "9" * 400,
+    "-" + "9" * 5000,
+    "1e400",
+    "0x10",
+    "1_0",
+)
+ENDINGS = ("", ".tsv", ".jsonl", ".csv", ".txt", ".png", ".json", ".npz")
+HUGE = ("1000000000", "1" + "0" * 30, str(2**31), str(2**63 - 1), str(2**63), "100000", "65536")
+
+
+def run(seed: int, number: int) -> Outcome:
+    """The case of a seed and a number."""
+    draw = random.Random(f"options/{seed}/{number}")
+    kinds: list[tuple[Callable[[random.Random, Path], tuple[list[str], bytes]], int]] = [
+        *((_training, 10), (_settings_file, 4), (_using, 7), (_small_verbs, 1)),
+    ]
+    make = draw.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
+    place = Path(tempfile.mkdtemp(prefix="case-", dir=folder()))
+    try:
+        words, stdin = make(draw, place)
+        ended = command(words, seconds=_patience(), stdin=stdin, env=SMALL_MEMORY)
+        case = (
+            shlex.join(words)
+            .replace(str(place), "CASE")
+            .replace(str(folder()), "DATA")
+            .encode("utf-8", "backslashreplace")
+            .decode()[:600]
+        )
+        return _with_numbers_checked(ended, judged(ended, case), words, place)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _patience() -> float:
+    """20 s of a machine of one's own: longer where others compute on it, too."""
+    return 20.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def _with_numbers_checked(ended: Ended, outcome: Outcome, words: list[str], place: Path) -> Outcome:
+    """A result with NaN in it is none."""
+    report = place / "run" / "report.json"
+    if ended.code == 0 and words[0] == "train" and report.is_file():
+        text = json.dumps([json.loads(report.read_text(encoding="utf-8")).get(name) for name in ("validation", "test")])
+        if "NaN" in text or "Infinity" in text:
+            return Outcome("NaN accepted", outcome.case, text[:200])
+    if ended.code == 0 and words[0] == "evaluate" and ("NaN" in ended.out or " nan" in ended.out):
+        return Outcome("NaN accepted", outcome.case, ended.out[:200])
+    return outcome
+
+
+def _training(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
+    recipe = draw.choice(NAMES)
+    config, given, is_quick = entry(recipe).config(), [], True
+    for setting in _some(draw, [*groups(config), *groups(train.Options())]):
+        if setting.path in ("run", "print_config"):
+            continue
+        words, quick = _value(draw, setting, place)
+        given += [_name(setting.path), *words]
+        is_quick &= quick
+        for variant in setting.variants.values() if setting.variants and words and words[0] in setting.variants else ():
+            if variant.name == words[0]:
+                below = draw.choice([one for group in groups(variant(), setting.path) for one in group.settings])
+                words, quick = _value(draw, below, place)
+                given += [_name(below.path), *words]
+                is_quick &= quick
+    base = BASE[recipe]
+    if any(word == "--model.core" for word in given):  # another core has not the options of the usual one
+        base = [word for pair in _pairs(base) if not pair[0].startswith("--model.core") for word in pair]
+    return ["train", recipe, *base, *given, "--run", str(place / "run"), *([] if is_quick else ["--print-config"])], b""
+
+
+def _settings_file(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
+    recipe = draw.choice(NAMES)
+    content = plain(entry(recipe).config(), whole=True)
+    path = place / "run.yaml"
+    for _ in range(draw.randint(0, 3)):
+        _mutate_tree(draw, content)
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode("utf-8", "surrogatepass")
+    path.write_bytes(_mutated(draw, text) if draw.random() < 0.7 else text)
+    if draw.random() < 0.05:
+        path.unlink()
+        _odd_path(draw, path)
+    return ["train", recipe, "--config", str(path), "--run", str(place / "run"), "--print-config"], b""
+
+
+def _using(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
+    recipe = draw.choice(NAMES)
+    verb = draw.choices(("predict", "look", "evaluate", "bench"), (6, 4, 3, 1))[0]
+    path = trained(recipe)
+    record = read_run(path)
+    module: Any = {"predict": predict, "look": look, "evaluate": evaluate, "bench": bench}[verb]
+    known = groups(module.Options())
+    known += groups(module._settings(record)) if verb in ("predict", "evaluate") else []
+    words, stdin = [verb, str(path)], b""
+    if verb in ("predict", "look") and draw.random() < 0.95:
+        given, stdin = _input(draw, recipe, place)
+        words += given
+    elif verb == "bench":
+        words += ["--seconds", "0.01", "--batches", "1"]
+    if verb == "look":
+        words += ["--out", str(place / f"look{draw.choice(('.html', '.html', '.png', '.svg', '.safetensors'))}")]
+    for setting in _some(draw, known, most=3):
+        if setting.path == "open":
+            continue
+        values, is_quick = _value(draw, setting, place)
+        if is_quick:
+            words += [_name(setting.path), *values]
+    return words, stdin
+
+
+def _small_verbs(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
+    verb = draw.choice(("recipes", "new", "", "train", draw.choice(WEIRD), "--version", "predict", "bench", "look"))
+    words = [
+        draw.choice((*WEIRD, *NUMBERS, "--help", "dates", "/", "a/b", "class", "a" * 300, "--x")) for _ in range(2)
+    ]
+    # `new` writes where it is called: only names that it refuses.
+    words = [
+        word for word in words[: draw.randint(0, 2)] if verb != "new" or not word.isidentifier() or word == "class"
+    ]
+    return [verb, *words] if "\0" not in verb else [verb], b""
+
+
+def _input(draw: random.Random, recipe: str, place: Path) -> tuple[list[str], bytes]:
+    """Texts, files and lines of standard input, right and wrong."""
+    lines = [
+        b"May 1",
+        b"a b",
+        b"",
+        b"\xff\xfe",
+        b"a\0b",
+        b"\x1b[2J",
+        "\u96ea \U0001f600".encode(),
+        b"x" * 3000,
+        b"\r",
+        b" ",
+    ]
+    content = b"\n".join(draw.choices(lines, k=draw.randint(0, 4))) + draw.choice((b"", b"\n", b"\r\n"))
+    if draw.random() < 0.03:
+        content = draw.choice((b"\0", b"z")) * (100 << 20)
+    path = place / draw.choice(("in.txt", "in.png", "in.wav", "in", "in.lst"))
+    ways = draw.choices(("right", "stdin", "text", "file", "odd", "cut"), (4, 2, 3, 3, 2, 2))[0]
+    if ways == "right":
+        return [draw.choice(inputs_of(recipe))], b""
+    if ways == "stdin":
+        return ["-"], content
+    if ways == "text":
+        return [draw.choice((*WEIRD, *NUMBERS, "May 1", "a b c", "-", "--", "a" * 4000, str(place), "/"))], b""
+    if ways == "file":
+        path.write_bytes(content)
+    elif ways == "odd":
+        _odd_path(draw, path)
+    else:
+        whole = Path(inputs_of(recipe)[0])
+        path.write_bytes(_mutated(draw, whole.read_bytes() if whole.is_file() else b"a b"))
+    return [str(path)], b""
+
+
+def _some(draw: random.Random, known: list[Any], most: int = 6) -> list[Setting]:
+    settings = [setting for group in known for setting in group.settings]
+    return draw.sample(settings, min(len(settings), draw.randint(0, most)))
+
+
+def _value(draw: random.Random, setting: Setting, place: Path) -> tuple[list[str], bool]:
+    """Words to give an option, and whether what they ask for is quick if they are taken."""
+    kind, name = setting.kind, setting.path.rpartition(".")[2]
+    if kind.bases == (bool,):
+        word = draw.choice(("true", "false", "yes", "off", "maybe", ""))
+        return ([word] if word else []), not (name == "compile" and word in ("true", "yes", ""))
+    count = draw.choice((0, 1, 2, 3)) if kind.count is None else kind.count + (draw.random() < 0.03)
+    pairs = [_one(draw, kind, name, place) for _ in range(count)]
+    return [word for word, _ in pairs], all(quick for _, quick in pairs)
+
+
+def _one(draw: random.Random, kind: Kind, name: str, place: Path) -> tuple[str, bool]:
+    ways = draw.choices(("valid", "boundary", "number", "huge", "weird", "path"), (8, 4, 2, 2, 1, 1))[0]
+    if ways in ("valid", "boundary") and kind.choices:
+        return str(draw.choice(kind.choices)), True
+    if ways in ("valid", "boundary") and kind.within is not None:
+        value = _within(draw, kind, ways == "boundary")
+        quick = value not in kind.within or name in ANY_IS_QUICK or float in kind.bases or value <= QUICK
+        return repr(value), quick
+    if kind.optional and draw.random() < 0.1:
+        return "none", name != "steps"
+    if ways == "path" or (Path in kind.bases and draw.random() < 0.7):
+        path = place / f"path{draw.randrange(10**6)}{draw.choice(ENDINGS)}"
+        if draw.random() < 0.8:
+            _odd_path(draw, path)
+        return str(path), True
+    word = draw.choice({"number": NUMBERS, "huge": HUGE, "weird": WEIRD}.get(ways, (*NUMBERS, *HUGE, *WEIRD)))
+    return word, name in ANY_IS_QUICK or not _is_valid(kind, word) or kind.bases == (str,)
+
+
+def _is_valid(kind: Kind, word: str) -> bool:
+    try:
+        kind.value(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _within(draw: random.Random, kind: Kind, is_boundary: bool) -> float:
+    """A number of the range, small ones more often; or one at its ends or just outside."""
+    within = kind.within
+    assert within is not None
+    least, most = within.least, within.most
+    if int not in kind.bases:
+        inside = least + (most - least) * draw.random() ** draw.choice((1, 4, 40))
+        return float(draw.choice((least, most, least - 1e-9, most * (1 + 1e-9), 5e-324)) if is_boundary else inside)
+    if is_boundary:
+        return int(draw.choice((least, least - 1, least + 1, most, most + 1)))
+    return int(
+        draw.choice(
+            (least, least + 1, draw.randint(int(least), int(min(most, least + 7))), draw.randint(int(least), int(most)))
+        )
+    )
+
+
+def _odd_path(draw: random.Random, path: Path) -> None:
+    """Put something there that is no file as one expects."""
+    match draw.randrange(7):
+        case 0:
+            os.mkfifo(path)
+        case 1:
+            path.mkdir()
+        case 2:
+            path.symlink_to(draw.choice(("/dev/zero", "/dev/null", path.name, "nowhere", "/dev/stdin")))
+        case 3:
+            path.write_bytes(b"")
+        case 4:
+            path.write_bytes(draw.randbytes(300))
+        case 5:
+            path.write_text(draw.choice(WEIRD[:3]) * 3 + "\n", encoding="utf-8")
+        case 6:
+            path.write_bytes(b"a\tb\n" * 3)
+            path.chmod(0)
+
+
+def _mutate_tree(draw: random.Random, tree: dict[str, Any]) -> None:
+    name = draw.choice(list(tree))
+    if isinstance(tree[name], dict) and tree[name] and draw.random() < 0.9:
+        _mutate_tree(draw, tree[name])
+        return
+    values = (
+        0,
+        -1,
+        10**30,
+        10**400,
+        float("nan"),
+        float("inf"),
+        True,
+        None,
+        [],
+        {},
+        [[1]],
+        {"name": 1},
+        "x",
+        "\x07",
+        1e308,
+    )
+    tree[name] = copy.deepcopy(draw.choice(values))
+
+
+def _mutated(draw: random.Random, content: bytes) -> bytes:
+    """A few bytes or lines changed, doubled, cut or put in."""
+    for _ in range(draw.randint(1, 3)):
+        at = draw.randrange(len(content) + 1)
+        to = min(len(content), at + draw.choice((1, 4, 40)))
+        lines = content.split(b"\n")
+        line = draw.choice(lines)
+        pieces = (
+            b"\xff",
+            b"\0",
+            b"*a",
+            b"&a ",
+            b"!!binary ",
+            b"<<: ",
+            b"[" * 5000,
+            b"{a: " * 500,
+            b"- ",
+            b"? ",
+            b"9" * 5000,
+        )
+        match draw.randrange(5):
+            case 0:
+                content = content[:at]
+            case 1:
+                content = content[:at] + content[to:]
+            case 2:
+                content = content[:at] + draw.choice(pieces) + content[at:]
+            case 3:
+                content = content[:at] + draw.randbytes(to - at) + content[to:]
+            case 4:
+                content = content + b"\n" + line
+    return content
+
+
+def _pairs(words: list[str]) -> list[list[str]]:
+    """Options with their values."""
+    found: list[list[str]] = []
+    for word in words:
+        if word.startswith("--"):
+            found.append([word])
+        else:
+            found[-1].append(word)
+    return found
+
+
+def _name(path: str) -> str:
+    return "--" + path.replace("_", "-")
+
+
+# What cases would import, so that each costs a fork.
+for _module in (
+    *(f"regard.{name}" for name in ("recipes.running", "look.figures", "look.page", "recipes.bench.bench")),
+    *(f"regard.engines.{name}" for name in ("reference", "compiled.engine")),
+    *(one.module for one in RECIPES.values()),
+):
+    importlib.import_module(_module)
+assert set(NAMES) == set(RECIPES), "every recipe has tiny data in options_data"
+
+CAMPAIGN = Campaign(
+    name="options",
+    about="random options, settings files and inputs of every recipe and verb",
+    cases=3000,
+    run=run,
+    fine=frozenset({"accepted", "refused"}),
+    seconds=600.0,
+)

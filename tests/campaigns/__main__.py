@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.campaigns.campaign import Campaign, Tally, gather
 
 FOLDER = Path(__file__).parent
-SUPPORT = {"__main__", "campaign", "child"}
+SUPPORT = {"__main__", "campaign", "child", "small_runs"}
 NAMES = sorted({path.stem for path in FOLDER.glob("[a-z]*.py") if not path.stem.startswith("test_")} - SUPPORT)
 
 

@@ -12,6 +12,7 @@ removes "checksum"; files of earlier versions have none.
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from regard.recipes.config import AnyConfig
 from regard.recipes.registry import RECIPES
 from regard.recipes.settings import changed, differences, plain
 
-__all__ = ["FORMAT_VERSION", "Run", "check_claim", "claim", "decisive", "has_begun", "read_run", "release"]
+__all__ = ["FORMAT_VERSION", "Run", "check_claim", "claim", "clean", "decisive", "has_begun", "read_run", "release"]
 
 FORMAT_VERSION = 1
 """Raised when a run folder changes so that an older version could not read it."""
@@ -124,6 +125,16 @@ def claim(folder: Path, run: Run) -> bool:
     if before.config != run.config:
         _write(folder, dataclasses.replace(before, config=run.config))
     return True
+
+
+def clean(folder: Path) -> None:
+    """Remove what a process that was killed left half-written."""
+    for name in _UNFINISHED:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def release(folder: Path) -> None:

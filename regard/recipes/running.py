@@ -11,6 +11,7 @@ A recipe gives its task (regard.recipes.task); all else is the same for all reci
 """
 
 import json
+import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -22,9 +23,9 @@ from torch import nn
 from regard.checksums import sealed, unsealed
 from regard.digests import recorded, summary
 from regard.errors import UserError
-from regard.files import read_json, write_atomically
+from regard.files import check_file, read_json, write_atomically
 from regard.models.size import TRAINED, fitting_memory
-from regard.recipes.folder import Run, check_claim, claim, decisive, has_begun, read_run, release
+from regard.recipes.folder import Run, check_claim, claim, clean, decisive, has_begun, read_run, release
 from regard.recipes.learned import check_data, check_learned, learn
 from regard.recipes.settings import plain
 from regard.recipes.task import Task, load, task_of
@@ -82,6 +83,7 @@ def _occupied(folder: Path) -> Generator[None, None, None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with held(folder):
+            clean(folder)
             yield
     finally:
         with suppress(OSError):
@@ -130,6 +132,7 @@ def _claimed(folder: Path, run: Run, task: Task, data: Mapping[str, str]) -> boo
         learn(folder, task.learn, claim=lambda: claim(folder, run), data=data)
         return True
     check_data(folder, data)
+    check_learned(folder)
     claim(folder, run)
     return not any((folder / "checkpoints").glob("step-*"))
 
@@ -163,6 +166,10 @@ def _report(folder: Path, run: Run, result: Result, *, device: str, tell: Callab
 def _finished(folder: Path, run: Run, say: Callable[[str], None]) -> dict[str, Any] | None:
     """The report of a run that was finished with these very settings."""
     path = folder / _REPORT
+    for name in (_REPORT, "model.safetensors", "log.jsonl"):
+        # Each will be written; one that is a folder or a pipe would be found out after all the training.
+        if os.path.lexists(folder / name):
+            check_file(folder / name)
     if not path.exists() or read_run(folder).config != run.config:
         return None
     try:

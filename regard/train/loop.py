@@ -18,7 +18,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.errors import UserError
 from regard.train.average import MovingAverage
-from regard.train.checkpoint import Saved, Store, check_settings
+from regard.train.checkpoint import CheckpointError, Saved, Store, check_settings
 from regard.train.config import TrainConfig
 from regard.train.contracts import Batches
 from regard.train.distribution import Replica, joined
@@ -250,9 +250,9 @@ class _Run:
         log.note(f"step {progress.step}  {_told(metrics)}{'  (best)' if is_best else ''}")
         if self.world.is_main:
             self.store.keep_snapshot(progress.step, weights, ties=self.ties)
-            if is_best:
-                publish(self.store.snapshot(progress.step), self.weights)
         self.save()
+        if self.world.is_main and is_best:
+            publish(self.store.snapshot(progress.step), self.weights)
 
     def is_checkpoint_due(self) -> bool:
         """Whether enough steps or time went by since the last checkpoint."""
@@ -284,6 +284,11 @@ class _Run:
             return self.store.latest()
 
         saved = self.world.on_main(find)
+        if saved is None and self.world.on_main(self.weights.exists):
+            raise CheckpointError(
+                f"{self.weights} holds trained weights, but there is no checkpoint to go on from. To begin anew, use "
+                "another run folder, or remove this file."
+            )
         if saved is None:
             return Progress(), 0
         check_settings(saved, self.settings)
@@ -293,8 +298,14 @@ class _Run:
         if self.average:
             self.average.load(saved.tensors("ema"), origin=origin)
         self.world.share(None)  # nothing goes before all have loaded theirs
-        self.world.on_main(lambda: self.store.accept(saved))
+        self.world.on_main(lambda: self.accept(saved))
         return saved.progress, saved.log_bytes
+
+    def accept(self, saved: Saved) -> None:
+        """Have the folder be as this checkpoint left it: the process that wrote it may have been killed right then."""
+        self.store.accept(saved)
+        if saved.progress.best_step:
+            publish(self.store.snapshot(saved.progress.best_step), self.weights)
 
     def pause(self) -> Result:
         """Leave the run so that it can go on."""

@@ -1,0 +1,322 @@
+"""Run folders, damaged in one place each: gone on with, used, looked at.
+
+What comes must be what an undamaged folder gives, bit for bit, or a refusal that names a file of the folder. No
+checkpoint that could be mended goes, nor a file that is not ours.
+
+One thing is no damage: weights of this very model in the place of model.safetensors, which a user may put there.
+"""
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.campaigns.campaign import Campaign, Outcome
+from tests.campaigns.child import Ended, command, judged
+from tests.campaigns.small_runs import RECIPES, SmallRun, home, small_run
+
+__all__ = ["CAMPAIGN"]
+
+STEPS, MORE = 2, 3
+SECONDS = 20.0
+FOREIGN = (
+    "thesis.tex",
+    "notes/plan.txt",
+    "checkpoints/step-0000/model.safetensors",
+    "checkpoints/step-00000003/thesis.tex",
+    "checkpoints/step-00000001/notes.txt",
+    "checkpoints/readme",
+    "snapshots/mine.safetensors",
+    "snapshots/.tmp1",
+    ".hidden",
+)
+
+Damage = Callable[[random.Random, Path], str]
+
+
+def _bytes(change: Callable[[random.Random, bytearray], object]) -> Damage:
+    def damage(draw: random.Random, path: Path) -> str:
+        content = bytearray(path.read_bytes())
+        said = change(draw, content) if content else "is empty"
+        path.unlink()  # it may be a link to a snapshot, which stays as it is
+        path.write_bytes(content)
+        return str(said)
+
+    return damage
+
+
+@_bytes
+def flip(draw: random.Random, content: bytearray) -> str:
+    """One bit; most often near the beginning, where the words are."""
+    at = draw.randrange(min(len(content), draw.choice((200, 2000, len(content)))))
+    content[at] ^= 1 << draw.randrange(8)
+    return f"bit of byte {at}"
+
+
+@_bytes
+def cut(draw: random.Random, content: bytearray) -> str:
+    del content[draw.randrange(len(content)) :]
+    return f"to {len(content)} bytes"
+
+
+@_bytes
+def remove_some(draw: random.Random, content: bytearray) -> str:
+    at = draw.randrange(len(content))
+    del content[at : at + draw.randrange(1, 30)]
+    return f"at {at}"
+
+
+@_bytes
+def insert_some(draw: random.Random, content: bytearray) -> str:
+    at = draw.randrange(len(content) + 1)
+    content[at:at] = draw.randbytes(draw.randrange(1, 30))
+    return f"at {at}"
+
+
+@_bytes
+def zero_some(draw: random.Random, content: bytearray) -> str:
+    at = draw.randrange(len(content))
+    end = min(len(content), at + 512)
+    content[at:end] = bytes(end - at)
+    return f"at {at}"
+
+
+@_bytes
+def become_noise(draw: random.Random, content: bytearray) -> str:
+    content[:] = draw.randbytes(draw.randrange(2000))
+    return f"{len(content)} bytes"
+
+
+@_bytes
+def become_nested(draw: random.Random, content: bytearray) -> str:
+    content[:] = draw.choice((b"[", b'{"a":')) * 100_000
+    return ""
+
+
+def become_other(draw: random.Random, path: Path) -> str:
+    """No regular file, or a huge one."""
+    kind = draw.choice(("device", "pipe", "folder", "nothing", "socket", "huge", "loop"))
+    path.unlink()
+    if kind == "device":
+        path.symlink_to(draw.choice(("/dev/zero", "/dev/null", "/dev/full", "/dev/urandom")))
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "nothing":
+        path.symlink_to(path.parent / "nowhere")
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "huge":
+        path.touch()
+        os.truncate(path, 20 << 30)
+    else:
+        made, place = socket.socket(socket.AF_UNIX), Path.cwd()
+        os.chdir(path.parent)  # a socket's name must be short
+        made.bind(path.name)
+        os.chdir(place)
+        made.close()
+    return kind
+
+
+def go(draw: random.Random, path: Path) -> str:
+    path.unlink()
+    return ""
+
+
+def edit(draw: random.Random, path: Path) -> str:
+    """Another value at one place of a JSON file."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    places = list(_places(content))
+    holder, key = draw.choice(places)
+    before = holder[key]
+    choices: list[Any] = [None, True, -1, 0, 1, 10**9, 10**400, 0.5, 1e308, "", "x", [], {}, [[]], "nan", "\x1b[2J"]
+    if isinstance(before, int | float):
+        choices += [before + 1, before - 1, before * 2] * 4
+    if isinstance(before, list) and before:
+        choices += [before[::-1], before[:-1], before * 2] * 3
+    how = draw.random()
+    if how < 0.1 and isinstance(holder, dict):
+        del holder[key]
+        said = "gone"
+    elif how < 0.2 and isinstance(holder, dict):
+        holder[f"{key}x"] = before
+        said = "twice"
+    else:
+        holder[key] = draw.choice(choices)
+        said = str(holder[key])[:30]
+    path.unlink()
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return f"{key}: {said}"
+
+
+def _places(content: Any) -> Any:
+    pairs = content.items() if isinstance(content, dict) else enumerate(content)
+    for key, value in list(pairs):
+        yield content, key
+        if isinstance(value, dict | list):
+            yield from _places(value)
+
+
+ANY: tuple[Damage, ...] = (
+    flip,
+    flip,
+    flip,
+    cut,
+    remove_some,
+    insert_some,
+    zero_some,
+    become_noise,
+    become_nested,
+    become_other,
+    become_other,
+    go,
+)
+
+
+def case(seed: int, number: int) -> Outcome:
+    draw = random.Random(f"{seed}/{number}")
+    made, original = small_run(draw.choice(list(RECIPES)), steps=STEPS)
+    with tempfile.TemporaryDirectory(dir=home()) as name:
+        folder = Path(name) / "run"
+        shutil.copytree(original, folder, symlinks=True)
+        before = _held(folder)
+        what, foreign = _damaged(draw, folder)
+        damaged = _held(folder)
+        verb = draw.choice(("resume", "resume", "predict", "evaluate", "look"))
+        if what.startswith(("checkpoints", "snapshots", "log.jsonl", "tb")):
+            verb = "resume"
+        said = f"{made.recipe} {what}: {verb}"
+        ended, answer = _used(made, folder, verb, Path(name))
+        expected = _expected(made.recipe, verb)
+        outcome = judged(ended, said, names=(str(folder), "run/", *[Path(one).name for one in before]))
+        if outcome.kind == "accepted" and answer != expected:
+            outcome = Outcome("other answer", said, f"{verb} after {what.split(':')[0]}: {ended.err[-150:]}")
+        lost = _lost(folder, before, damaged, foreign=foreign, ended=ended, verb=verb)
+        if outcome.kind in CAMPAIGN.fine and lost:
+            outcome = Outcome("lost", said, lost)
+        return outcome
+
+
+def _damaged(draw: random.Random, folder: Path) -> tuple[str, dict[str, bytes]]:
+    """Damage one place; how, and what was put there that is not ours."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    how = draw.random()
+    if how < 0.07:
+        names = [name for name in FOREIGN if draw.random() < 0.4] or [FOREIGN[0]]
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(b"mine\n")
+        return f"foreign {' '.join(names)}", dict.fromkeys(names, b"mine\n")
+    if how < 0.11:
+        gone = draw.choice(sorted(path for path in folder.rglob("*") if path.is_dir()))
+        shutil.rmtree(gone)
+        return f"{gone.relative_to(folder)} gone", {}
+    if how < 0.16:
+        one, other = draw.sample([path for path in files if path.parent != folder or path.suffix == ".json"], 2)
+        first, second = one.read_bytes(), other.read_bytes()
+        for path, content in ((one, second), (other, first)):
+            path.unlink()
+            path.write_bytes(content)
+        return f"{one.relative_to(folder)} swapped with {other.relative_to(folder)}", {}
+    if how < 0.22:
+        names = [".run.json.new", ".model.safetensors.new", ".learned.json.new", "snapshots/.tmpAb3dE9"]
+        names += ["checkpoints/step-00000003.new/model.safetensors", "snapshots/.step-00000003.safetensors.new"]
+        left = draw.sample(names, 3)
+        for name in left:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(b"half")
+        return f"left {' '.join(left)}", {}
+    state = [path for path in files if path.name == "state.json"]
+    json_files = [path for path in files if path.suffix == ".json"]
+    path = draw.choice(draw.choice((state, json_files, files)))
+    damage = edit if path.suffix == ".json" and draw.random() < 0.5 else draw.choice(ANY)
+    said = damage(draw, path)
+    return f"{path.relative_to(folder)} {getattr(damage, '__name__', 'bytes')} {said}", {}
+
+
+def _used(made: SmallRun, folder: Path, verb: str, work: Path) -> tuple[Ended, str]:
+    """What a command on the folder answers, as far as it must always be the same."""
+    if verb == "resume":
+        ended = command(made.train(folder, MORE), seconds=SECONDS)
+        return ended, _weights(folder) if ended.code == 0 else ""
+    if verb == "predict":
+        ended = command(made.predict(folder, work), seconds=SECONDS)
+        drawn = work / "drawn.png"
+        said = ended.out.replace(str(work), "")
+        return ended, said + (hashlib.sha256(drawn.read_bytes()).hexdigest() if drawn.exists() else "")
+    if verb == "look":
+        ended = command(["look", str(folder), *made.given, "--out", str(work / "page.html")], seconds=SECONDS)
+        return ended, ""
+    ended = command(made.evaluate(folder), seconds=SECONDS)
+    return ended, re.sub(r'"seconds": [0-9.]+', "", ended.out)
+
+
+@cache
+def _expected(recipe: str, verb: str) -> str:
+    """The same of an undamaged copy."""
+    made, original = small_run(recipe, steps=STEPS)
+    with tempfile.TemporaryDirectory(dir=home()) as name:
+        folder = Path(name) / "run"
+        shutil.copytree(original, folder, symlinks=True)
+        ended, answer = _used(made, folder, verb, Path(name))
+        assert ended.code == 0, ended.err
+        return answer
+
+
+def _weights(folder: Path) -> str:
+    """The weights, and the scores of the report."""
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    return f"{weights} {report['test']} {report['validation']}"
+
+
+def _held(folder: Path) -> dict[str, str]:
+    """A digest of each regular file, by name."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.stat().st_size < 1 << 24 and not str(path.resolve()).startswith("/dev")
+    }
+
+
+def _lost(
+    folder: Path, before: dict[str, str], damaged: dict[str, str], *, foreign: dict[str, bytes], ended: Ended, verb: str
+) -> str:
+    """What went that should have stayed; nothing if all is well."""
+    after = _held(folder)
+    contents = list(after.values())
+    for name in foreign:
+        moved = re.sub(r"(step-00000003)/", r"\1.aside/", name)
+        if damaged[name] not in (after.get(name), after.get(moved)):
+            return f"{name} is gone or altered"
+    kept = {name: digest for name, digest in damaged.items() if not re.search(r"\.new|\.tmp|log\.jsonl|tb/", name)}
+    if ended.code != 0 or verb != "resume":
+        gone = [
+            name for name, digest in kept.items() if digest not in contents and name not in ("report.json", "run.json")
+        ]
+        return f"refused, but {gone[0]} is gone or altered" if gone else ""
+    newest = f"checkpoints/step-{STEPS:08d}/"
+    if any(damaged.get(name) != before.get(name) for name in before if name.startswith(newest)):
+        gone = [name for name in damaged if name.startswith(newest) and damaged[name] not in contents]
+        return f"{gone[0]} is gone" if gone else ""
+    left = [name for name in after if re.search(r"\.new|\.tmp[0-9A-Za-z]{6}$|\.old|\.gone", name)]
+    return f"{left[0]} is left" if left and verb == "resume" and ended.code == 0 else ""
+
+
+CAMPAIGN = Campaign(
+    name="folders",
+    about="run folders damaged in one place, gone on with and used",
+    cases=3000,
+    run=case,
+    fine=frozenset({"accepted", "refused"}),
+    seconds=400.0,
+)

@@ -90,11 +90,12 @@ class BoxesTask(Task):
             raise UserError(f"{train.origin}: there is no box in it to learn from.")
         for data in sets:
             self.prepared(data, labels)
-        most = max(len(item.labels) for data in sets for item in data.items)
+        fullest = max((item for data in sets for item in data.items), key=lambda item: len(item.labels))
+        most = len(fullest.labels)
         if most > self.config.model.num_queries:
             raise UserError(
-                f"an image has {most} boxes, but the model finds {self.config.model.num_queries} at most: raise "
-                "model.num_queries."
+                f"{fullest.where}: {fullest.file[:200]} has {most} boxes, but the model finds "
+                f"{self.config.model.num_queries} at most: raise model.num_queries."
             )
 
     def learn(self, folder: Path) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from regard.data.box_batches import BoxBatches, fitted
 from regard.data.boxes import Annotated, read_boxes
 from regard.data.config import OnBad
-from regard.data.image_files import ImageFiles
+from regard.data.image_files import ImageFiles, eight_bits
 from regard.data.labelled import Labels
 from regard.data.made_shapes import made_shapes
 from regard.digests import recorded
@@ -262,7 +262,7 @@ class TrainedBoxes(Trained):
 
     def _image(self, one: Given, number: int) -> Image.Image:
         if isinstance(one, Image.Image):
-            return one.convert("RGB")
+            return eight_bits(one, f"input {number}").convert("RGB")
         if isinstance(one, np.ndarray):
             if one.dtype != np.uint8 or one.ndim != 3 or one.shape[2] != 3 or 0 in one.shape:
                 raise UserError(

@@ -1,10 +1,12 @@
+import gzip
 import os
 from pathlib import Path
 
 import pytest
 
+from regard.digests import recorded
 from regard.errors import UserError
-from regard.files import read_bytes, read_json, write_atomically
+from regard.files import read_bytes, read_json, read_unpacked, write_atomically
 
 
 def test_named_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
@@ -59,3 +61,26 @@ def test_text_that_cannot_be_written_leaves_the_file_and_nothing_beside_it(tmp_p
         write_atomically(tmp_path / "a", "\udc80")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "before"
+
+
+def test_unpacking_is_counted_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = gzip.compress(bytes(1 << 24))
+    (tmp_path / "bomb.gz").write_bytes(part * 200)  # 3.2 GB of zeros
+    with pytest.raises(UserError, match=r"bomb.gz: its 3,\d+,\d+ bytes of gzip unpack to more than 3\d+,\d+,\d+"):
+        read_unpacked(tmp_path / "bomb.gz")
+    (tmp_path / "good.gz").write_bytes(part * 2)  # a thousand times its size, but below 64 MiB
+    assert len(read_unpacked(tmp_path / "good.gz")) == 1 << 25
+    monkeypatch.setenv("REGARD_MAX_FILE_MIB", "31")
+    with pytest.raises(UserError, match=r"unpack to more than 32,505,856"):
+        read_unpacked(tmp_path / "good.gz")
+
+
+def test_readers_report_what_they_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    with recorded() as first:
+        read_bytes(tmp_path / "a")
+    (tmp_path / "a").write_bytes(b"2")
+    with recorded() as second:
+        read_bytes(tmp_path / "a")
+    assert list(first) == list(second) == [str(tmp_path / "a")]
+    assert first != second

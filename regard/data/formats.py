@@ -172,6 +172,8 @@ def _place(path: Path, column: int | str, header: list[str], num_columns: int) -
             raise UserError(
                 f"{path}, line 1: no column {column!r}; the header is {names}.{did_you_mean(column, header)}"
             )
+        if header.count(column) > 1:
+            raise UserError(f"{path}, line 1: the header names the column {column!r} {header.count(column)} times.")
         return header.index(column)
     if not 1 <= column <= num_columns:
         raise UserError(f"{path}, line 1: no column {column}; there are {num_columns}, counted from 1.")

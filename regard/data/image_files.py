@@ -18,7 +18,7 @@ from regard.digests import note
 from regard.errors import UserError
 from regard.files import check_file, read_bytes
 
-__all__ = ["ENDINGS", "FORMATS", "MOST_PIXELS", "ImageFiles", "read_image"]
+__all__ = ["ENDINGS", "FORMATS", "MOST_PIXELS", "ImageFiles", "eight_bits", "read_image"]
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """What is opened, by Pillow's names; PPM is PGM and PBM as well."""
@@ -53,14 +53,15 @@ def _decoded(content: bytes, name: str) -> Image.Image:
                 f"{name}: {image.width} x {image.height} pixels are more than the {MOST_PIXELS:,} that are read."
             )
         image.load()
-        return _eight_bits(image, name)
+        return eight_bits(image, name)
     except UserError:
         raise
     except Exception as error:  # what Pillow's readers raise for damaged files is any of a dozen kinds
         raise UserError(f"{name}: no image that can be read ({_said(error)}).") from error
 
 
-def _eight_bits(image: Image.Image, name: str) -> Image.Image:
+def eight_bits(image: Image.Image, name: str) -> Image.Image:
+    """The image with 8 bits a channel. Raises UserError with its name if its numbers have no scale of their own."""
     if image.mode in _SIXTEEN_BITS or (image.mode == "I" and image.format in _SCALED_IN_I):
         wide = np.asarray(image).astype(np.uint32)  # below 65,536
         return Image.fromarray(((wide + 128) // 257).astype(np.uint8))

@@ -45,7 +45,8 @@ def read_sound(path: Path, sample_rate: int, where: str = "") -> NDArray[np.int1
             sound = _mixed(file, name)
             rate = file.samplerate
     except (soundfile.SoundFileError, RuntimeError, TypeError) as error:
-        raise UserError(f"{name}: no wav file that can be read ({error}).") from error
+        problem = getattr(error, "error_string", error)
+        raise UserError(f"{name}: no wav file that can be read ({problem}).") from error
     if rate != sample_rate:
         step = Fraction(sample_rate, rate)
         sound = resample_poly(sound, step.numerator, step.denominator)

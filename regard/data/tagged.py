@@ -26,6 +26,7 @@ from regard.data.lines import not_utf8, read_lines
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
+from regard.files import unique_keys
 
 __all__ = ["Sentences", "TaggedBatch", "TaggedBatches", "cut", "read_tagged", "words_of"]
 
@@ -114,12 +115,12 @@ def _object(line: bytes, number: int) -> tuple[tuple[str, ...], tuple[str, ...]]
     if not text.strip():
         return (), ()
     try:
-        row = json.loads(text)
+        row = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"line {number}: not valid JSON: {error}") from None
     tokens, tags = (_texts(row.get(name)) for name in ("tokens", "tags")) if isinstance(row, dict) else (None, None)
     if tokens is None or tags is None:
-        raise ValueError(f"line {number}: expected tokens and tags, two lists of texts, got {text[:60]!r}")
+        raise ValueError(f"line {number}: expected tokens and tags, two lists of texts, got {text[:60]!a}")
     if len(tokens) != len(tags):
         raise ValueError(f"line {number}: expected a tag a token, got {len(tokens)} tokens and {len(tags)} tags")
     return tokens, tags
@@ -127,6 +128,10 @@ def _object(line: bytes, number: int) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 def _texts(value: object) -> tuple[str, ...] | None:
     if not isinstance(value, list) or not all(isinstance(part, str) and part for part in value):
+        return None
+    try:
+        "".join(value).encode()
+    except UnicodeEncodeError:  # JSON can write half a surrogate pair
         return None
     return tuple(value)
 

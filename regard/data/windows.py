@@ -90,7 +90,10 @@ def read_text(path: str | Path) -> str:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise UserError(f"{path}, line {number}: {not_utf8(error)}.") from None
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    if not text.strip():
+        raise UserError(f"{path}: holds white space and no text.")
+    return text
 
 
 def blocks(text: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from regard.data.box_batches import BoxBatches, fitted
 from regard.data.boxes import Annotated, read_boxes
 from regard.data.config import OnBad
-from regard.data.image_files import ImageFiles
+from regard.data.image_files import ImageFiles, eight_bits
 from regard.data.labelled import Labels
 from regard.data.made_shapes import made_shapes
 from regard.digests import recorded
@@ -90,11 +90,12 @@ class BoxesTask(Task):
             raise UserError(f"{train.origin}: there is no box in it to learn from.")
         for data in sets:
             self.prepared(data, labels)
-        most = max(len(item.labels) for data in sets for item in data.items)
+        fullest = max((item for data in sets for item in data.items), key=lambda item: len(item.labels))
+        most = len(fullest.labels)
         if most > self.config.model.num_queries:
             raise UserError(
-                f"an image has {most} boxes, but the model finds {self.config.model.num_queries} at most: raise "
-                "model.num_queries."
+                f"{fullest.where}: {fullest.file[:200]} has {most} boxes, but the model finds "
+                f"{self.config.model.num_queries} at most: raise model.num_queries."
             )
 
     def learn(self, folder: Path) -> None:
@@ -261,7 +262,7 @@ class TrainedBoxes(Trained):
 
     def _image(self, one: Given, number: int) -> Image.Image:
         if isinstance(one, Image.Image):
-            return one.convert("RGB")
+            return eight_bits(one, f"input {number}").convert("RGB")
         if isinstance(one, np.ndarray):
             if one.dtype != np.uint8 or one.ndim != 3 or one.shape[2] != 3 or 0 in one.shape:
                 raise UserError(

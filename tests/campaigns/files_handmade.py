@@ -152,8 +152,8 @@ def _coco(change: Callable[[dict[str, Any]], object]) -> Callable[[], bytes]:
 
 def _boxes() -> Iterator[Handmade]:
     values: dict[str, tuple[str, str, list[Any]]] = {
-        "bbox": ("annotations", "bbox", ["1234", [True] * 4, [1e-320] * 4, [10**400] * 4, [1, 2], [1, 2, -3, 4], {},
-                                         [1, 2, float("nan"), 4], [1, 2, float("inf"), 4], [1, 2, 0, 4], None, [[1]] * 4]),
+        "bbox": ("annotations", "bbox", ["1234", [True] * 4, [1e-320] * 4, [10**400] * 4, [1, 2], {},
+                                         [1, 2, float("nan"), 4], [1, 2, float("inf"), 4], [1, 2, -3, 4], None]),
         "image_id": ("annotations", "image_id", [[], {}, None, True, 99, 1.5, "0"]),
         "category_id": ("annotations", "category_id", [[], {}, None, True, 99]),
         "iscrowd": ("annotations", "iscrowd", ["yes", None, 2, [1]]),
@@ -192,8 +192,9 @@ def _boxes() -> Iterator[Handmade]:
         "mark alone": b"\xef\xbb\xbf",
     }
     yield from (Handmade(f"boxes csv {name}", "boxes.csv", "boxes.csv", content) for name, content in rows.items())
+    box = b'{"file": "0.png", "boxes": [{"x": 1, "y": 1, "width": 2, "height": 2, "label": "a"}]}'
     lines = {
-        "400 digits": b'{"file": "0.png", "boxes": [{"x": 1' + b"0" * 400 + b', "y": 1, "width": 2, "height": 2, "label": "a"}]}',
+        "400 digits": box.replace(b"1", b"9" * 400),
         "nested": b"[" * 100_000,
         "twice": b'{"file": "0.png", "boxes": []}\n{"file": "0.png", "boxes": []}',
         "key twice": b'{"file": "0.png", "file": "1.png", "boxes": []}',
@@ -201,7 +202,7 @@ def _boxes() -> Iterator[Handmade]:
         "boxes text": b'{"file": "0.png", "boxes": "1234"}',
     }  # fmt: skip
     yield from (Handmade(f"boxes jsonl {n}", "boxes.jsonl", "boxes.jsonl", content) for n, content in lines.items())
-    yield Handmade("gz bomb boxes", "boxes.jsonl", "boxes.jsonl", lambda: _bomb())
+    yield Handmade("gz bomb boxes", "boxes.jsonl", "boxes.jsonl", _bomb)
     yield Handmade("tar of zeros", "tar", "i.tar", bytes(10240))
     yield Handmade("tar cut", "tar", "i.tar", lambda: _of("tar", "i.tar")[:700])
 
@@ -243,16 +244,17 @@ def _images() -> Iterator[Handmade]:
     yield from (Handmade(f"idx {n} bytes", "idx", images, _of("idx")[:n]) for n in range(20))
     yield from (Handmade(f"idx labels {n} bytes", "idx", labels, _of("idx", labels)[:n]) for n in range(12))
     yield Handmade("idx trailing", "idx", images, lambda: _of("idx") + b"\0")
-    yield Handmade("gz bomb idx", "idx.gz", f"{images}.gz", lambda: _bomb())
+    yield Handmade("gz bomb idx", "idx.gz", f"{images}.gz", _bomb)
     yield Handmade("gz stored block", "idx.gz", f"{images}.gz", b"\x1f\x8b\x08" + bytes(7) + b"\x01\0\0\0\0")
+    rest = b"2.png,2\n3.png,5\n4.png,3\n"
     lists = {
         "CR lines": b"0.png,1\r1.png,2\r",
         "CR inside": b"0.png,1\n1.p\rng,2\n",
         "huge field": b"0.png,1\n1.png," + b"2" * 200_000 + b"\n",
-        "nan": b"0.png,1\n1.png,nan\n",
-        "1e308": b"0.png,1\n1.png,1e308\n",
+        "nan": b"0.png,1\n1.png,nan\n" + rest,
+        "1e308": b"0.png,1\n1.png,1e308\n" + rest,
         "1e-320": b"0.png,0\n1.png,1e-320\n",
-        "near": b"0.png,1000000000\n1.png,1000000001\n2.png,1000000000\n",
+        "near": b"".join(b"%d.png,100000000%d\n" % (i, i % 2) for i in range(6)),
         "latin-1": b"0.png,1\n1.png,\xe4\n",
         "open quote": b'0.png,1\n1.png,"2\n',
         "device": b"/dev/zero,1\n1.png,2\n",
@@ -265,10 +267,11 @@ def _images() -> Iterator[Handmade]:
 
 def _texts() -> Iterator[Handmade]:
     digits = b"9" * 400
-    yield from (Handmade(f"{one} mark alone", one, specimen(one).mutated[0], b"\xef\xbb\xbf") for one in (
-        "tsv", "jsonl", "parallel", "reviews tsv", "conll", "language", "tracks", "captions.tsv"))  # fmt: skip
-    yield from (Handmade(f"{one} {kind}", one, specimen(one).mutated[0], kind) for kind in ("pipe", "zeros", "folder")
-                for one in ("tsv", "conll", "language", "tracks", "idx", "npz", "wav", "coco", "tar", "captions.tsv"))  # fmt: skip
+    for one in ("tsv", "jsonl", "parallel", "reviews tsv", "conll", "language", "tracks", "captions.tsv"):
+        yield Handmade(f"{one} mark alone", one, specimen(one).mutated[0], b"\xef\xbb\xbf")
+    for one in ("tsv", "conll", "language", "tracks", "idx", "npz", "wav", "coco", "tar", "captions.tsv"):
+        for kind in ("pipe", "zeros", "folder"):
+            yield Handmade(f"{one} {kind}", one, specimen(one).mutated[0], kind)
     yield Handmade("gz bomb tsv", "tsv.gz", "pairs.tsv.gz", lambda: _bomb(b"a\tb\n"))
     yield Handmade("gz bomb lines", "tsv.gz", "pairs.tsv.gz", lambda: _bomb(b"\n", 1 << 26))
     yield Handmade("gz bomb language", "language", "text.txt", lambda: _bomb(b"text "))
@@ -278,7 +281,7 @@ def _texts() -> Iterator[Handmade]:
     )
     yield Handmade("latin-1 reviews", "reviews tsv", "reviews.tsv", b"ein Hund\tgut\nzwei B\xe4ume\tschlecht\n")
     rows = b"".join(f"text {i}\tclass{i}\n".encode() for i in range(10_000))
-    yield Handmade("10000 classes", "reviews tsv", "reviews.tsv", rows)
+    yield Handmade("10000 classes", "reviews tsv", "reviews.tsv", lambda: _of("reviews tsv") + rows)
     numbers = {
         "nan": b"nan",
         "inf": b"-inf",
@@ -298,7 +301,7 @@ def _texts() -> Iterator[Handmade]:
     yield Handmade("tags surrogate", "tags jsonl", "tags.jsonl", b'{"tokens": ["\\ud800"], "tags": ["O"]}\n')
     yield Handmade("nested", "jsonl", "pairs.jsonl", b'{"source": ' + b"[" * 100_000 + b"\n")
     yield Handmade("key twice", "jsonl", "pairs.jsonl", b'{"source": "a", "source": "b", "target": "c"}\n')
-    yield Handmade("one character", "language", "text.txt", b"a")
+    yield Handmade("one character", "language", "text.txt", b"a", "accepted")
     yield Handmade("spaces", "language", "text.txt", b" \n \n")
     yield Handmade("no tags", "conll", "tags.conll", b"ein\nHund\n")
     yield Handmade("caption traversal", "captions.tsv", "captions.tsv", b"../../../../etc/passwd\ta\n" * 3)

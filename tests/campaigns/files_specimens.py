@@ -20,7 +20,8 @@ _TRAIN = (
     "--train.precision float32 --threads 1 --model.dropout 0"
 )
 _CORE = (
-    "--model.core transformer --model.core.width 8 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 8 "
+    "--model.core transformer --model.core.width 8 --model.core.layers 1 --model.core.heads 2 "
+    "--model.core.feedforward 8 "
     "--model.core.max-positions 600"
 )
 _TEXTS = f"--tokeniser.vocab-size 60 {_TRAIN} {_CORE}"

@@ -79,6 +79,51 @@ def test_spoilt_idx_files_are_named(pair, spoil, message):
         read_images(pair, ImagesConfig())
 
 
+@pytest.mark.parametrize("sizes", [(30, 0, 0), (-30, -8, 8), (4194304, 2097152, 2097152), (3, 2, 5), (2**31 - 1,) * 3])
+def test_sizes_of_idx_files_are_checked_before_they_are_used(pair, sizes):
+    pair.write_bytes(gzip.compress(np.array([2051, *sizes], ">i4").tobytes() + bytes(24)))
+    with pytest.raises(UserError, match=r"t-images-idx3-ubyte.gz: says .* bytes"):
+        read_images(pair, ImagesConfig())
+
+
+@pytest.mark.parametrize("length", range(40))
+def test_idx_file_cut_anywhere_is_named(pair, length):
+    content = gzip.decompress(pair.read_bytes())
+    path = pair.with_suffix("")
+    path.write_bytes(content[:length])
+    with pytest.raises(UserError, match=r"t-images-idx3-ubyte: "):
+        read_images(path, ImagesConfig())
+
+
+def test_gzip_damaged_within_is_named(pair):
+    packed = bytearray(pair.read_bytes())
+    packed[10:14] = b"\xff\xff\xff\xff"
+    pair.write_bytes(bytes(packed))
+    with pytest.raises(UserError, match=r"t-images-idx3-ubyte.gz: the gzip file is (damaged|cut off)"):
+        read_images(pair, ImagesConfig())
+
+
+def test_list_names_line_and_image(folder):
+    (folder / "list.csv").write_text("file,label\ncat/0.png,a\ndog/9.png,b\n")
+    with pytest.raises(UserError, match=r"list.csv, line 3 .dog/9.png.: .*dog/9.png: no such file"):
+        read_images(folder / "list.csv", ImagesConfig())
+    for content in ("cat/0.png,a\rcat/1.png,b\r", 'cat/0.png,a\ncat/1.png,"b\n', "cat/0.png," + "x" * 200_000):
+        (folder / "list.csv").write_text(content)
+        with pytest.raises(UserError, match=r"list.csv, line [12]: no row of a CSV file"):
+            read_images(folder / "list.csv", ImagesConfig())
+
+
+def test_images_of_a_set_are_bounded_in_memory(folder, monkeypatch):
+    monkeypatch.setenv("REGARD_MAX_FILE_MIB", "1")
+    for size, is_refused in ((512, False), (1024, True)):
+        config = ImagesConfig(size=size)
+        if is_refused:
+            with pytest.raises(UserError, match=r"1.png: the images up to here take more than 4,194,304 bytes"):
+                read_images(folder, config)
+        else:
+            assert len(read_images(folder, config)) == 6
+
+
 def _cut(path: Path) -> None:
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
 

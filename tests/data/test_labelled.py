@@ -1,5 +1,6 @@
 """Texts with labels: their forms, their numbers, their batches, and what is wrong with them."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -44,11 +45,15 @@ def test_other_labels_are_refused_with_their_line(tmp_path, label, message):
 
 def test_labels_are_numbered_by_size_or_by_letter(tmp_path):
     assert Labels.of(["10", "9", "b", "a", "9"]).names == ("9", "10", "a", "b")
+    for names in itertools.permutations(["nan", "10", "9", "NaN", "-inf", "b"]):  # nan compares with no number
+        assert Labels.of(names).names == ("-inf", "9", "10", "NaN", "b", "nan")
     labels = Labels.of(["x", "y"])
     labels.save(tmp_path / "labels.json")
     assert Labels.load(tmp_path / "labels.json") == labels
     with pytest.raises(UserError, match=r"two labels at least.*'x'"):
         Labels.of(["x", "x"])
+    with pytest.raises(UserError, match=r"a.tsv: there must be two labels"):
+        Labels.of(["x" * 1000] * 2, origin="a.tsv")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": 1, "names": [1]}', '{"version": 2, "names": ["a"]}'])

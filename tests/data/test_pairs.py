@@ -267,3 +267,36 @@ def test_pairs_config_rejects_settings_that_do_not_fit(settings, message):
 def test_pairs_are_sized_and_know_their_places():
     pairs = Pairs(["a", "b"], ["c", "d"], [1, 7], "a.tsv")
     assert (len(pairs), pairs.where(1)) == (2, "a.tsv, line 7")
+
+
+def test_texts_are_bounded(tmp_path):
+    path = written(tmp_path, "a.tsv", "a\tb\n" + "x" * 1_000_001 + "\tb\n")
+    with pytest.raises(UserError, match=r"a.tsv, line 2: a text has 1,000,001 characters, above 1,000,000"):
+        read_pairs(path)
+    assert read_pairs(path, on_bad="skip").skipped.counts == {"too long": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"source": "\\ud800", "target": "a"}', "line 1: field 'source' holds half a surrogate pair"),
+        ('{"source": "a", "source": "b", "target": "c"}', "line 1: not valid JSON: the key 'source' is given twice"),
+        ('{"source": ' + "[" * 100_000, "line 1: not valid JSON: maximum recursion depth"),
+        ('{"source": ' + "9" * 5000 + ', "target": "a"}', "line 1: not valid JSON"),
+    ],
+)
+def test_json_that_has_no_one_meaning_is_named_by_line(tmp_path, line, message):
+    with pytest.raises(UserError, match=rf"a.jsonl, {message}"):
+        read_pairs(written(tmp_path, "a.jsonl", line + "\n"))
+
+
+def test_tsv_header_that_names_a_wanted_column_twice_is_refused(tmp_path):
+    path = written(tmp_path, "a.tsv", "en\tde\tde\n1\t2\t3\n")
+    with pytest.raises(UserError, match=r"a.tsv, line 1: the header names the column 'de' 2 times"):
+        read_pairs(path, source_column="en", target_column="de")
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf", gzip.compress(b"\xef\xbb\xbf")])
+def test_byte_order_mark_alone_is_no_pair(tmp_path, content):
+    with pytest.raises(UserError, match=r"a.tsv: the file is empty"):
+        read_pairs(written(tmp_path, "a.tsv", content))

@@ -6,7 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from regard.data.windows import WindowBatches, read_text
+from regard.data import windows
+from regard.data.config import TokeniserConfig
+from regard.data.tokenise import Tokeniser
+from regard.data.windows import WindowBatches, blocks, read_text
 from regard.errors import UserError
 
 IDS = np.arange(100, 200, dtype=np.int32)
@@ -51,3 +54,29 @@ def test_text_is_read_plain_or_gzip_and_its_bad_line_named(tmp_path):
     (tmp_path / "b.txt").write_bytes(b"fine\n\xff\xfe\n")
     with pytest.raises(UserError, match=r"b.txt, line 2: not UTF-8"):
         read_text(tmp_path / "b.txt")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word", "char"])
+@pytest.mark.parametrize("normalise", ["nfc", "nfkc"])
+def test_text_in_blocks_has_the_tokens_of_the_whole(monkeypatch, kind, normalise):
+    monkeypatch.setattr(windows, "_BLOCK", 7)
+    draw = np.random.default_rng(1)
+    signs = ["a", "e", "\u0301", "\n", "\n", " ", "  \n", "1", ".", "\ufdfa", "\r\n", "&quot;", "\u2028", "\u00a0"]
+    text = "".join(draw.choice(signs, 3000))
+    assert "".join(blocks(text)) == text
+    assert max(map(len, blocks(text))) < 200
+    config = TokeniserConfig(kind=kind, vocab_size=60, normalise=normalise)
+    tokeniser = Tokeniser.train([text] if kind == "char" else text.split("\n"), config)
+    assert [one for part in blocks(text) for one in tokeniser.encode(part)] == tokeniser.encode(text)
+    if kind == "char":
+        assert Tokeniser.train(blocks(text), config).tokens(range(4, 9)) == tokeniser.tokens(range(4, 9))
+
+
+def test_texts_without_words_and_lines_without_end_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text(" \n\t\n")
+    with pytest.raises(UserError, match=r"a.txt: holds white space and no text"):
+        read_text(tmp_path / "a.txt")
+    monkeypatch.setattr(windows, "_MOST_LINE", 5)
+    (tmp_path / "a.txt").write_text("abcde\nabcdef\n")
+    with pytest.raises(UserError, match=r"a.txt, line 2: has 6 bytes, above 5|a.txt, line 2: has 6 bytes, more than 5"):
+        read_text(tmp_path / "a.txt")

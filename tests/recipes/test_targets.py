@@ -57,7 +57,9 @@ def test_malformed_labels_are_named_with_their_line_or_left_out(text, message):
         target.rows(said(text, on_bad="skip"))
 
 
-@pytest.mark.parametrize("text", ["", "three", "nan", "1e999", "1,2", "[1, null]", "[true]"])
+@pytest.mark.parametrize(
+    "text", ["", "three", "nan", "1e999", "1e16", "1_0", f"[{10**400}]", "1,2", "[1, null]", "[true]"]
+)
 def test_malformed_numbers_are_named_with_their_line_or_left_out(text):
     target = NumberTarget.learned(said("1", "2.5"), DATA)
     with pytest.raises(UserError, match=r"a.tsv, line 3: expected a .*got"):
@@ -74,6 +76,9 @@ def test_numbers_are_as_many_as_the_first_and_must_vary(tmp_path):
         target.rows(said("5"))
     with pytest.raises(UserError, match="number 2 of each is 4 everywhere"):
         NumberTarget.learned(said("1,4", "2,4"), DATA)
+    for close in (("0", "1e-320"), ("1000000000", "1000000001"), ("0", "1e-20")):  # apart for float64 alone
+        with pytest.raises(UserError, match=r"a.tsv: the number varies by .* too little for float32"):
+            NumberTarget.learned(said(*close), DATA)
     target.save(tmp_path)
     again = NumberTarget.load(tmp_path, DATA)
     assert (again.means, again.deviations) == (target.means, target.deviations)

@@ -1,0 +1,48 @@
+"""Whatever a recipe reads to train is in the record of what was read, and a change of any byte of it is noticed."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.cli.options import parse
+from regard.cli.train import Options
+from regard.digests import edited, recorded, summary
+from regard.recipes.folder import Run
+from regard.recipes.registry import entry
+from regard.recipes.task import task_of
+from tests.campaigns.files_specimens import SPECIMENS, specimen
+
+
+def record(folder: Path, words: str) -> dict[str, str]:
+    recipe, *options = words.replace("{}", str(folder)).split()
+    found = parse(options, Options(), entry(recipe).config(), most_positionals=0, what="")
+    with recorded() as seen:
+        task_of(Run(recipe=recipe, seed=1, config=found.config), lambda _: None).check()
+    return summary(seen)
+
+
+@pytest.mark.parametrize("name", SPECIMENS)
+def test_every_file_that_is_trained_on_is_recorded(tmp_path: Path, name: str) -> None:
+    good = specimen(name)
+    for file, content in good.files.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(content)
+    found = record(tmp_path, good.words)
+    for file in good.files:
+        names = [one for one in found if one.startswith(str(tmp_path / file))]  # of a tar, its members
+        assert names, file
+    assert edited(found, record(tmp_path, good.words)) == []
+
+
+def test_edit_is_noticed_and_test_data_is_no_part_of_the_record(tmp_path: Path) -> None:
+    good = specimen("reviews tsv")
+    for file, content in good.files.items():
+        (tmp_path / file).write_bytes(content)
+    (tmp_path / "test.tsv").write_bytes(good.files["val.tsv"])
+    words = f"{good.words} --data.test {{}}/test.tsv"
+    before = record(tmp_path, words)
+    assert {Path(name).name for name in before} == set(good.files)
+    (tmp_path / "test.tsv").write_bytes(good.files["reviews.tsv"])
+    assert edited(before, record(tmp_path, words)) == []
+    (tmp_path / "val.tsv").write_bytes(good.files["val.tsv"].replace(b"Hund", b"Hand"))
+    assert edited(before, record(tmp_path, words)) == [str(tmp_path / "val.tsv")]

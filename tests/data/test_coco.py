@@ -1,0 +1,103 @@
+"""COCO's JSON: what is ambiguous or no box is named by its place; regions of many are left out, and counted."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from regard.data.boxes import read_boxes
+from regard.data.sets_config import BoxesConfig
+from regard.errors import UserError
+
+CONFIG = BoxesConfig(width=40, height=30)
+
+
+def content():
+    return {
+        "images": [{"id": i, "file_name": f"{i}.png", "width": 40, "height": 30} for i in range(2)],
+        "categories": [{"id": 1, "name": "cat"}, {"id": "d", "name": "dog"}],
+        "annotations": [
+            {"id": 5, "image_id": 0, "category_id": 1, "bbox": [1, 2, 3, 4], "iscrowd": 0},
+            {"id": 6, "image_id": 1, "category_id": "d", "bbox": [5, 6.5, 7, 8]},
+        ],
+    }
+
+
+@pytest.fixture
+def read(tmp_path):
+    for number in range(2):
+        Image.new("RGB", (40, 30)).save(tmp_path / f"{number}.png")
+
+    def read(given):
+        (tmp_path / "a.json").write_text(given if isinstance(given, str) else json.dumps(given))
+        return read_boxes(tmp_path / "a.json", tmp_path, CONFIG)
+
+    return read
+
+
+def test_ids_are_numbers_or_texts(read):
+    found = read(content())
+    assert [item.labels for item in found.items] == [("cat",), ("dog",)]
+    assert found.items[1].boxes.tolist() == [[5, 6.5, 7, 8]]
+
+
+def test_regions_of_many_are_left_out_and_counted(read):
+    given = content()
+    given["annotations"][0]["iscrowd"] = 1
+    found = read(given)
+    assert [item.labels for item in found.items] == [(), ("dog",)]
+    assert len(found.skipped) == 1
+    assert "annotation 1: a region of many" in found.skipped[0]
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "message"),
+    [
+        ("images", "id", 1, "image 2: the id 1 is that of another image already"),
+        ("images", "id", [1], "image 1: id must be a whole number or a short text"),
+        ("images", "id", True, "image 1: id must be a whole number"),
+        ("images", "file_name", "1.png", "image 2: the file '1.png' is that of image 1 already"),
+        ("images", "file_name", "", "image 1: expected the name of an image file, got none"),
+        ("images", "file_name", "../0.png", "image 1: the image '../0.png' must be a name inside"),
+        ("images", "file_name", "x" * 5000, "image 1: there is no image x"),
+        ("images", "file_name", "a\0b", "image 1: there is no image"),
+        ("images", "width", 41, "image 1: says that 0.png has 41 x 30 pixels, but the file has 40 x 30"),
+        ("images", "height", None, "image 1: width and height must be whole numbers above 0"),
+        ("images", "height", -30, "image 1: width and height must be whole numbers above 0"),
+        ("categories", "id", "d", "category 2: the id 'd' is that of another category"),
+        ("categories", "name", "", "category 1: expected a label, got none"),
+        ("categories", "name", None, "category 1: expected a label, got none"),
+        ("categories", "name", "\ud800", "category 1: expected a label, got half a surrogate pair"),
+        ("annotations", "id", 6, "annotation 2: the id 6 is that of another annotation already"),
+        ("annotations", "image_id", [0], "annotation 1: image_id must be a whole number"),
+        ("annotations", "image_id", 9, "annotation 1: there is no image with id 9"),
+        ("annotations", "category_id", {}, "annotation 1: category_id must be a whole number"),
+        ("annotations", "iscrowd", "no", "annotation 1: iscrowd must be 0 or 1"),
+        ("annotations", "bbox", "1234", "annotation 1: expected x, y, width, height"),
+        ("annotations", "bbox", [True] * 4, "annotation 1: expected x, y, width, height"),
+        ("annotations", "bbox", [10**400, 1, 1, 1], "annotation 1: expected x, y, width, height"),
+        ("annotations", "bbox", [float("nan"), 1, 1, 1], "annotation 1: expected x, y, width, height"),
+        ("annotations", "bbox", [1e10, 1, 1, 1], "four numbers of at most 1e.09"),
+        ("annotations", "bbox", [1e-320] * 4, "has no area"),
+        ("annotations", "bbox", [1, 1, -2, 2], "has no area"),
+    ],
+)
+def test_what_cannot_be_meant_is_named_by_its_place(read, part, key, value, message):
+    given = content()
+    given[part][0][key] = value
+    with pytest.raises(UserError, match=rf"a.json, .*{message}"):
+        read(given)
+
+
+@pytest.mark.parametrize("given", ["[]", '{"images": [], "images": []}', "[" * 100_000, '{"images": {}}', "\ufeff{"])
+def test_other_json_is_refused(read, given):
+    with pytest.raises(UserError, match=r"a\.json: "):
+        read(given)
+
+
+def test_message_is_short_whatever_is_in_the_file(read):
+    given = content()
+    given["annotations"][0]["bbox"] = ["x" * 100_000] * 4
+    with pytest.raises(UserError) as error:
+        read(given)
+    assert len(str(error.value)) < 500

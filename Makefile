@@ -1,5 +1,6 @@
 # make demo     set up, train the main job on embedded data, show its score, predictions and a picture
 # make test     set up, then style, types, import contracts and tests
+# make campaigns  random reads, models, files, folders, options and kills, for an hour or more: SEED=... CASES=... NAMES="reads files"
 # make viewer   build regard/look/page.html from viewer/ (needs Node.js with npm)
 # make gallery  pages and pictures of where trained runs looked, for the docs: make gallery RUNS="runs/a runs/b"
 #
@@ -21,7 +22,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python;
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-.PHONY: help install install-test install-browser demo test test-viewer viewer gallery format clean
+.PHONY: help install install-test install-browser demo test test-viewer campaigns viewer gallery format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -76,6 +77,11 @@ test: install-test install-browser test-viewer
 test-viewer:
 	@if command -v npm >/dev/null; then cd viewer && npm ci --silent --no-audit --no-fund && npm run --silent check && npm test --silent; \
 	else echo "make: no npm, so the viewer's sources are not checked; its built page is"; fi
+
+# Random cases by the thousand; `make test` runs a sample of each. Each process computes with one thread.
+SEED ?= 1
+campaigns: install-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaigns $(NAMES) --seed $(SEED) --processes $(JOBS) $(if $(CASES),--cases $(CASES))
 
 viewer:
 	cd viewer && npm ci --silent --no-audit --no-fund && npm run --silent build

@@ -4,16 +4,21 @@ Only regular files are opened: a named pipe waits for ever, a device never ends.
 limit before anything is read.
 """
 
-import contextlib
 import difflib
 import errno
+import gzip
+import io
 import json
 import os
 import stat
+import zlib
 from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from regard.digests import note
 from regard.errors import UserError
 
 __all__ = [
@@ -21,16 +26,24 @@ __all__ = [
     "check_file",
     "did_you_mean",
     "file_limit",
+    "flush_folder",
     "parse_json",
     "read_bytes",
     "read_json",
+    "read_unpacked",
+    "unique_keys",
     "write_atomically",
+    "written_whole",
 ]
 
 JSON_LIMIT = 64 << 20
 """Bytes that a JSON file of a run folder may have; vocabularies of a million entries have a quarter."""
 _DEFAULT_MIB = 1024
 _VARIABLE = "REGARD_MAX_FILE_MIB"
+_GZIP_MAGIC = b"\x1f\x8b"
+_PART_BYTES = 1 << 16
+_LEAST_UNPACKED, _MOST_RATIO = 64 << 20, 100
+"""A gzip file may unpack to as many bytes, or to so many times its own: text reaches 20, only a trap a thousand."""
 
 
 def file_limit() -> int:
@@ -72,11 +85,30 @@ def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
         raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read{raised}.")
     try:
         with path.open("rb") as file:
-            content = file.read(limit + 1)
+            content = file.read(size + 1)  # of the limit itself, Python would allocate it all
+            if len(content) > size:
+                content += file.read(limit + 1 - len(content))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from error
     if len(content) > limit:
         raise UserError(f"{path}: grew beyond {limit:,} bytes while it was read.")
+    note(path, content)
+    return content
+
+
+def read_unpacked(path: Path) -> bytes:
+    """The content of a file, unpacked if it is gzip, which its first bytes tell.
+
+    What comes out is counted while it is unpacked: at most `file_limit()` bytes, and at most 64 MiB or 100 times the
+    packed size, whichever is more.
+
+    Raises:  UserError as `read_bytes`, or naming the file if it is damaged, too large, or no gzip in spite of its name.
+    """
+    content = read_bytes(path)
+    if content.startswith(_GZIP_MAGIC):
+        return _unpacked(path, content)
+    if content and path.suffix == ".gz":
+        raise UserError(f"{path}: not a gzip file, although its name ends in .gz (it starts with {content[:2]!r}).")
     return content
 
 
@@ -90,42 +122,91 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
 
 
 def parse_json(content: bytes | str, *, origin: str) -> Any:
-    """What JSON holds. Raises: UserError as `read_json`; origin: what a message names."""
+    """What JSON holds. Raises UserError as `read_json`; origin: what a message names."""
     try:
-        text = content if isinstance(content, str) else content.decode("utf-8")
-        return json.loads(text, object_pairs_hook=_object)
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        return json.loads(text, object_pairs_hook=unique_keys)
     except RecursionError:
         raise UserError(f"{origin}: damaged: JSON is nested too deeply") from None
     except ValueError as error:
         raise UserError(f"{origin}: damaged: no JSON ({error})") from error
 
 
-def write_atomically(path: Path, content: str | bytes, *, overwrite: bool = True) -> None:
-    """Write a file that appears under its name only when complete; text as UTF-8.
+@contextmanager
+def written_whole(path: Path, *, overwrite: bool = True) -> Generator[BinaryIO, None, None]:
+    """A file to write, which appears as `path` when the block ends, complete and on the disk; an error leaves nothing.
 
-    Raises: FileExistsError if the file exists and may not be overwritten, OSError with the file's name otherwise.
+    Raises:  FileExistsError if the file exists and may not be overwritten; UserError naming the path if the system
+             cannot write: the disk is full, the folder read-only.
     """
     unfinished = path.with_name(f".{path.name}.new")
     try:
-        with unfinished.open("wb") as file:
-            file.write(content.encode("utf-8") if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        if not overwrite and os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-        unfinished.replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):  # a name that is no name, a folder that lost its rights
-            unfinished.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.strerror:
-            error.filename, error.filename2 = str(path), None
+        # What a killed process left there, or a link that somebody planted.
+        unfinished.unlink(missing_ok=True)
+        try:
+            with unfinished.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if not overwrite and os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            unfinished.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+            raise
+        flush_folder(path.parent)
+    except FileExistsError:
         raise
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}.") from error
+
+
+def write_atomically(path: Path, content: str | bytes, *, overwrite: bool = True) -> None:
+    """Write a file that appears under its name only when complete; text as UTF-8. Raises as `written_whole`."""
+    encoded = content.encode("utf-8") if isinstance(content, str) else content
+    with written_whole(path, overwrite=overwrite) as file:
+        file.write(encoded)
+
+
+def flush_folder(folder: Path) -> None:
+    """Have the system write a folder's entries to the disk, so that a renamed file survives a power cut."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence with the known names nearest to `name`, or nothing when none is near."""
     near = difflib.get_close_matches(name, list(known), n=3)
     return f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
+
+
+def _unpacked(path: Path, content: bytes) -> bytes:
+    most = min(file_limit(), max(_LEAST_UNPACKED, _MOST_RATIO * len(content)))
+    parts: list[bytes] = []
+    size = 0
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            while part := file.read1(_PART_BYTES):
+                parts.append(part)
+                size += len(part)
+                if size > most:
+                    raise UserError(
+                        f"{path}: its {len(content):,} bytes of gzip unpack to more than {most:,}, which is as much as "
+                        f"is read of such a file: unpack it first ({_VARIABLE} limits unpacked files)."
+                    )
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        problem = f"cut off after {len(content)} bytes" if isinstance(error, EOFError) else f"damaged ({error})"
+        line = sum(part.count(b"\n") for part in parts) + 1
+        raise UserError(
+            f"{path}: the gzip file is {problem}; it can be read up to byte {size:,}, about line {line}."
+        ) from error
+    return b"".join(parts)
 
 
 def _near_files(path: Path) -> str:
@@ -137,7 +218,8 @@ def _near_files(path: Path) -> str:
         return ""
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of a JSON text, for `json.loads`. Raises ValueError if a key is given twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]

@@ -9,11 +9,24 @@ Everything else in this library feeds this read or looks at it.
 Source: lectures, A; vaswani2017, section 3.2.
 """
 
+from collections.abc import Callable
+
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.axes import align, can_look_at
 from regard.attention.biases import Bias, Given
-from regard.attention.checks import check_numbers, check_pair
+from regard.attention.checks import (
+    Tensors,
+    are_finite,
+    check_axes,
+    check_finite,
+    check_finite_bias,
+    check_pair,
+    given,
+    leading_axes,
+    zeroed_where,
+)
 from regard.attention.choices import Choice, Soft
 from regard.attention.kernels import reference, table
 from regard.attention.kernels.problem import Problem
@@ -43,25 +56,28 @@ def attend(
         out[i] = sum_j choose_j(score(query[i], keys[j]) + bias[i, j]) values[j]
 
     Shapes:  query (..., query, query_dim); memory a Memory or a pair (keys (..., key, key_dim), values (..., key,
-             value_dim)); out (..., query, value_dim). Leading axes broadcast; of two or more, the last is that of
-             heads, and the memory may have a divisor of the queries' heads (grouped queries, ainslie2023).
-    Mask:    True = may attend; the memory's own mask comes on top. A row with no True gives zeros, not NaN.
-    Bias:    a Bias or a tensor, added to the scores; its leading axes line up from the left, as a mask's do.
+             value_dim)); out (..., query, value_dim). Leading axes broadcast, lined up from the left: to queries
+             (batch, head, query, query_dim) a memory (batch, key, key_dim) is the same for each head. Of two or more
+             the last is that of heads, and the memory may have a divisor of the queries' heads (grouped queries,
+             ainslie2023). Queries, keys or a batch may be none, which reads zeros or nothing.
+    Mask:    True = may attend; the memory's own mask comes on top. A row with no True gives zeros, not NaN, and what
+             no row sees is as if it were not there, whatever its numbers.
+    Bias:    a Bias or a tensor, added to the scores. Masks and biases line up from the left, as the memory does.
     Kernel:  "reference" is the formula; "sdpa" torch's fused inner-product attention; "additive" our own of additive
              scores; "auto" follows the table in regard.attention.kernels.table, which regard.kernels() prints. A kernel
              that cannot do what is asked raises and names one that can.
     Cost:    time O(query * key * dim) for inner products, O(query * key * hidden) for Additive.
-    Raises:  TypeError and ValueError for what does not fit together, and for NaN in keys or values given as a pair
-             that spoilt the read, on a CPU (a Memory is looked at by whoever made it): name, rule, got.
+    Raises:  TypeError and ValueError for what does not fit together: name, rule, got. On a CPU, with a pair, also for
+             numbers that are not finite where they are read (a Memory is looked at by whoever made it).
     Source:  lectures, A; vaswani2017, section 3.2.
     """
     if isinstance(memory, LinearState):
         return memory.read(query, score=score, choose=choose, mask=mask, bias=bias, kernel=kernel)
     problem = pose(query, memory, score=score, choose=choose, mask=mask, bias=bias)
-    out = table.pick(kernel, problem)(problem)
-    if not isinstance(memory, Store):
-        check_numbers(out, problem.keys, problem.values)
-    return out
+    run = table.pick(kernel, problem)
+    if problem.is_empty or problem.values.shape[-1] == 0:
+        return problem.zeros(problem.values.shape[-1])
+    return run(problem) if isinstance(memory, Store) else _looked_at(run, problem)
 
 
 def weigh(
@@ -80,7 +96,9 @@ def weigh(
     """
     problem = pose(query, memory, score=score, choose=choose, mask=mask, bias=bias)
     table.pick(kernel, problem)
-    return reference.weights(problem)
+    if problem.is_empty:
+        return problem.zeros(problem.keys.shape[-2])
+    return reference.weights(problem) if isinstance(memory, Store) else _looked_at(reference.weights, problem)
 
 
 def pose(
@@ -92,22 +110,45 @@ def pose(
     mask: Mask | None,
     bias: Bias | Tensor | None,
 ) -> Problem:
-    """The read as kernels take it: keys and queries mapped, masks joined, everything checked; see `attend`."""
-    if not isinstance(memory, Store):
-        memory = Memory(*memory)
+    """The read as kernels take it: axes lined up, keys and queries mapped, masks joined, all checked; see `attend`."""
     if mask is not None and not isinstance(mask, Mask):
         raise TypeError(f"mask must be a Mask, but is {type(mask).__name__}; see regard.dense(tensor)")
     if bias is not None and not isinstance(bias, Bias):
         bias = Given(bias)
+    if isinstance(memory, Store):
+        return _posed(query, memory, score, choose, mask, bias)
+    tensors = given(query, memory)
+    problem = _posed(tensors.query, Memory(tensors.keys, tensors.values), score, choose, mask, bias)
+    if not can_look_at(tensors.query) or problem.is_empty or are_finite(*tensors):
+        return problem
+    seen = zeroed_where(tensors, problem.allowed(problem.added()), problem.leading)
+    shapes = query.shape, *(tensor.shape for tensor in memory)
+    for (name, tensor), shape in zip(seen._asdict().items(), shapes, strict=True):
+        check_finite(name, tensor.view(shape))
+    return _posed(seen.query, Memory(seen.keys, seen.values), score, choose, mask, bias)
+
+
+def _posed(
+    query: Tensor, memory: Store, score: Score, choose: Choice, mask: Mask | None, bias: Bias | None
+) -> Problem:
     check_pair(query, memory.keys, memory.values)
+    mapped = memory.map_keys_with(score)
+    keys, values = mapped.keys, mapped.values
+    if not query.dim() == keys.dim() == values.dim():
+        query, keys, values = _lined_up(query, keys, values, score)
+    asked, query = query, score.map_query(query)
+    leading = leading_axes(query, keys, values)
+    if score.num_heads is not None and score.num_heads not in leading[-1:]:
+        raise ValueError(
+            f"a read by {type(score).__name__} of {score.num_heads} heads must have them as its last leading axis, "
+            f"but has leading axes {leading}"
+        )
     if mask is not None and memory.mask is not None:
         mask = All(mask, memory.mask)
-    mapped = memory.map_keys_with(score)
-    asked, query = query, score.map_query(query)
-    return Problem(
+    problem = Problem(
         query=query,
-        keys=mapped.keys,
-        values=mapped.values,
+        keys=keys,
+        values=values,
         score=score,
         form=score.form(query.shape[-1]),
         choose=choose,
@@ -116,4 +157,43 @@ def pose(
         places=memory.places(query.shape[-2]),
         asked=asked,
         prepared=memory.prepared if mapped is memory else None,
+    )
+    choose.check((*leading, *query.shape[-2:-1], keys.shape[-2]))
+    return problem.spread(leading)
+
+
+def _lined_up(query: Tensor, keys: Tensor, values: Tensor, score: Score) -> tuple[Tensor, Tensor, Tensor]:
+    """All with as many axes as the one that has most. Raises ValueError for heads that were mapped as a batch."""
+    for name, tensor in (("query", query), ("keys", keys), ("values", values)):
+        check_axes(name, tensor)
+    num_axes = max(query.dim(), keys.dim(), values.dim())
+    if score.num_heads is not None and keys.dim() < num_axes:
+        raise ValueError(
+            f"the keys of a memory that {type(score).__name__} maps by heads must have as many axes as the read, "
+            f"{num_axes}, but are {tuple(keys.shape)}: give the axis of heads, of size 1 if all share it"
+        )
+    return align(query, num_axes), align(keys, num_axes), align(values, num_axes)
+
+
+def _looked_at(run: Callable[[Problem], Tensor], problem: Problem) -> Tensor:
+    """What `run` computes of pairs that are finite; ValueError if that is not finite.
+
+    What is hidden may have scores beyond the range of its dtype, and infinity less infinity is no number: then all
+    that no query sees is left out, and the read is made again.
+    """
+    out = run(problem)
+    if not can_look_at(out) or are_finite(out):
+        return out
+    bias = problem.added()
+    allowed = problem.allowed(bias)
+    if bias is not None:
+        check_finite_bias(bias, allowed)
+    if allowed is not None and not problem.choose.draws:
+        seen = zeroed_where(Tensors(problem.query, problem.keys, problem.values), allowed, problem.leading)
+        out = run(problem._replace(**seen._asdict()))
+        if are_finite(out):
+            return out
+    raise ValueError(
+        f"query and keys must have scores within the range of {problem.query.dtype}, but what is read is not finite, "
+        "though they are: the products of their numbers are too large"
     )

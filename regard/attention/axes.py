@@ -1,10 +1,13 @@
-"""Axes of masks and biases: (leading axes ..., query, key), where leading axes line up from the left.
+"""Axes of a read: leading axes, then two more. Leading axes line up from the left, of whatever a read is given.
 
     read        (batch, head, query, key)
+    query       (batch, head, query, dim)
+    keys        (batch,       key,   dim)   ->   (batch, 1, key,   dim)
     mask        (batch,       query, key)   ->   (batch, 1, query, key)
     mask        (             query, key)   ->   (1,     1, query, key)
 
-Whatever has fewer leading axes than the read serves all the later ones: axes of size 1 go before the last two.
+Queries, keys, values, masks and biases alike: whatever has fewer leading axes than the read serves all the later ones,
+and axes of size 1 go before its last two.
 """
 
 from collections.abc import Callable
@@ -30,9 +33,15 @@ def align(tensor: Tensor, num_axes: int) -> Tensor:
 
 
 def line_up(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Both with the same number of axes, leading axes from the left."""
+    """Both with the same number of axes, leading axes from the left. Raises ValueError if they do not broadcast."""
     num_axes = max(left.dim(), right.dim())
-    return align(left, num_axes), align(right, num_axes)
+    left, right = align(left, num_axes), align(right, num_axes)
+    if any(ours != theirs and 1 not in (ours, theirs) for ours, theirs in zip(left.shape, right.shape, strict=True)):
+        raise ValueError(
+            "masks or biases that are combined must have the same axes or some of size 1, lined up from the left, "
+            f"but have {tuple(left.shape)} and {tuple(right.shape)}"
+        )
+    return left, right
 
 
 def look_up(table: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:

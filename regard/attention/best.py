@@ -48,8 +48,9 @@ def _best(scores: Tensor, k: int) -> Tensor:
     top = scores.topk(k)
     # All keys above the smallest that is kept are in; of those equal to it, the first ones fill what is left.
     edge = top.values[..., -1:]
-    above = top.values > edge
+    above = ~(top.values <= edge)  # NaN is above all, so that what it spoils shows
     count = (scores == edge).cumsum(-1, dtype=torch.int32)  # how many so far equal the smallest
     turn = torch.arange(1, k + 1, device=scores.device, dtype=torch.int32) - above.sum(-1, keepdim=True)
     first = torch.searchsorted(count, turn.to(torch.int32).clamp(min=1))
+    first = first.clamp(max=scores.shape[-1] - 1)  # no number equals NaN
     return torch.where(above, top.indices, first)

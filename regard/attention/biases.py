@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.axes import align, check_fits
+from regard.attention.axes import check_fits, line_up
 from regard.attention.picture import Picture, draw_bias
 from regard.attention.places import Places
 
@@ -109,9 +109,7 @@ class Sum(Bias):
 
     def see(self, query: Float[Tensor, "... query query_dim"], places: Places) -> Float[Tensor, "..."]:
         """Both, added."""
-        left, right = self.left.see(query, places), self.right.see(query, places)
-        num_axes = max(left.dim(), right.dim())
-        return align(left, num_axes) + align(right, num_axes)
+        return torch.add(*line_up(self.left.see(query, places), self.right.see(query, places)))
 
     def diagonals(self, places: Places, dtype: torch.dtype = torch.float32) -> Float[Tensor, "... diagonal"] | None:
         """Both, added, if both are the same along diagonals."""
@@ -119,8 +117,7 @@ class Sum(Bias):
         if left is None or right is None:
             return None
         # An axis is added because leading axes line up before the last two.
-        num_axes = max(left.dim(), right.dim()) + 1
-        return (align(left.unsqueeze(-2), num_axes) + align(right.unsqueeze(-2), num_axes)).squeeze(-2)
+        return torch.add(*line_up(left.unsqueeze(-2), right.unsqueeze(-2))).squeeze(-2)
 
     def select(self, index: Int[Tensor, " rows"]) -> Bias:
         """Both of those rows."""

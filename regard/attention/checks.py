@@ -1,62 +1,152 @@
 """What a read is given must fit together: each mistake is named before anything is computed."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.attention.masks import can_look_at
+from regard.attention.axes import align
 
-__all__ = ["check_numbers", "check_pair"]
+__all__ = [
+    "Tensors",
+    "are_finite",
+    "check_axes",
+    "check_finite",
+    "check_finite_bias",
+    "check_pair",
+    "given",
+    "leading_axes",
+    "zeroed_where",
+]
+
+
+class Tensors(NamedTuple):
+    """What a read is given, by the names that callers know."""
+
+    query: Tensor
+    keys: Tensor
+    values: Tensor
+
+
+def given(query: Tensor, memory: object) -> Tensors:
+    """The query and the pair (keys, values), with one number of axes. Raises TypeError, ValueError."""
+    if not isinstance(memory, tuple | list) or len(memory) != 2:
+        raise TypeError(f"memory must be a memory or a pair (keys, values), but is {_kind_of(memory)}")
+    tensors = Tensors(query, *memory)
+    for name, tensor in tensors._asdict().items():
+        check_axes(name, tensor)
+    num_axes = max(tensor.dim() for tensor in tensors)
+    return Tensors(*(align(tensor, num_axes) for tensor in tensors))
+
+
+def check_axes(name: str, tensor: Tensor) -> None:
+    """Raise TypeError unless it is a tensor, ValueError unless it has two axes or more."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a tensor, but is {type(tensor).__name__}")
+    if tensor.dim() < 2:
+        last = {"query": "query, dim", "keys": "key, dim", "values": "key, value_dim"}[name]
+        raise ValueError(f"{name} must be (..., {last}), but has shape {tuple(tensor.shape)}")
 
 
 def check_pair(query: Tensor, keys: Tensor, values: Tensor) -> None:
     """Raise TypeError or ValueError unless queries can read these keys and values.
 
-    Rules: floating tensors of one dtype (autocast mixes them) on one device; (..., query, dim), (..., key, dim) and
-    (..., key, value_dim) whose leading axes broadcast, or whose heads are grouped.
+    Rules: floating tensors of one dtype (autocast mixes them) on one device, of (..., query, dim), (..., key, key_dim)
+    and (..., key, value_dim), where dim and key_dim are at least 1.
     """
-    leading = query.shape[:-2]
-    same = query.dtype == keys.dtype == values.dtype and query.device == keys.device == values.device
-    if same and query.dim() >= 2 and leading == keys.shape[:-2] == values.shape[:-2] and query.is_floating_point():
-        return
-    if query.dim() < 2:
-        raise ValueError(f"query must be (..., query, dim), but has shape {tuple(query.shape)}")
-    if not query.is_floating_point():
-        raise TypeError(f"query must be floating point, but has dtype {query.dtype}")
-    for name, tensor in (("keys", keys), ("values", values)):
+    for name, tensor in (("query", query), ("keys", keys), ("values", values)):
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} must be floating point, but has dtype {tensor.dtype}")
         if tensor.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
             raise TypeError(f"{name} must have the query's dtype {query.dtype}, but have {tensor.dtype}")
         if tensor.device != query.device:
             raise ValueError(f"{name} must be on the query's device {query.device}, but are on {tensor.device}")
-        _check_leading(name, tensor, query)
+        if tensor.shape[-1] == 0 and name != "values":
+            raise ValueError(f"{name} must have one number or more each, but has shape {tuple(tensor.shape)}")
 
 
-def check_numbers(out: Tensor, keys: Tensor, values: Tensor) -> None:
-    """Raise ValueError if NaN in the keys or the values has spoilt what was read.
+def leading_axes(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int, ...]:
+    """The leading axes of the read: those of all three, which have one number of axes, broadcast.
 
-    Only where looking is free of waiting: on a CPU, and not in compiled or mapped functions. What was read is looked at
-    first, and little of it: NaN in a key spoils the whole of each row that may read it, so the first number of each row
-    tells, and NaN in a value spoils the same number of each row, so the last row tells, which sees the most.
+    Where there are two or more the last is that of heads, and the memory may have a divisor of the queries' heads.
+    Raises: ValueError if they do not fit.
     """
-    if not can_look_at(out) or out.numel() == 0:
-        return
-    # Infinities that cancel give NaN as well; then nothing is found below.
-    if not math.isnan(out.detach()[..., 0].sum().item() + out.detach()[..., -1, :].sum().item()):
-        return
+    ours, last = query.shape[:-2], query.dim() - 3
+    if ours == keys.shape[:-2] == values.shape[:-2]:
+        return tuple(ours)
+    leading = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(ours, keys.shape, values.shape, strict=False))
     for name, tensor in (("keys", keys), ("values", values)):
-        if can_look_at(tensor) and bool(tensor.isnan().any()):
-            where = tuple(tensor.isnan().nonzero()[0].tolist())
-            raise ValueError(f"{name} must not hold NaN, but do at {where}, of {int(tensor.isnan().sum())} in all")
+        theirs = tensor.shape[:-2]
+        for axis, (size, whole) in enumerate(zip(theirs, leading, strict=True)):
+            grouped = axis == last > 0 and size > 0 and ours[axis] > size and ours[axis] % size == 0
+            if size not in (1, whole) and not grouped:
+                heads = ", or divide them if they are heads" if last > 0 else ""
+                raise ValueError(
+                    f"the leading axes of {name} must be the read's {leading} or 1{heads}, lined up from the left, "
+                    f"but are {tuple(theirs)}"
+                )
+    return leading
 
 
-def _check_leading(name: str, tensor: Tensor, query: Tensor) -> None:
-    read, asked = tensor.shape[:-2], query.shape[:-2]
-    for axis in range(1, min(len(read), len(asked)) + 1):
-        ours, theirs = read[-axis], asked[-axis]
-        grouped = axis == 1 and query.dim() >= 4 and tensor.dim() >= 4 and ours > 0 and theirs % ours == 0
-        if ours != theirs and 1 not in (ours, theirs) and not grouped:
-            heads = ", or divide them if they are heads" if axis == 1 and query.dim() >= 4 else ""
-            raise ValueError(
-                f"the leading axes of {name} must be the query's {tuple(asked)} or 1{heads}, but are {tuple(read)}"
-            )
+def check_finite(name: str, tensor: Tensor) -> None:
+    """Raise ValueError, with the first place, unless all numbers that a query may see are finite."""
+    bad = ~tensor.detach().isfinite()
+    if bool(bad.any()):
+        where = tuple(bad.nonzero()[0].tolist())
+        raise ValueError(
+            f"{name} must be finite where no mask hides them, but have {tensor[where].item()} at {where}, "
+            f"and {int(bad.sum())} such numbers in all"
+        )
+
+
+def check_finite_bias(bias: Tensor, allowed: Tensor | None) -> None:
+    """Raise ValueError, with the first place, unless the bias is finite where a query may see a key."""
+    bad = ~bias.detach().isfinite()
+    if allowed is not None:
+        bad = bad & allowed
+    if bool(bad.any()):
+        where = tuple(bad.nonzero()[0].tolist())
+        raise ValueError(
+            "bias must be finite, or -inf to hide a pair, where no mask hides it, "
+            f"but is {bias.expand(bad.shape)[where].item()} at {where}"
+        )
+
+
+def are_finite(*tensors: Tensor) -> bool:
+    """Whether all numbers are finite: a sum a tensor, and a closer look at one whose sum is not finite."""
+    for tensor in tensors:
+        tensor = tensor.detach()
+        total = tensor.sum(dtype=torch.float32) if tensor.dtype == torch.float16 else tensor.sum()
+        if not math.isfinite(total.item()) and not bool(tensor.isfinite().all()):
+            return False
+    return True
+
+
+def zeroed_where(tensors: Tensors, allowed: Tensor | None, leading: tuple[int, ...]) -> Tensors:
+    """The same with zeros for what no query sees, and for queries that see nothing: a mask makes them absent.
+
+    allowed: (..., query, key) with as many axes, broadcasting to the read; None: everything is seen.
+    """
+    if allowed is None:
+        return tensors
+    allowed = allowed.expand(*leading, tensors.query.shape[-2], tensors.keys.shape[-2])
+    asked, seen = allowed.any(-1), allowed.any(-2)
+    return Tensors(
+        *(
+            torch.where(_reduced(used, tensor).unsqueeze(-1), tensor, 0.0)
+            for used, tensor in zip((asked, seen, seen), tensors, strict=True)
+        )
+    )
+
+
+def _reduced(used: Tensor, tensor: Tensor) -> Tensor:
+    """Whether anything uses an item, (..., item), of a tensor (..., item, dim) that serves several of the read."""
+    for axis, size in enumerate(tensor.shape[:-2]):
+        if used.shape[axis] != size:
+            used = used.unflatten(axis, (size, -1)).any(axis + 1)
+    return used
+
+
+def _kind_of(memory: object) -> str:
+    return f"{type(memory).__name__} of {len(memory)}" if isinstance(memory, tuple | list) else type(memory).__name__

@@ -34,6 +34,9 @@ class Choice(nn.Module, ABC):
         """The same choice for the queries first .. last - 1 of a read alone; itself if all queries choose alike."""
         return self
 
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise ValueError unless it can choose from scores of this shape, (..., query, key)."""
+
     @abstractmethod
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
@@ -53,6 +56,7 @@ class Soft(Choice):
 
     beta: a number; or a tensor that broadcasts to (..., query, 1), such as (head, 1, 1) for a beta a head or what a
           network gives for each query (the key strength of graves2014); with learn=True it is where learning starts.
+          Its axes line up from the right, as those of parameters do.
     Parameters: log_beta, if learnt: a beta that learns stays positive.
     Raises: ValueError if a beta is not positive and finite, or a tensor of it tells keys apart.
     """
@@ -73,6 +77,16 @@ class Soft(Choice):
             return self.log_beta.exp()
         assert self._given is not None
         return self._given
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise ValueError unless beta broadcasts to the rows of the scores."""
+        beta = self._given if self.log_beta is None else self.log_beta
+        if not isinstance(beta, Tensor):
+            return
+        sizes, rows = tuple(beta.shape), (*shape[:-1], 1)
+        fits = all(size in (1, row) for size, row in zip(sizes[::-1], rows[::-1], strict=False))
+        if len(sizes) > len(rows) or not fits:
+            raise ValueError(f"beta must broadcast to the rows {rows} of this read, but has shape {sizes}")
 
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None

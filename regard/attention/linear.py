@@ -22,6 +22,7 @@ from torch import Tensor
 
 from regard.attention.axes import align
 from regard.attention.biases import Bias
+from regard.attention.checks import check_axes, leading_axes
 from regard.attention.choices import Choice
 from regard.attention.features import Features, check_not_negative, widen
 from regard.attention.masks import All, Any, Causal, Dense, Mask, Not
@@ -115,11 +116,12 @@ class LinearState(Store):
 
     def extend(self, keys: Float[Tensor, "... new features"], values: Float[Tensor, "... new value_dim"]) -> Self:
         """S and z with new pairs added. Keys must be mapped as the ones already here are."""
-        sizes = self.sums.shape[-2:]
-        if (keys.shape[-1], values.shape[-1]) != sizes or keys.shape[-2] != values.shape[-2]:
+        *leading, features, value_dim = self.sums.shape
+        num_new = keys.shape[-2] if keys.dim() > 1 else 0
+        if keys.shape != (*leading, num_new, features) or values.shape != (*leading, num_new, value_dim):
             raise ValueError(
-                f"keys must be (..., new, {sizes[0]} features) and values (..., new, {sizes[1]}), "
-                f"but are {tuple(keys.shape)} and {tuple(values.shape)}"
+                f"keys must be {_shape_of_new(leading, f'{features} features')} and values "
+                f"{_shape_of_new(leading, value_dim)}, but are {tuple(keys.shape)} and {tuple(values.shape)}"
             )
         sums, totals = summarise(widen(keys), widen(values))
         return replace(self, sums=self.sums + sums, totals=self.totals + totals)
@@ -156,11 +158,17 @@ class LinearState(Store):
             raise _no("pairs that a bias could be added to")
         if mask is not None and not (isinstance(mask, Causal) and query.shape[-2] == 1):
             raise _no(f"pairs that a mask could hide, but was given {mask!r} for {query.shape[-2]} queries")
+        check_axes("query", query)
         mapped = score.map_query(query)
         if mapped.shape[-1] != self.sums.shape[-2]:
             raise ValueError(f"queries must have {self.sums.shape[-2]} features, but have {mapped.shape[-1]}")
+        num_axes = max(mapped.dim(), self.sums.dim())
+        mapped, sums = align(mapped, num_axes), align(self.sums, num_axes)
+        totals = align(self.totals.unsqueeze(-1), num_axes).squeeze(-1)
+        leading_axes(mapped, sums, sums)
+        group = mapped.shape[-3] // sums.shape[-3] if num_axes > 3 and sums.shape[-3] > 1 else 1
         with torch.autocast(query.device.type, enabled=False):
-            return answer(widen(mapped), self.sums, self.totals, group=_group(mapped, self.sums)).to(mapped.dtype)
+            return answer(widen(mapped), sums, totals, group=max(1, group)).to(mapped.dtype)
 
 
 def summarise(
@@ -210,17 +218,12 @@ def same_for_all(mask: Mask, places: Places) -> bool:
     return interval is not None and interval[0].shape[-2] == interval[1].shape[-2] == 1
 
 
-def _group(query: Tensor, sums: Tensor) -> int:
-    """How many heads of queries read each head of the sums."""
-    if query.dim() < 4 or sums.dim() < 4 or sums.shape[-3] in (1, query.shape[-3]):
-        return 1
-    if query.shape[-3] % sums.shape[-3]:
-        raise ValueError(f"heads of the state must divide the query's {query.shape[-3]}, but are {sums.shape[-3]}")
-    return query.shape[-3] // sums.shape[-3]
-
-
 def _no(what: str) -> ValueError:
     return ValueError(
         f"a LinearState keeps sums and not pairs, so it has no {what}; keep a Memory where single pairs are needed "
         "(weights to record, masks, cropping)"
     )
+
+
+def _shape_of_new(leading: list[int], size: object) -> str:
+    return f"({', '.join((*map(str, leading), 'new', str(size)))})"

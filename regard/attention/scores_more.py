@@ -22,6 +22,9 @@ __all__ = ["Cosine", "Location", "SoftCap"]
 class Cosine(Score):
     """score = <q, k> / (|q| |k|); q and k of equal size. A vector of length zero scores 0, and its gradient is zero.
 
+    So does one whose numbers are all subnormal (below 1.2e-38 in float32, 6.1e-5 in float16): its direction is rounding,
+    and the gradient, which is that of the direction over the length, is beyond the range of the dtype.
+
     The softmax of numbers in [-1, 1] is nearly flat: give the choice a scale, Soft(beta) (the key strength of
     graves2014). Lengths are divided out before q and k meet, once a memory for the keys.
     """
@@ -126,10 +129,12 @@ class SoftCap(Score):
 
 
 def _direction(vectors: Tensor) -> Tensor:
+    if vectors.shape[-1] == 0:
+        raise ValueError(f"Cosine needs vectors of one number or more, but they are {tuple(vectors.shape)}")
     # The largest entry is divided out first, so that squares neither overflow nor vanish. As the direction does not
     # depend on it, it is a constant to the gradient.
     largest = vectors.detach().abs().amax(-1, keepdim=True)
-    zero = largest == 0
+    zero = largest < torch.finfo(vectors.dtype).tiny
     scaled = vectors / largest.masked_fill(zero, 1.0)
     # Zero vectors are replaced before the root: its slope at zero is infinite.
     length = scaled.masked_fill(zero, 1.0).norm(dim=-1, keepdim=True)

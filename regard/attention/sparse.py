@@ -40,6 +40,10 @@ class Sparse(Choice):
         self.alpha = alpha
         self.soft = Soft(beta, learn=learn)
 
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise ValueError unless beta broadcasts to the rows of the scores."""
+        self.soft.check(shape)
+
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
     ) -> Float[Tensor, "... query key"]:
@@ -83,6 +87,10 @@ class TopK(Few):
     def num_kept(self) -> int:
         """k."""
         return self.k
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise ValueError unless beta broadcasts to the rows of the scores."""
+        self.soft.check(shape)
 
     def pick(self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None) -> Picked:
         """The k best keys, and Soft over their scores."""

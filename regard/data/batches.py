@@ -127,6 +127,7 @@ class TokenBatches:
         batch_tokens: budget of a batch, in tokens, special ids and padding counted, of its longer side.
         seed: not negative; with the epoch it decides which pairs meet in a batch, and the batches' order.
         max_rows: most pairs in a batch; None is no limit.
+        origin: the files that the pairs are from, for messages.
 
     Raises:  ValueError by `plan` and `collate` if there are no pairs; UserError by `plan` if one pair alone
              exceeds the budget.
@@ -139,8 +140,9 @@ class TokenBatches:
         batch_tokens: int,
         seed: int,
         max_rows: int | None = None,
+        origin: str = "",
     ) -> None:
-        self.batch_tokens, self.seed, self.max_rows = batch_tokens, seed, max_rows
+        self.batch_tokens, self.seed, self.max_rows, self.origin = batch_tokens, seed, max_rows, origin
         self._make: Callable[[int], Encoded] = (lambda _: examples) if isinstance(examples, Encoded) else examples
         self._last: tuple[int, Encoded] | None = None
 
@@ -161,6 +163,7 @@ class TokenBatches:
             seed=self.seed,
             epoch=epoch,
             max_rows=self.max_rows,
+            origin=self.origin,
         )
 
     def collate(self, epoch: int, indices: Sequence[int]) -> Batch:
@@ -179,6 +182,7 @@ def plan_batches(
     seed: int,
     epoch: int,
     max_rows: int | None = None,
+    origin: str = "",
 ) -> list[tuple[int, ...]]:
     """Which pairs make up each batch; every index is in exactly one, and only the arguments decide.
 
@@ -205,7 +209,7 @@ def plan_batches(
         return []
     table = np.asarray(lengths, dtype=np.int64)
     longer = table.max(axis=1)
-    _check_budget(table, longer, batch_tokens)
+    _check_budget(table, longer, batch_tokens, origin)
     stream = np.random.PCG64(np.random.SeedSequence((seed, epoch)))
     slant = (table[:, 1] - table[:, 0]) * np.where(longer % 2, 1, -1)
     order = np.lexsort((stream.random_raw(len(table)), slant, longer))
@@ -231,12 +235,13 @@ def filled_share(lengths: Sequence[tuple[int, int]], plan: Sequence[Sequence[int
     return sum(int(batch.sum()) for batch in batches) / places if places else 1.0
 
 
-def _check_budget(table: NDArray[np.int64], longer: NDArray[np.int64], batch_tokens: int) -> None:
+def _check_budget(table: NDArray[np.int64], longer: NDArray[np.int64], batch_tokens: int, origin: str) -> None:
     worst = int(longer.argmax())
     if longer[worst] > batch_tokens:
         source, target = table[worst].tolist()
+        before = f"{origin}: " if origin else ""
         raise UserError(
-            f"pair {worst} has {source} source and {target} target tokens (special ones counted), more than "
+            f"{before}pair {worst} has {source} source and {target} target tokens (special ones counted), more than "
             f"a whole batch may hold: batch_tokens = {batch_tokens}. Raise batch_tokens, or lower max_length."
         )
 

@@ -6,35 +6,34 @@ and moves it, another way in each epoch, so that a few recordings are not learne
 is named before training: files that are missing or no wav, events without duration or outside their file.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.io import wavfile
-from scipy.signal import resample_poly
 from torch import Tensor
 
 from regard.data.elements import Elements
 from regard.data.labelled import Labels
+from regard.data.numbers import number
 from regard.data.recordings import Recordings, scene
 from regard.data.sets_config import EventsConfig
+from regard.data.sound_files import read_sound
 from regard.data.tables import read_table
 from regard.errors import UserError
 
-__all__ = ["Event", "EventBatch", "EventBatches", "Sounds", "pieces", "played", "read_events", "read_wav", "scenes_of"]
+__all__ = ["Event", "EventBatch", "EventBatches", "Sounds", "pieces", "played", "read_events", "scenes_of"]
 
 _COLUMNS = ("file", "onset", "duration", "label")
 _IN_SIGHT = 1 / 3
 _TEMPO, _SHIFT = 1.15, 0.1
 _FILES = 16
 _KEPT_BYTES = 1 << 30
-_FULL_SCALE = {"int16": 1 << 15, "int32": 1 << 31}
+_LEAST_SECONDS, _MOST_SECONDS = 1e-5, 1e9
+"""What an event may last, and when it may begin, so that times are numbers that training can tell apart."""
 
 
 @dataclass(frozen=True, order=True)
@@ -88,12 +87,12 @@ def read_events(path: Path, config: EventsConfig) -> Sounds:
 
     Raises: UserError naming the file and the line, what was expected and what was got.
     """
-    by_file, skipped = _csv(path, config)
-    read = lru_cache(maxsize=_FILES)(read_wav)  # a long file serves many pieces
+    by_file, places, skipped = _csv(path, config)
+    read = lru_cache(maxsize=_FILES)(read_sound)  # a long file serves many pieces
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
     where: list[tuple[str, int]] = []
     for file, rows in by_file.items():
-        samples = read(path.parent / file, rate)
+        samples = read(path.parent / file, rate, places[file])
         for place, event in rows[:]:
             if event.onset >= len(samples) / rate:
                 _bad(f"{place}: the event begins at {event.onset:g} s, but {file} ends before.", config, skipped)
@@ -102,35 +101,12 @@ def read_events(path: Path, config: EventsConfig) -> Sounds:
 
     def hear(i: int) -> tuple[NDArray[np.int16], list[Event]]:
         file, start = where[i]
-        samples = read(path.parent / file, rate)[start : start + length]
+        samples = read(path.parent / file, rate, places[file])[start : start + length]
         inside = [_cut(event, start / rate, config.seconds) for _, event in by_file[file]]
         return np.pad(samples, (0, length - len(samples))), [event for event in inside if event is not None]
 
     labels = tuple(sorted({event.label for rows in by_file.values() for _, event in rows}))
     return Sounds(len(where), hear, labels, str(path), tuple(skipped))
-
-
-def read_wav(path: Path, sample_rate: int) -> NDArray[np.int16]:
-    """A wav file, its channels mixed and at this rate. Raises UserError naming the file."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file.")
-    try:
-        rate, samples = wavfile.read(path)
-    except (ValueError, OSError, EOFError, IndexError) as error:
-        raise UserError(f"{path}: no wav file that can be read ({error}).") from error
-    sound = samples.astype(np.float64)
-    if samples.dtype == np.uint8:
-        sound = (sound - 128) / 128
-    elif samples.dtype.name in _FULL_SCALE:
-        sound = sound / _FULL_SCALE[samples.dtype.name]
-    if not len(sound) or not np.isfinite(sound).all():
-        raise UserError(f"{path}: holds no samples, or such as are no numbers.")
-    if sound.ndim > 1:
-        sound = sound.mean(1)
-    if rate != sample_rate:
-        step = Fraction(sample_rate, rate)
-        sound = resample_poly(sound, step.numerator, step.denominator)
-    return np.clip(np.round(sound * 32767), -32768, 32767).astype(np.int16)
 
 
 def pieces(samples: int, length: int) -> list[int]:
@@ -230,34 +206,34 @@ def played(
     return found.clip(-32768, 32767).astype(np.int16), [event for event in inside if event is not None]
 
 
-def _csv(path: Path, config: EventsConfig) -> tuple[dict[str, list[tuple[str, Event]]], list[str]]:
-    """The events of each file, with where they stand, and what was left out."""
+def _csv(path: Path, config: EventsConfig) -> tuple[dict[str, list[tuple[str, Event]]], dict[str, str], list[str]]:
+    """The events of each file, with where they stand, where each file is named first, and what was left out."""
     found: dict[str, list[tuple[str, Event]]] = {}
+    places: dict[str, str] = {}
     skipped: list[str] = []
     for where, cells in read_table(path, _COLUMNS):
+        if not cells["file"]:
+            raise UserError(f"{where}: expected the name of a sound file, got none.")
         events = found.setdefault(cells["file"], [])
+        places.setdefault(cells["file"], where)
         if any(cells[name] for name in _COLUMNS[1:]):
             event = _event(cells, where, config)
-            if event.duration <= 0 or event.onset < 0 or not event.label:
-                got = f"onset {cells['onset']}, duration {cells['duration']}, label {event.label!r}"
+            if event.duration < _LEAST_SECONDS or event.onset < 0 or not event.label:
+                got = f"onset {cells['onset'][:60]}, duration {cells['duration'][:60]}, label {event.label!r}"
                 wanted = "an onset of 0 or more, a duration above 0 and a label"
                 _bad(f"{where}: expected {wanted}, got {got}.", config, skipped)
             else:
                 events.append((where, event))
     if not found:
         raise UserError(f"{path}: there is no file in it.")
-    return found, skipped
+    return found, places, skipped
 
 
 def _event(cells: dict[str, str], where: str, config: EventsConfig) -> Event:
-    try:
-        onset, duration = float(cells["onset"]), float(cells["duration"])
-    except ValueError:
-        onset = duration = math.nan
-    if not math.isfinite(onset + duration):
-        raise UserError(
-            f"{where}: expected onset and duration, two numbers, got {cells['onset']!r}, {cells['duration']!r}."
-        )
+    onset, duration = (number(cells[name], most=_MOST_SECONDS * config.sample_rate) for name in ("onset", "duration"))
+    if onset is None or duration is None:
+        got = f"{cells['onset'][:60]!r}, {cells['duration'][:60]!r}"
+        raise UserError(f"{where}: expected onset and duration, two numbers, got {got}.")
     unit = config.sample_rate if config.unit == "samples" else 1
     return Event(onset / unit, duration / unit, cells["label"])
 

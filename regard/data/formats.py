@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.lines import read_lines
+from regard.data.lines import not_utf8, read_lines
 from regard.errors import UserError
-from regard.files import did_you_mean
+from regard.files import did_you_mean, unique_keys
 
 __all__ = ["BadLine", "Records", "excerpt", "field_of", "json_object", "jsonl_records", "text_records", "tsv_records"]
 
@@ -101,7 +101,7 @@ def jsonl_records(path: Path, source_field: str, target_field: str, *, also: tup
 def json_object(text: str) -> dict[str, Any]:
     """The object that a line of JSON holds. Raises BadLine for anything else."""
     try:
-        row = json.loads(text)
+        row = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise BadLine("invalid JSON", f"not valid JSON: {error} ({excerpt(text)})") from None
     if not isinstance(row, dict):
@@ -125,13 +125,16 @@ def field_of(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) -> 
             near = f".{did_you_mean(part, known)}".rstrip(".")
             raise BadLine("missing field", f"no field {name!r} (see source_column, target_column); {has}{near}")
         value = value[part]
-    if isinstance(value, also) and not isinstance(value, bool):
-        return json.dumps(value, ensure_ascii=False)
+    try:
+        if isinstance(value, also) and not isinstance(value, bool):
+            return _encodable(json.dumps(value, ensure_ascii=False), name)
+        shown = excerpt(str(value))
+    except RecursionError:
+        shown = "nested deeply"
     if not isinstance(value, str):
         wanted = " or ".join(["a text", *(_KINDS[kind] for kind in also)])
-        detail = f"field {name!r} must hold {wanted}, got {type(value).__name__} ({excerpt(str(value))})"
-        raise BadLine("field is no text", detail)
-    return value
+        raise BadLine("field is no text", f"field {name!r} must hold {wanted}, got {type(value).__name__} ({shown})")
+    return _encodable(value, name)
 
 
 def excerpt(text: str) -> str:
@@ -139,12 +142,20 @@ def excerpt(text: str) -> str:
     return repr(text if len(text) <= _EXCERPT_LEN else text[: _EXCERPT_LEN - 3] + "...")
 
 
+def _encodable(text: str, name: str) -> str:
+    """The text, if it is Unicode: JSON can write half a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadLine("not Unicode", f"field {name!r} holds half a surrogate pair ({excerpt(text)})") from error
+    return text
+
+
 def _decode(line: bytes, where: str) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        byte = f"byte 0x{line[error.start]:02x} at place {error.start + 1} of the line{where}"
-        raise BadLine("not UTF-8", f"not UTF-8: {byte} ({error.reason})") from None
+        raise BadLine("not UTF-8", not_utf8(error, where)) from None
 
 
 def _column(column: int | str | None, default: int) -> int | str:

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from regard.data.formats import Records, field_of
+from regard.digests import note
 from regard.errors import UserError
 from regard.files import did_you_mean
 
@@ -39,6 +40,7 @@ def hugging_face_records(
     """
     name, _, chosen = spec.partition("#")
     rows = _load(_datasets(spec), spec, name.removeprefix(PREFIX), chosen or _SPLIT_NAMES.get(split, split))
+    note(spec, str(getattr(rows, "_fingerprint", "")).encode())  # its own digest of data and changes
     tops = [_top_field(field, rows.column_names, spec) for field in (source_field, target_field)]
     numbered = enumerate(rows.select_columns(list(dict.fromkeys(tops))), start=1)
     return Records(numbered, lambda row: (field_of(row, source_field), field_of(row, target_field, also=also)))

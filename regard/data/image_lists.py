@@ -12,7 +12,7 @@ from pathlib import Path
 
 from regard.data.config import ImagesConfig
 from regard.data.formats import BadLine, field_of, json_object
-from regard.data.lines import read_lines
+from regard.data.lines import not_utf8, read_lines
 from regard.errors import UserError
 
 __all__ = ["read_listed"]
@@ -42,13 +42,16 @@ def read_listed(path: Path, config: ImagesConfig) -> tuple[list[tuple[int, str, 
 
 def _parsed(line: bytes, suffix: str) -> tuple[str, str]:
     try:
-        text = line.decode("utf-8").strip("\r")
+        text = line.decode("utf-8").rstrip("\r")
     except UnicodeDecodeError as error:
-        raise BadLine("not UTF-8", f"not UTF-8 ({error.reason})") from None
+        raise BadLine("not UTF-8", not_utf8(error)) from None
     if suffix == ".jsonl":
         row = json_object(text)
         return field_of(row, "file"), field_of(row, "label", also=(int, float, list))
-    columns = text.split("\t") if suffix == ".tsv" else next(csv.reader([text]))
+    try:
+        columns = text.split("\t") if suffix == ".tsv" else next(csv.reader([text], strict=True))
+    except csv.Error as error:
+        raise BadLine("no CSV", f"no row of a CSV file ({error})") from None
     if len(columns) != len(_COLUMNS):
         what = "a tab" if suffix == ".tsv" else "a comma (quote a column that holds one)"
         raise BadLine("wrong number of columns", f"expected file and label with {what} between, got {text[:60]!r}")

@@ -1,6 +1,6 @@
 """Images with a class each, or other targets: folders, lists, IDX files, the handwritten digits that come with this.
 
-    FOLDER/cat/1.png ...                 a folder a class; PNG, JPEG and whatever else Pillow reads
+    FOLDER/cat/1.png ...                 a folder a class; PNG, JPEG, BMP, GIF, WEBP, TIFF, PPM, PGM
     FILE.tsv, FILE.csv, FILE.jsonl       a list of image files, named from where it is, and what is right for each
     train-images-idx3-ubyte(.gz)         IDX: bytes (count, height, width); labels in the ...labels-idx1... beside it
     (nothing)                            1,797 digits of 8 x 8, grey
@@ -11,24 +11,26 @@ Source: IDX, Y. LeCun's page of MNIST. Digits: E. Alpaydin and C. Kaynak, "Optic
 UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, CC BY 4.0 (the test part).
 """
 
-import gzip
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from regard.data.config import ImagesConfig
+from regard.data.image_files import ENDINGS, read_image
 from regard.data.image_lists import read_listed
 from regard.errors import UserError
+from regard.files import check_file, file_limit, read_unpacked
 
 __all__ = ["Images", "embedded_digits", "read_images", "read_one", "read_training", "shape_of", "split_off"]
 
 _MAGIC_IMAGES, _MAGIC_LABELS = 2051, 2049
-_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
-_MOST_PIXELS = 64_000_000
+_MOST_MEMORY = 4
+"""Times `file_limit()` that the pixels of all images of a set may take."""
 _DIGITS = Path(__file__).parent / "digits.npz"
 _DIGIT_SPLITS = {"train": (0, 1300), "val": (1300, 1500), "test": (1500, 1797)}
 
@@ -87,10 +89,11 @@ def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, i
     Raises:  UserError naming the file, what was expected and what was got.
     """
     path = Path(path)
-    if not path.exists():
-        raise UserError(f"{path} does not exist; images are a folder with a folder per class, a list, or an IDX file.")
     if path.is_dir():
         return _from_folder(path, config, shape)
+    if not path.exists():
+        raise UserError(f"{path} does not exist; images are a folder with a folder per class, a list, or an IDX file.")
+    check_file(path)
     if path.suffix in (".tsv", ".csv", ".jsonl"):
         return _from_list(path, config, shape)
     return _from_idx(path, config, shape)
@@ -123,9 +126,9 @@ def _from_folder(path: Path, config: ImagesConfig, shape: tuple[int, int, int] |
     if not classes:
         raise UserError(f"{path}: expected a folder for each class in it, but there is none.")
     files = [(file, folder.name) for folder in classes for file in sorted(folder.rglob("*"))]
-    rows = [(file, name, str(file)) for file, name in files if file.suffix.lower() in _ENDINGS]
+    rows = [(file, name, str(file)) for file, name in files if file.suffix.lower() in ENDINGS]
     if not rows:
-        raise UserError(f"{path}: there is no image in it ({', '.join(_ENDINGS)}).")
+        raise UserError(f"{path}: there is no image in it ({', '.join(ENDINGS)}).")
     return _read_all(path, rows, config, shape)
 
 
@@ -142,15 +145,20 @@ def _read_all(
 ) -> Images:
     """The images of (file, label, place); bad ones are skipped or raised, as the config says."""
     arrays, labels, places, skipped = [], [], [], []
+    most = _MOST_MEMORY * file_limit()
     for file, label, place in rows:
         try:
-            array = read_one(file, config, shape)
+            array = read_one(file, config, shape, "" if place == str(file) else place)
         except UserError as error:
-            problem = str(error) if place == str(file) else f"{place}: {error}"
             if config.on_bad == "error":
-                raise UserError(f"{problem} With `on_bad` = skip, such images are left out and counted.") from error
-            skipped.append(problem)
+                raise UserError(f"{error} With `on_bad` = skip, such images are left out and counted.") from error
+            skipped.append(str(error))
             continue
+        if (len(arrays) + 1) * array.nbytes > most:
+            raise UserError(
+                f"{place}: the images up to here take more than {most:,} bytes of memory: give the size that all are "
+                "brought to (data.size), or raise REGARD_MAX_FILE_MIB."
+            )
         shape = (array.shape[0], array.shape[1], array.shape[2])
         arrays.append(array)
         labels.append(label)
@@ -160,31 +168,31 @@ def _read_all(
     return Images(np.stack(arrays), tuple(labels), str(path), tuple(places), tuple(skipped))
 
 
-def read_one(file: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> NDArray[np.uint8]:
-    """One image file as (channels, height, width); of the shape, if one is given. Raises UserError naming the file."""
-    try:
-        with Image.open(file) as image:
-            if image.width * image.height > _MOST_PIXELS:
-                raise UserError(f"{file}: {image.width} x {image.height} pixels are more than {_MOST_PIXELS:,}.")
-            channels = shape[0] if shape else _channels(image, config)
-            converted = image.convert("L" if channels == 1 else "RGB")
-    except UserError:
-        raise
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UserError(f"{file}: no image that can be read ({error}).") from error
+def read_one(
+    file: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, where: str = ""
+) -> NDArray[np.uint8]:
+    """One image file as (channels, height, width); of the shape, if one is given.
+
+    where:  the place that names the file, for messages.
+    Raises: UserError naming both.
+    """
+    image = read_image(file, where)
+    channels = shape[0] if shape else _channels(image, config)
+    converted = image.convert("L" if channels == 1 else "RGB")
     if config.size is not None:
         converted = converted.resize((config.size, config.size), Image.Resampling.BILINEAR)
     array = np.atleast_3d(np.array(converted, np.uint8)).transpose(2, 0, 1)
     if shape and array.shape != shape:
         sizes = f"{array.shape[2]} x {array.shape[1]} pixels, but the images before it {shape[2]} x {shape[1]}"
-        raise UserError(f"{file}: has {sizes}: give the size that all are brought to (data.size).")
+        name = f"{where}: {file}" if where else str(file)
+        raise UserError(f"{name}: has {sizes}: give the size that all are brought to (data.size).")
     return array
 
 
 def _channels(image: Image.Image, config: ImagesConfig) -> int:
     if config.colour != "auto":
         return 1 if config.colour == "grey" else 3
-    return 1 if image.mode in ("1", "L", "I", "F", "LA", "I;16") else 3
+    return 1 if image.mode in ("1", "L", "LA") else 3
 
 
 def _from_idx(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> Images:
@@ -213,16 +221,16 @@ def _resized(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 
 def _idx(path: Path, magic: int, axes: int) -> NDArray[np.uint8]:
     """The bytes of an IDX file, which says its own sizes."""
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
-        raise UserError(f"{path}: cannot be read ({error}).") from error
-    header = np.frombuffer(content[: 4 + 4 * axes], ">i4")
-    if len(header) != 1 + axes or header[0] != magic:
-        got = f"{header[0]}" if len(header) else "nothing"
+    content = read_unpacked(path)
+    header = np.frombuffer(content[: 4 + 4 * axes], ">i4") if len(content) >= 4 + 4 * axes else np.zeros(0, ">i4")
+    if not len(header) or header[0] != magic:
+        got = f"{header[0]}" if len(header) else f"{len(content)} bytes"
         raise UserError(f"{path}: no IDX file of {'images' if axes > 1 else 'labels'}: expected {magic}, got {got}.")
     sizes = tuple(int(size) for size in header[1:])
+    said = " x ".join(map(str, sizes))
+    if min(sizes) < 1:
+        raise UserError(f"{path}: says {said} bytes; expected sizes of at least 1.")
     body = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
-    if body.size != int(np.prod(sizes, dtype=np.int64)):
-        raise UserError(f"{path}: says {' x '.join(map(str, sizes))} bytes, but holds {body.size:,}: cut off?")
+    if body.size != math.prod(sizes):
+        raise UserError(f"{path}: says {said} bytes, but holds {body.size:,}: cut off?")
     return body.reshape(sizes).copy()  # what torch shares must be writable

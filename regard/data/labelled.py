@@ -7,6 +7,7 @@ Source: the forms of files are those of pairs (regard.data.pairs), a label stand
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,12 @@ from regard.data.batches import Ragged, pad, plan_batches
 from regard.data.config import LabelledConfig, OnBad
 from regard.data.pairs import Pairs, read_pairs
 from regard.errors import UserError
-from regard.files import did_you_mean
+from regard.files import did_you_mean, read_json
 
 __all__ = ["LabelledBatch", "LabelledBatches", "Labels", "Opined", "opined", "read_labelled", "several"]
 
 _VERSION = 1
-_SHOWN = 20
+_SHOWN, _EXCERPT = 20, 60
 _ALSO: dict[str, tuple[type, ...]] = {"class": (int,), "labels": (int, list), "number": (int, float, list)}
 """What a target of each kind may be in a file beside a text."""
 
@@ -40,15 +41,21 @@ class Labels:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, labels: Sequence[str], *, least: int = 2) -> "Labels":
-        """All labels that occur, numbers by size and other names by letter. Raises UserError for fewer than `least`."""
+    def of(cls, labels: Sequence[str], *, least: int = 2, origin: str = "") -> "Labels":
+        """All labels that occur, numbers by size and other names by letter.
+
+        origin: the files that they are from, for messages.
+        Raises: UserError for fewer than `least`.
+        """
         found = sorted(
             set(labels), key=lambda name: (not _is_number(name), float(name) if _is_number(name) else 0, name)
         )
+        before = f"{origin}: " if origin else ""
         if not found:
-            raise UserError("there must be a label at least, but no training text has any.")
+            raise UserError(f"{before}there must be a label at least, but no training text has any.")
         if len(found) < least:  # of classes, with one there is nothing to learn
-            raise UserError(f"there must be two labels at least, but all training texts are labelled {found[0]!r}.")
+            shown = repr(found[0][:_EXCERPT])
+            raise UserError(f"{before}there must be two labels at least, but all training texts are labelled {shown}.")
         return cls(tuple(found))
 
     def __len__(self) -> int:
@@ -69,15 +76,17 @@ class Labels:
             raise UserError(f"{where(unknown[0])}: {self.unknown(found[unknown[0]], what)}. {hint}")
         keep = [i for i, label in enumerate(found) if label in known]
         if not keep:
-            shown = ", ".join(self.names[:_SHOWN])
+            shown = ", ".join(name[:_EXCERPT] for name in self.names[:_SHOWN])
             raise UserError(f"{origin}: no {item} has a {name} of the training {item}s: {shown}.")
         return keep, [known[found[i]] for i in keep]
 
     def unknown(self, label: str, what: tuple[str, str]) -> str:
         """What is wrong with a label that is none of these."""
         near = did_you_mean(label, list(self.names)).rstrip(".")
-        shown = ", ".join(self.names[:_SHOWN])
-        return f"{what[0]} {label!r} is none of those of the training {what[1]}s: {shown}" + (near and f".{near}")
+        shown = ", ".join(name[:_EXCERPT] for name in self.names[:_SHOWN])
+        return f"{what[0]} {label[:_EXCERPT]!r} is none of those of the training {what[1]}s: {shown}" + (
+            near and f".{near}"
+        )
 
     def save(self, path: Path) -> None:
         """Write them as JSON."""
@@ -87,12 +96,9 @@ class Labels:
     @classmethod
     def load(cls, path: Path) -> "Labels":
         """Read what `save` wrote. Raises UserError naming the file."""
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}: damaged: no JSON ({error})") from error
+        if not path.exists():
+            raise UserError(f"{path} is missing: the run is not complete")
+        content = read_json(path)
         names = content.get("names") if isinstance(content, dict) and content.get("version") == _VERSION else None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise UserError(f"{path}: damaged, or of another version: it must list the names of the labels")
@@ -129,14 +135,16 @@ class LabelledBatches:
         seed: int,
         change: Callable[[np.ndarray, int, int], np.ndarray] | None = None,
         opinions: Sequence[np.ndarray] | None = None,
+        origin: str = "",
     ):
+        self.origin = origin
         self.texts, self.labels = texts, np.asarray(labels)
         self.batch_tokens, self.seed, self.change, self.opinions = batch_tokens, seed, change, opinions
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """The rows of each batch: a pure function of (lengths, seed, epoch)."""
         lengths = [(max(1, length), 1) for length in self.texts.lengths.tolist()]
-        return plan_batches(lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
+        return plan_batches(lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch, origin=self.origin)
 
     def collate(self, epoch: int, indices: Sequence[int]) -> LabelledBatch:
         """The tensors of these rows."""
@@ -201,8 +209,8 @@ def several(text: str, separator: str) -> list[str | int | float]:
 
 
 def _is_number(name: str) -> bool:
+    """Whether it has a place among numbers; nan is a name like others, which compares with no number."""
     try:
-        float(name)
+        return not math.isnan(float(name))
     except ValueError:
         return False
-    return True

@@ -1,17 +1,15 @@
 """Read the raw lines of a file, plain or gzip, with messages that say what is wrong with it and where."""
 
-import gzip
-import io
-import zlib
 from pathlib import Path
 
 from regard.errors import UserError
-from regard.files import read_bytes
+from regard.files import read_unpacked
 
-__all__ = ["read_lines"]
+__all__ = ["MOST_CHARACTERS", "MOST_LINES", "not_utf8", "read_lines"]
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_PART_BYTES = 1 << 16
+MOST_LINES = 50_000_000
+MOST_CHARACTERS = 1_000_000
+"""Of one text of a file of many: what is longer is no sentence and no review, but a file without line ends."""
 _UTF8_MARK = b"\xef\xbb\xbf"
 
 
@@ -21,29 +19,24 @@ def read_lines(path: Path) -> list[bytes]:
     Gzip is recognised by the first bytes. A final "\n" ends the last line and starts no other. A UTF-8 byte
     order mark at the start is dropped.
 
-    Raises:  UserError if the file is missing (with near names), a folder, unreadable, damaged gzip, or empty.
+    Raises:  UserError if the file is missing (with near names), a folder, unreadable, damaged gzip, empty, or of more
+             than MOST_LINES lines.
     """
-    content = read_bytes(path)
-    if content.startswith(_GZIP_MAGIC):
-        content = _unzip(path, content)
-    elif content and path.suffix == ".gz":
-        raise UserError(f"{path}: not a gzip file, although its name ends in .gz (it starts with {content[:2]!r}).")
+    content = read_unpacked(path)
     if not content:
         raise UserError(f"{path}: the file is empty.")
+    count = content.count(b"\n")
+    if count > MOST_LINES:
+        raise UserError(f"{path}: has {count:,} lines, more than the {MOST_LINES:,} that are read of a file.")
     lines = content.removeprefix(_UTF8_MARK).split(b"\n")
     if not lines[-1]:
         lines.pop()
+    if not lines:
+        raise UserError(f"{path}: the file is empty, but for a byte order mark.")
     return lines
 
 
-def _unzip(path: Path, content: bytes) -> bytes:
-    parts: list[bytes] = []
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            while part := file.read1(_PART_BYTES):
-                parts.append(part)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        problem = f"cut off after {len(content)} bytes" if isinstance(error, EOFError) else f"damaged ({error})"
-        line = sum(part.count(b"\n") for part in parts) + 1
-        raise UserError(f"{path}: the gzip file is {problem}; it can be read up to about line {line}.") from error
-    return b"".join(parts)
+def not_utf8(error: UnicodeDecodeError, where: str = "") -> str:
+    """What is wrong with a line that cannot be decoded, and at which byte of it."""
+    byte = f"byte 0x{error.object[error.start]:02x} at place {error.start + 1} of the line{where}"
+    return f"not UTF-8: {byte} ({error.reason})"

@@ -3,7 +3,8 @@
 import numpy as np
 from PIL import Image, ImageDraw
 
-from regard.data.boxes import Annotated, Boxed
+from regard.data.boxed import Boxed
+from regard.data.boxes import Annotated
 from regard.data.sets_config import BoxesConfig
 
 __all__ = ["made_shapes"]

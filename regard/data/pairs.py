@@ -14,6 +14,7 @@ from typing import Literal
 from regard.data.config import OnBad, PairFormat, PairsConfig
 from regard.data.formats import BadLine, Records, excerpt, jsonl_records, text_records, tsv_records
 from regard.data.huggingface import PREFIX, hugging_face_records
+from regard.data.lines import MOST_CHARACTERS
 from regard.errors import UserError
 
 __all__ = ["Pairs", "Skipped", "limit_length", "read_pairs", "read_split"]
@@ -198,6 +199,9 @@ def _collect(records: Records, origin: str, on_bad: OnBad, *, may_be_empty: bool
 
 def _clean(source: str, target: str, *, may_be_empty: bool) -> tuple[str, str]:
     source, target = source.strip(), target.strip()
+    if max(len(source), len(target)) > MOST_CHARACTERS:
+        detail = f"a text has {max(len(source), len(target)):,} characters, above {MOST_CHARACTERS:,}"
+        raise BadLine("too long", detail)
     if source and (target or may_be_empty):
         return source, target
     if not source and not target:

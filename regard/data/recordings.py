@@ -13,6 +13,7 @@ Source: Free Spoken Digit Dataset (splits by index).
 """
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.arrays import read_arrays
 from regard.errors import UserError
 
 __all__ = ["Recordings", "made_sounds", "read_recordings", "scene"]
@@ -28,6 +30,15 @@ _PEAK = 8192
 _MOST, _LOUDNESSES = 7, 7
 _LIMIT = 32767
 _NAMES = ("chirp", "high", "low", "noise")
+_MOST_RATE = 768_000
+_ARRAYS = {
+    "samples": ("i", 1, "a row of int16"),
+    "offsets": ("iu", 1, "a row of whole numbers"),
+    "label": ("iufUS", 1, "a row of texts or numbers"),
+    "index": ("iu", 1, "a row of whole numbers"),
+    "sample_rate": ("iuf", 0, "a number"),
+}
+"""Of each array: what it holds, as numpy's kinds, axes and words."""
 
 
 @dataclass(frozen=True)
@@ -53,30 +64,45 @@ class Recordings:
 
 def read_recordings(path: Path, length: int) -> Recordings:
     """The recordings of an npz file. Raises UserError naming the file and what is wrong, also for too long ones."""
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            parts = {name: content[name] for name in ("samples", "offsets", "label", "index", "sample_rate")}
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise UserError(
-            f"{path}: expected an npz with samples, offsets, label, index, sample_rate, without pickle ({error})."
-        ) from error
-    offsets = parts["offsets"].astype(np.int64)
-    samples, count = parts["samples"], len(offsets) - 1
-    lengths = np.diff(offsets)
-    if samples.dtype != np.int16 or offsets[-1:].tolist() != [len(samples)] or (lengths <= 0).any():
+    parts = read_arrays(path, tuple(_ARRAYS))
+    for name, (kinds, axes, wanted) in _ARRAYS.items():
+        part = parts[name]
+        if part.dtype.kind not in kinds or part.ndim != axes or not part.size:
+            raise UserError(f"{path}, array {name}: expected {wanted}, got {part.dtype} of shape {part.shape}.")
+    samples, offsets, index = parts["samples"], parts["offsets"], parts["index"].astype(np.int64)
+    whole = [*offsets[:1].tolist(), *offsets[-1:].tolist()] == [0, len(samples)] and (offsets[1:] > offsets[:-1]).all()
+    if samples.dtype.itemsize != 2 or not whole or len(offsets) < 2:
         raise UserError(f"{path}: offsets must rise from 0 to the number of samples, which must be int16.")
-    if len(parts["label"]) != count or len(parts["index"]) != count:
-        raise UserError(f"{path}: holds {count} recordings, but {len(parts['label'])} labels.")
+    offsets = offsets.astype(np.int64)
+    count, lengths = len(offsets) - 1, np.diff(offsets)
+    for name, what in (("label", "labels"), ("index", "entries of index")):
+        if len(parts[name]) != count:
+            raise UserError(f"{path}: holds {count} recordings, but {len(parts[name])} {what}.")
     if lengths.max() > length:
         raise UserError(
             f"{path}: a recording has {lengths.max():,} samples, but a scene {length:,}: raise data.seconds."
         )
-    labels = tuple(str(label) for label in parts["label"])
-    found = Recordings(samples, offsets, labels, parts["index"], int(parts["sample_rate"]), str(path))
+    rate = parts["sample_rate"].item()
+    if not 1 <= rate <= _MOST_RATE or rate != int(rate):
+        raise UserError(f"{path}: sample_rate must be a whole number of 1 to {_MOST_RATE:,}, but is {rate}.")
+    labels = tuple(_label(label, i, path) for i, label in enumerate(parts["label"].tolist(), start=1))
+    found = Recordings(samples.astype(np.int16), offsets, labels, index, int(rate), str(path))
     for split in ("train", "val", "test"):
         if not len(found.of(split)):
             raise UserError(f"{path}: no recording has an index of the {split} split.")
     return found
+
+
+def _label(given: object, number: int, path: Path) -> str:
+    """A label as text. Raises UserError for one that is empty, not a number, or not Unicode."""
+    try:
+        label = given.decode("utf-8") if isinstance(given, bytes) else str(given)
+        label.encode()
+    except UnicodeError as error:
+        raise UserError(f"{path}, label {number}: not UTF-8 ({error}).") from error
+    if not label.strip() or (isinstance(given, float) and not math.isfinite(given)):
+        raise UserError(f"{path}, label {number}: expected a text or a number, got {label!r}.")
+    return label
 
 
 def made_sounds(sample_rate: int, seed: int) -> Recordings:

@@ -237,7 +237,7 @@ def training_drawings(config: ScenesConfig, *, seed: int) -> tuple[Drawings, Dra
             return train, _captions_beside(config.val, config, train.shape), None
         return *_split_captions(train, config.val_share, seed), None
     images, chosen = read_training(config, seed=seed)
-    labels = Labels.of(images.labels)
+    labels = Labels.of(images.labels, origin=images.origin)
     return (
         scenes_of(images, labels, config, seed=seed, split="train"),
         scenes_of(chosen, labels, config, seed=seed, split="val"),

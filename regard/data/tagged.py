@@ -22,7 +22,7 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad, plan_batches
-from regard.data.lines import read_lines
+from regard.data.lines import not_utf8, read_lines
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
@@ -135,7 +135,7 @@ def _decoded(line: bytes, number: int) -> str:
     try:
         return line.decode("utf-8").rstrip("\r")
     except UnicodeDecodeError as error:
-        raise ValueError(f"line {number}: not UTF-8 ({error.reason})") from None
+        raise ValueError(f"line {number}: {not_utf8(error)}") from None
 
 
 def cut(tokens: Sequence[str], tokeniser: Tokeniser) -> tuple[list[int], list[int]]:
@@ -175,14 +175,16 @@ class TaggedBatches:
         batch_tokens: int,
         seed: int,
         change: Callable[[np.ndarray, int, int], np.ndarray] | None = None,
+        origin: str = "",
     ):
+        self.origin = origin
         self.ids, self.tags = Ragged.of(ids for ids, _ in rows), Ragged.of(tags for _, tags in rows)
         self.batch_tokens, self.seed, self.change = batch_tokens, seed, change
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """The rows of each batch: a pure function of (lengths, seed, epoch)."""
         lengths = [(length, length) for length in self.ids.lengths.tolist()]
-        return plan_batches(lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
+        return plan_batches(lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch, origin=self.origin)
 
     def collate(self, epoch: int, indices: Sequence[int]) -> TaggedBatch:
         """The tensors of these rows."""

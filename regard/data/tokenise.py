@@ -30,6 +30,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 
 from regard.data.config import TokeniserConfig
 from regard.errors import UserError
+from regard.files import read_json
 
 __all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Tokeniser", "train_tokenisers"]
 
@@ -66,13 +67,14 @@ class Tokeniser:
         self._bpe = _bpe(self._numbers, self.merges) if config.kind == "bpe" else None
 
     @classmethod
-    def train(cls, texts: Iterable[str], config: TokeniserConfig) -> "Tokeniser":
+    def train(cls, texts: Iterable[str], config: TokeniserConfig, *, origin: str = "") -> "Tokeniser":
         """Learn a vocabulary from texts; the same texts give the same vocabulary, in any process.
 
         Words and characters are kept by how often they occur, ties in the order of their code points. BPE
         keeps the characters first, then merges the most frequent pair of pieces until the vocabulary is full
         or no pair occurs twice.
 
+        origin:  the files that the texts are from, for messages.
         Raises:  UserError if the texts hold nothing to learn from.
         """
         normaliser = _normaliser(config)
@@ -81,8 +83,9 @@ class Tokeniser:
         often = [piece for piece, count in counts.items() if count >= config.min_count]
         pieces = sorted(often, key=lambda piece: (-counts[piece], piece))[: config.vocab_size - len(SPECIALS)]
         if not pieces:
+            before = f"{origin}: " if origin else ""
             raise UserError(
-                f"no vocabulary of {config.kind} pieces can be learned: the {len(normal)} texts hold none "
+                f"{before}no vocabulary of {config.kind} pieces can be learned: the {len(normal)} texts hold none "
                 f"that occurs at least min_count = {config.min_count} times."
             )
         if config.kind != "bpe":
@@ -154,12 +157,7 @@ class Tokeniser:
 
         Raises:  UserError if the file is missing, is no tokeniser, is damaged, or is from a newer version.
         """
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"{path}: the tokeniser cannot be read: {error.strerror}.") from error
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}: the tokeniser is damaged, not valid JSON: {error}.") from error
+        content = read_json(Path(path))
         try:
             return cls._of(content)
         except _Damaged as error:
@@ -195,13 +193,14 @@ class Tokeniser:
 
 
 def train_tokenisers(
-    sources: Sequence[str], targets: Sequence[str], config: TokeniserConfig
+    sources: Sequence[str], targets: Sequence[str], config: TokeniserConfig, *, origin: str = ""
 ) -> tuple[Tokeniser, Tokeniser]:
     """The tokenisers of the source and of the target side; one and the same object when `config.joint`."""
     if config.joint:
-        both = Tokeniser.train([*sources, *targets], config)
+        both = Tokeniser.train([*sources, *targets], config, origin=origin)
         return both, both
-    return Tokeniser.train(sources, config), Tokeniser.train(targets, config)
+    first, second = (Tokeniser.train(side, config, origin=origin) for side in (sources, targets))
+    return first, second
 
 
 class _Damaged(Exception):  # noqa: N818 - it never leaves this module

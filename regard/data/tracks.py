@@ -22,6 +22,7 @@ from torch import Tensor
 from regard.attention.masks import Padded
 from regard.data.config import TracksConfig
 from regard.data.lines import read_lines
+from regard.data.numbers import numbers
 from regard.errors import UserError
 
 __all__ = ["TrackBatch", "TrackBatches", "Windows", "made_tracks", "read_frames", "read_windows", "views", "windows_of"]
@@ -30,6 +31,8 @@ Frames = dict[float, dict[float, tuple[float, float]]]
 """frame -> id -> (x, y)"""
 _COLUMNS = 4
 _SLOW = 1e-6
+_MOST = 1e9
+"""Metres, frames and numbers of people: so far single precision squares them, and tells frames apart."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +57,19 @@ class Windows:
 def read_frames(path: str | Path) -> Frames:
     """Who is where in each frame. Raises UserError naming the file, the line, what was expected and what was got."""
     frames: Frames = {}
-    for number, line in enumerate(read_lines(Path(path)), start=1):
+    for count, line in enumerate(read_lines(Path(path)), start=1):
         words = line.split()
         if not words:
             continue
-        try:
-            frame, who, x, y = (float(word) for word in words)
-        except ValueError:
+        found = numbers((word.decode("ascii", "replace") for word in words), most=_MOST)
+        if len(found) != _COLUMNS:
             shown = line[:60].decode("utf-8", "backslashreplace")
-            raise UserError(f"{path}, line {number}: expected frame, id, x, y, four numbers, got {shown!r}.") from None
-        if not np.isfinite((frame, who, x, y)).all():
-            raise UserError(f"{path}, line {number}: expected numbers, got {line.decode()!r}.")
+            wanted = f"frame, id, x, y, four numbers, got {shown!r} (at most {_MOST:g} each)"
+            raise UserError(f"{path}, line {count}: expected {wanted}.")
+        frame, who, x, y = found
         there = frames.setdefault(frame, {})
         if who in there:
-            raise UserError(f"{path}, line {number}: id {who:g} is in frame {frame:g} twice.")
+            raise UserError(f"{path}, line {count}: id {who:g} is in frame {frame:g} twice.")
         there[who] = (x, y)
     return frames
 

@@ -5,7 +5,7 @@
 so every token is predicted once an epoch, from up to c before it, and another epoch cuts the text elsewhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.lines import read_lines
+from regard.data.lines import not_utf8, read_lines
 from regard.errors import UserError
 
-__all__ = ["Window", "WindowBatches", "read_text"]
+__all__ = ["Window", "WindowBatches", "blocks", "read_text"]
+
+_BLOCK = 1 << 20
+_MOST_LINE = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,24 @@ class WindowBatches:
 
 
 def read_text(path: str | Path) -> str:
-    """A text file, plain or gzip. Raises UserError naming the file and the line that is not UTF-8."""
+    """A text file, plain or gzip. Raises UserError naming the file and the line that is not UTF-8, or far too long."""
     lines = []
     for number, line in enumerate(read_lines(Path(path)), start=1):
+        if len(line) > _MOST_LINE:
+            raise UserError(
+                f"{path}, line {number}: has {len(line):,} bytes, more than {_MOST_LINE:,}: no line of text."
+            )
         try:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise UserError(f"{path}, line {number}: not UTF-8 ({error.reason}).") from None
+            raise UserError(f"{path}, line {number}: {not_utf8(error)}.") from None
     return "\n".join(lines) + "\n"
+
+
+def blocks(text: str) -> Iterator[str]:
+    """The text in parts that end at a line feed each, but for the last: a million characters or one line, if longer."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", min(start + _BLOCK, len(text))) + 1 or len(text)
+        yield text[start:end]
+        start = end

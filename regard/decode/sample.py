@@ -18,7 +18,7 @@ from regard.decode.config import SampleConfig
 from regard.decode.stepper import scored
 from regard.telling import Answer, Answered, Rows, Step, is_heard, tell
 
-__all__ = ["Continues", "follow", "narrowed", "sample"]
+__all__ = ["Continues", "check_scores", "follow", "narrowed", "sample"]
 
 
 @runtime_checkable
@@ -53,6 +53,13 @@ def narrowed(logits: Float[Tensor, "rows vocab"], config: SampleConfig) -> Float
     return shares
 
 
+def check_scores(logits: Float[Tensor, "rows vocab"]) -> None:
+    """Raises ValueError for scores of which no share follows."""
+    highest = logits.amax(-1)  # NaN where there is one
+    if not bool((highest < math.inf).all()):
+        raise ValueError("logits must not hold NaN or infinity, got one")
+
+
 @torch.no_grad()
 def sample(
     model: Continues, prompt: list[int], config: SampleConfig, *, window: int | None, seed: int, banned: list[int]
@@ -61,7 +68,7 @@ def sample(
 
     window: most tokens that the model sees; beyond them it goes on from the last half of them.
     banned: tokens that are never drawn.
-    Raises: ValueError if the prompt is empty.
+    Raises: ValueError if the prompt is empty, or for NaN among the scores.
     """
     if not prompt:
         raise ValueError("the prompt must have a token at least, but is empty")
@@ -70,6 +77,7 @@ def sample(
     fed = list(seen if window is None else seen[-window:])
     logits, state, heard = _fed(model, fed)
     for number in range(1, config.length + 1):
+        check_scores(logits)
         logits[:, banned] = -math.inf
         token = int(torch.multinomial(narrowed(logits, config).cpu(), 1, generator=draw))
         yield token

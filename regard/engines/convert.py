@@ -1,95 +1,92 @@
-"""From a Transformer of this library to CTranslate2's specification of the same one.
+"""From a model's form to CTranslate2's specification of the same one.
 
     queries, keys, values of self-attention      one matrix [W_q; W_k; W_v]
     of attention to the source                   W_q, and [W_k; W_v]
-    positions                                    a table of the vectors that are added: sines, learned, or noughts
+    positions                                    a table of the vectors that are added: sines, learned, or zeros
     the score <q, k>                             a scale of 1 in place of 1 / sqrt(d)
 
-What CTranslate2 has no place for is refused, with the reason: `refusal` looks at the parts that the model is made of
-and needs no other package. Vocabularies are the ids written as numbers, so that tokenisers stay the caller's.
+What CTranslate2 has no place for is refused, with the reason: `cannot` looks at the form and needs no other package.
+Vocabularies are the ids written as numbers, so that tokenizers stay the caller's.
 """
 
 import importlib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.attention.choices import Soft
 from regard.attention.positional import Alibi
-from regard.attention.scores import Dot, ScaledDot
+from regard.attention.scores import InnerProduct
 from regard.data.tokenise import BOS, EOS, PAD, UNK
-from regard.layers.blocks import DecoderBlock, EncoderBlock
-from regard.layers.feedforward import FeedForward
-from regard.layers.multihead import MultiHead
-from regard.layers.positions import Learned, Sinusoidal, sinusoids
-from regard.models.cores.transformer import TransformerCore
-from regard.models.language import LanguageModel
-from regard.models.model import Model
-from regard.models.reads.tokens import TokenReader
-from regard.models.writes.tokens import TokenWriter
+from regard.engines.lowering import adds_of, attentions_of, blocks_of_both, norms_of
+from regard.layers.forms import (
+    AttentionForm,
+    BlockForm,
+    LearnedForm,
+    LinearForm,
+    NormForm,
+    SinusoidsForm,
+    TextForm,
+    TransformerForm,
+)
+from regard.layers.positions import sinusoids
 
-__all__ = ["most_positions", "refusal", "source_words", "specification"]
+__all__ = ["cannot", "source_words", "specification"]
 
-
-_SCORES = (Dot, ScaledDot)
-
-
-def refusal(model: nn.Module) -> str | None:
-    """Why CTranslate2 cannot run this model; None if it can."""
-    if type(model) not in (Model, LanguageModel):
-        return f"it writes no texts, but is a {type(model).__name__}"
-    if not isinstance(model.core, TransformerCore):
-        return f"its core is no Transformer, but a {type(model.core).__name__}"
-    if type(model.reads) is not TokenReader:
-        return f"it reads no tokens, but has a {type(model.reads).__name__}"
-    if isinstance(model, Model) and (type(model.writes) is not TokenWriter or not model.core.in_order):
-        return f"it writes no tokens in order, but has a {type(model.writes).__name__}"
-    if next(model.parameters()).device.type != "cpu":
-        return f"it is on {next(model.parameters()).device}, and the conversion is for the processor (device cpu)"
-    return _of_blocks(model.core)
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU"}
 
 
-def _of_blocks(core: TransformerCore) -> str | None:
-    alone = not len(core.encoder)
-    for block in (*core.encoder.children(), *core.decoder.children()):
-        if not isinstance(block, EncoderBlock | DecoderBlock):
-            return "its encoder reads by way of inducing points"
-        if isinstance(block, DecoderBlock) and block.window is not None:
-            return f"its decoder sees a window of {block.window} targets"
-        for attention in (block.attention, getattr(block, "cross", None)):
-            if attention is not None and (reason := _of_attention(attention, core.width, alone=alone)):
-                return reason
-    return None
+def cannot(form: TextForm) -> str | None:
+    """Why CTranslate2 cannot compute a form, as the end of a sentence; None if it can."""
+    return next(_reasons(form), None)
 
 
-def _of_attention(attention: MultiHead, width: int, *, alone: bool) -> str | None:
-    score, choose, bias = attention.read.score, attention.read.choose, attention.read.bias
-    is_plain = type(choose) is Soft and isinstance(choose.beta, float | int) and choose.beta == 1
-    sizes = {attention.query.out_features, attention.value.out_features, width}
-    reasons = {
-        f"its score is {type(score).__name__}, and only inner products are known there": type(score) not in _SCORES,
-        f"its choice is {choose}, and only a plain softmax is known there": not is_plain,
-        "its encoder has positions by distance (alibi), which are known there for language models alone": (
-            type(bias) is Alibi and not alone
-        ),
-        f"its positions are {type(bias).__name__}, which is not what is known there": (
-            bias is not None and type(bias) is not Alibi
-        ),
-        f"its {attention.num_heads} heads share {attention.key_heads} heads of keys and values": (
-            attention.key_heads != attention.num_heads
-        ),
-        "its heads together are not as wide as the model (head_dim or head_value_dim was given)": len(sizes) > 1,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+def _reasons(form: TextForm) -> Iterator[str]:
+    """All reasons."""
+    core, width = form.core, form.writes.output.shape[1]
+    orders = {one.order for one in adds_of(form)}
+    activations = {block.feedforward.activation for block in blocks_of_both(form)}
+    if len(orders) > 1 or not orders <= {"pre", "post"}:
+        yield f"its norms stand {' and '.join(sorted(orders))}, not all pre or all post"
+    stacks = (core.decoder_norm, core.encoder_norm) if form.source is not None else (core.decoder_norm,)
+    if any((norm is None) == (orders == {"pre"}) for norm in stacks):
+        yield "its stacks of pre-norm blocks do not end in a norm, or those of post-norm blocks do"
+    if len(activations) > 1 or not activations <= set(_ACTIVATIONS):
+        yield f"its activations are {', '.join(sorted(activations))}, not one of {', '.join(_ACTIVATIONS)}"
+    if len({norm.eps for norm in norms_of(form)}) > 1:
+        yield "its norms have several eps, and only one is known there"
+    if any(table.scale != math.sqrt(width) for table in (form.source, form.writes.inputs) if table is not None):
+        yield "its embeddings are not scaled by the root of their size"
+    for block in core.decoder:
+        if block.window is not None:
+            yield f"its decoder sees a window of {block.window} targets"
+    if len({attention.num_heads for attention in attentions_of(form)}) > 1:
+        yield "its blocks have numbers of heads that differ"
+    for attention in attentions_of(form):
+        yield from _of_attention(attention, width)
+    if form.source is not None:
+        for attention in attentions_of(form):
+            if attention.read.bias is not None:
+                yield "it has positions by distance (alibi), which are known there for language models alone"
+    elif len({attention.read.bias is None for attention in attentions_of(form)}) > 1:
+        yield "its blocks have positions that differ"
 
 
-def most_positions(model: Any) -> int | None:
-    """Places that learned positions serve; None where there is no limit."""
-    positions = model.core.positions
-    return positions.weight.shape[0] if isinstance(positions, Learned) else None
+def _of_attention(attention: AttentionForm, width: int) -> Iterator[str]:
+    score, bias, heads = attention.read.score, attention.read.bias, attention.num_heads
+    if not isinstance(score, InnerProduct) or score.cap is not None:
+        yield f"its score is {score}, and only inner products are known there"
+    if bias is not None and type(bias) is not Alibi:
+        yield f"its positions are {type(bias).__name__}, which is not what is known there"
+    if type(bias) is Alibi and not torch.equal(bias.slopes, Alibi(heads).slopes):
+        yield "its positions by distance have other slopes than those of its number of heads"
+    if attention.key_heads != heads:
+        yield f"its {heads} heads share {attention.key_heads} heads of keys and values"
+    if {len(attention.query.weight), len(attention.value.weight)} != {width}:
+        yield "its heads together are not as wide as the model (head_dim or head_value_dim was given)"
 
 
 def source_words(ids: Iterable[int]) -> list[str]:
@@ -101,70 +98,64 @@ def source_words(ids: Iterable[int]) -> list[str]:
     return [str(other.get(i, i)) for i in ids]
 
 
-def specification(model: Any, *, places: int) -> Any:
-    """CTranslate2's specification of a model that is not refused, with float32 weights; save(folder) writes it.
+def specification(form: TextForm, *, places: int) -> Any:
+    """CTranslate2's specification of a form that it can compute; save(folder) writes it.
 
     places: how many positions there are, for kinds without a limit.
     """
     specs = importlib.import_module("ctranslate2.specs.transformer_spec")
-    is_alone = isinstance(model, LanguageModel)
-    core: TransformerCore = model.core
-    block = next(core.decoder.children())
-    assert isinstance(block, DecoderBlock)
-    how = {"pre_norm": block.add_attention.order == "pre", "activation": _activation(block.feedforward)}
+    kinds = importlib.import_module("ctranslate2.specs.common_spec").Activation
+    core, block = form.core, form.core.decoder[0]
+    how = {
+        "pre_norm": block.add_attention.order == "pre",
+        "activation": getattr(kinds, _ACTIVATIONS[block.feedforward.activation]),
+    }
     heads = block.attention.num_heads
-    vocabulary = [str(i) for i in range(_target_table(model).shape[0])]
-    if is_alone:
+    vocabulary = [str(i) for i in range(len(form.writes.output))]
+    if form.source is None:
         how["alibi"] = block.attention.read.bias is not None
         spec = specs.TransformerDecoderModelSpec.from_config(len(core.decoder), heads, **how)
         spec.register_vocabulary(vocabulary)
     else:
         spec = specs.TransformerSpec.from_config((len(core.encoder), len(core.decoder)), heads, **how)
-        spec.register_source_vocabulary(source_words(range(model.reads.table.num_embeddings)))
+        spec.register_source_vocabulary(source_words(range(len(form.source.weight))))
         spec.register_target_vocabulary(vocabulary)
         spec.config.decoder_start_token = str(BOS)
-        spec.encoder.embeddings[0].weight = _array(model.reads.table.weight)
+        spec.encoder.embeddings[0].weight = _array(form.source.weight)
         _stack(spec.encoder, core.encoder, core.encoder_norm, _positions(core, places))
     for name, token in (("bos", BOS), ("eos", EOS), ("unk", UNK)):
         setattr(spec.config, f"{name}_token", str(token))
-    spec.decoder.embeddings.weight = _array(model.reads.table.weight if is_alone else model.writes.inputs.table.weight)
-    spec.decoder.projection.weight = _array(_target_table(model))
+    spec.config.add_attribute("layer_norm_epsilon", block.add_feedforward.norm.eps)
+    spec.decoder.embeddings.weight = _array(form.writes.inputs.weight)
+    spec.decoder.projection.weight = _array(form.writes.output)
     _stack(spec.decoder, core.decoder, core.decoder_norm, _positions(core, places))
     spec.validate()
     spec.optimize()
     return spec
 
 
-def _target_table(model: Any) -> Tensor:
-    return model.reads.table.weight if isinstance(model, LanguageModel) else model.writes.output_table.weight
+def _positions(core: TransformerForm, places: int) -> NDArray[Any]:
+    match core.positions:
+        case SinusoidsForm(dim):
+            return sinusoids(0, places, dim).numpy()
+        case LearnedForm(weight):
+            return _array(weight)
+        case None:
+            width = core.decoder[0].add_feedforward.norm.size
+            return torch.zeros(places, width).numpy()
 
 
-def _activation(feedforward: FeedForward) -> Any:
-    kinds = importlib.import_module("ctranslate2.specs.common_spec").Activation
-    return {"relu": kinds.RELU, "gelu": kinds.GELU}[feedforward.activation]
-
-
-def _positions(core: TransformerCore, places: int) -> NDArray[Any]:
-    if isinstance(core.positions, Sinusoidal):
-        return sinusoids(0, places, core.width).numpy()
-    if isinstance(core.positions, Learned):
-        return _array(core.positions.weight)
-    return torch.zeros(places, core.width).numpy()
-
-
-def _stack(spec: Any, blocks: nn.ModuleList, norm: nn.Module, positions: NDArray[Any]) -> None:
+def _stack(spec: Any, blocks: Iterable[BlockForm], norm: NormForm | None, positions: NDArray[Any]) -> None:
     """A stack of blocks, its positions and its last norm."""
     if hasattr(spec, "position_encodings"):
         spec.position_encodings.encodings = positions
-    if isinstance(norm, nn.LayerNorm):
+    if norm is not None:
         _norm(spec.layer_norm, norm)
-    for layer, block in zip(spec.layer, blocks.children(), strict=True):
-        assert isinstance(block, EncoderBlock | DecoderBlock)
-        own = block.attention
+    for layer, block in zip(spec.layer, blocks, strict=True):
+        own, cross = block.attention, block.cross
         _attention(layer.self_attention, own, (own.query, own.key, own.value))
         _norm(layer.self_attention.layer_norm, block.add_attention.norm)
-        if isinstance(block, DecoderBlock) and block.cross is not None and block.add_cross is not None:
-            cross = block.cross
+        if cross is not None and block.add_cross is not None:
             _attention(layer.attention, cross, (cross.query,), (cross.key, cross.value))
             _norm(layer.attention.layer_norm, block.add_cross.norm)
         _norm(layer.ffn.layer_norm, block.add_feedforward.norm)
@@ -172,23 +163,29 @@ def _stack(spec: Any, blocks: nn.ModuleList, norm: nn.Module, positions: NDArray
         _linear(layer.ffn.linear_1, block.feedforward.contract)
 
 
-def _attention(spec: Any, attention: MultiHead, *inputs: tuple[nn.Linear, ...]) -> None:
+def _attention(spec: Any, attention: AttentionForm, *inputs: tuple[LinearForm, ...]) -> None:
     for place, parts in zip(spec.linear, (*inputs, (attention.output,)), strict=True):
         _linear(place, *parts)
-    if isinstance(attention.read.score, Dot):
-        spec.queries_scale = 1.0
+    score = attention.read.score
+    assert isinstance(score, InnerProduct)
+    if score.scale != 1 / math.sqrt(len(attention.query.weight) // attention.num_heads):
+        spec.queries_scale = score.scale
 
 
-def _linear(spec: Any, *parts: nn.Linear) -> None:
+def _linear(spec: Any, *parts: LinearForm) -> None:
     """Linear maps of the same input, stacked."""
     spec.weight = _array(torch.cat([part.weight for part in parts]))
-    if parts[0].bias is not None:
-        spec.bias = _array(torch.cat([part.bias for part in parts]))
+    if any(part.bias is not None for part in parts):
+        spec.bias = _array(torch.cat([_or(part.bias, 0, len(part.weight)) for part in parts]))
 
 
-def _norm(spec: Any, norm: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
+def _norm(spec: Any, norm: NormForm) -> None:
+    spec.gamma, spec.beta = _array(_or(norm.scale, 1, norm.size)), _array(_or(norm.shift, 0, norm.size))
+
+
+def _or(weight: Tensor | None, number: float, size: int) -> Tensor:
+    return torch.full((size,), float(number)) if weight is None else weight
 
 
 def _array(weight: Tensor) -> NDArray[Any]:
-    return weight.detach().float().numpy()
+    return weight.detach().numpy()

@@ -18,20 +18,20 @@ Source: the stopping rule is that of regard.decode.beam; patience kasai2022.
 import importlib
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-from torch import nn
 
 from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import in_batches
-from regard.engines.convert import most_positions, refusal, source_words, specification
-from regard.engines.engine import Engine
+from regard.engines.convert import cannot, source_words, specification
+from regard.engines.following import Following
+from regard.engines.lowering import refusal_by
+from regard.engines.requests import check_places, check_prompts, check_sentences, check_specials, most_read
 from regard.errors import UserError
-from regard.models.model import Model
+from regard.layers.forms import TextForm
 
 __all__ = ["CTranslate2Engine", "prepare", "refusal"]
 
@@ -47,33 +47,71 @@ _LEAST_TOKENS = 256
 """Source tokens that make a batch worth a worker."""
 
 
-class CTranslate2Engine(Engine):
+class _Converted:
+    """A model as it was, and what runs it."""
+
+    def __init__(self, form: TextForm, load: Callable[[dict[str, bytes]], Any]):
+        self.form = form
+        self.files: dict[str, bytes] = {}
+        self.runner: Any = None
+        self._load = load
+        self._places = 0
+        self.reach(1)
+
+    def reach(self, places: int) -> None:
+        """Convert, unless there is a conversion that serves so many positions."""
+        most = self.form.most_places
+        if self.runner is not None and (most is not None or places <= self._places):
+            return
+        self._places = max(_PLACES, 2 * places) if most is None else most
+        # Nothing stays on disk: a converted model that outlives its weights would answer for others.
+        with tempfile.TemporaryDirectory(prefix="regard-ctranslate2-") as folder:
+            specification(self.form, places=self._places).save(folder)
+            self.files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        self.runner = self._load(self.files)
+        if self.form.source is not None:
+            self.files = {}
+
+
+class CTranslate2Engine(Following[_Converted]):
     """A converted copy of a model; see `prepare`."""
 
     name = "ctranslate2"
 
-    def __init__(self, model: nn.Module, *, compute_type: str, threads: int, workers: int):
+    def __init__(self, model: Any, *, compute_type: str, threads: int, workers: int):
         self.compute_type = compute_type
         self.workers = workers
         self._threads = max(1, threads // workers)
-        self._model = model
-        self._places = 0
-        self._runner: Any = None
-        self._files: dict[str, bytes] = {}
-        self._reach(1)
+        self.prepared(model)
+
+    @staticmethod
+    def cannot(form: TextForm) -> str | None:
+        """Of what CTranslate2 computes."""
+        return cannot(form)
+
+    def compile_form(self, form: TextForm) -> _Converted:
+        """Its conversion."""
+        make = "Generator" if form.source is None else "Translator"
+        return _Converted(form, lambda files: self._load(make, files))
 
     def search(
         self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
     ) -> list[list[Hypothesis]]:
         """As `Engine.search`; bos and eos must be those of this library, which the conversion holds."""
-        if not isinstance(self._model, Model):
-            return super().search(sentences, config=config, bos=bos, eos=eos, pad=pad)
+        ready, how = self.ready(), {"config": config, "bos": bos, "eos": eos, "pad": pad}
+        if ready is None:
+            return self.reference.search(sentences, **how)
+        if ready.form.source is None:
+            return super().search(sentences, **how)
         if (bos, eos) != (BOS, EOS):
             raise ValueError(f"bos and eos must be {BOS} and {EOS}, got {bos} and {eos}")
         lengths = [len(sentence) for sentence in sentences]
         limits = [config.limit(length) for length in lengths]
-        self._check(sentences)
-        self._reach(max([*lengths, *limits, 1]))
+        check_sentences(sentences, len(ready.form.source.weight))
+        check_specials(bos=bos, eos=eos, pad=pad, vocab=len(ready.form.writes.output))
+        _check_readable(sentences)
+        check_places(max(lengths, default=0), ready.form.most_places)
+        ready.reach(max([*lengths, *limits, 1]))
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         left = list(range(len(sentences)))
         for share, spread in _STAGES[config.beam > 1]:
@@ -82,7 +120,7 @@ class CTranslate2Engine(Engine):
             for rows in self._batches(left, lengths, limits, config=config, spread=spread):
                 steps = _steps([limits[row] for row in rows], share)
                 words = [source_words(sentences[row]) for row in rows]
-                calls.append((rows, steps, self._translate(words, steps, config, banned=(pad, bos))))
+                calls.append((rows, steps, self._translate(ready.runner, words, steps, config, banned=(pad, bos))))
             for rows, steps, batch in calls:
                 for row, one in zip(rows, batch, strict=True):
                     found = _settled(one.result(), steps=steps, limit=limits[row], config=config)
@@ -103,13 +141,18 @@ class CTranslate2Engine(Engine):
         banned: Sequence[int],
     ) -> list[list[int]]:
         """As `Engine.generate`, all prompts at once: what is drawn follows from all prompts and seeds together."""
-        if isinstance(self._model, Model):
-            return super().generate(prompts, config, window=window, seeds=seeds, banned=banned)
-        if not all(map(len, prompts)):
-            raise ValueError("the prompt must have a token at least, but is empty")
-        longest = max(map(len, prompts), default=1) + config.length
-        self._reach(longest if window is None else min(window, longest))
-        runner = self._runner if config.temperature == 0 else self._load(seed=sum(seeds) % 2**31)
+        ready, asked = self.ready(), {"window": window, "seeds": seeds, "banned": banned}
+        if ready is None:
+            return self.reference.generate(prompts, config, **asked)
+        if ready.form.source is not None:
+            return super().generate(prompts, config, **asked)
+        check_prompts(prompts, vocab=len(ready.form.writes.output), **asked)
+        places = most_read(max(map(len, prompts), default=1), config.length, window)
+        check_places(places, ready.form.most_places)
+        ready.reach(places)
+        runner = ready.runner
+        if config.temperature > 0:
+            runner = self._load("Generator", ready.files, seed=sum(seeds) % 2**31)
         how = {
             "sampling_temperature": config.temperature or 1,
             "sampling_topk": 1 if config.temperature == 0 else config.top_k or 0,
@@ -149,13 +192,13 @@ class CTranslate2Engine(Engine):
         return ((row, [int(word) for word in call.result().sequences[0]]) for row, call in calls)
 
     def _translate(
-        self, words: list[list[str]], steps: int, config: DecodeConfig, *, banned: tuple[int, ...]
+        self, runner: Any, words: list[list[str]], steps: int, config: DecodeConfig, *, banned: tuple[int, ...]
     ) -> list[Any]:
         """What ends, or is cut, within so many steps, for each sentence: promises, which the workers keep."""
         how: dict[str, Any] = {"beam_size": config.beam}
         if config.beam > 1:
             how |= {"patience": _ENDLESS, "num_hypotheses": config.beam * steps}
-        return self._runner.translate_batch(
+        return runner.translate_batch(
             words,
             length_penalty=config.length_penalty,
             max_decoding_length=steps,
@@ -185,22 +228,8 @@ class CTranslate2Engine(Engine):
             batches.append(batch)
         return batches
 
-    def _reach(self, places: int) -> None:
-        """Convert, unless there is a conversion that serves so many positions."""
-        most = most_positions(self._model)
-        if self._runner is not None and (most is not None or places <= self._places):
-            return
-        self._places = max(_PLACES, 2 * places) if most is None else most
-        # Nothing stays on disk: a converted model that outlives its weights would answer for others.
-        with tempfile.TemporaryDirectory(prefix="regard-ctranslate2-") as folder:
-            specification(self._model, places=self._places).save(folder)
-            self._files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-        self._runner = self._load()
-        if isinstance(self._model, Model):
-            self._files = {}
-
-    def _load(self, seed: int | None = None) -> Any:
-        """What runs the conversion; with a seed one worker, whose draws begin there."""
+    def _load(self, make: str, files: dict[str, bytes], seed: int | None = None) -> Any:
+        """What runs a conversion; with a seed one worker, whose draws begin there."""
         module = importlib.import_module("ctranslate2")
         layout = {"inter_threads": self.workers, "intra_threads": self._threads}
         if seed is not None:
@@ -208,19 +237,14 @@ class CTranslate2Engine(Engine):
             # draws again what was drawn before.
             module.set_random_seed(seed)
             layout = {"inter_threads": 1, "intra_threads": self._threads * self.workers}
-        make = module.Translator if isinstance(self._model, Model) else module.Generator
-        return make("regard", files=self._files, compute_type=self.compute_type, **layout)
+        return getattr(module, make)("regard", files=files, compute_type=self.compute_type, **layout)
 
-    def _check(self, sentences: Sequence[Sequence[int]]) -> None:
-        """Raises ValueError for an input without ids, or longer than learned positions go."""
-        for number, ids in enumerate(sentences):
-            if not ids:
-                raise ValueError(f"sentences must hold at least one id, got none in sentence {number}")
-            if set(ids) <= {PAD, BOS}:
-                raise ValueError(f"sentences must hold more than PAD and BOS, got {list(ids)} in sentence {number}")
-        most, longest = most_positions(self._model), max(map(len, sentences), default=0)
-        if most is not None and longest > most:
-            raise ValueError(f"there are {most} learned positions, but position {longest} was asked for")
+
+def _check_readable(sentences: Sequence[Sequence[int]]) -> None:
+    """Raises ValueError for a source that CTranslate2 does not read."""
+    for number, ids in enumerate(sentences):
+        if set(ids) <= {PAD, BOS}:
+            raise ValueError(f"sentences must hold more than PAD and BOS, got {list(ids)} in sentence {number}")
 
 
 _STAGES = {True: ((0.5, 2.0), (1.0, 1.25), (1.0, 1.0)), False: ((1.0, 2.0), (1.0, 1.0))}
@@ -259,8 +283,13 @@ def _settled(result: Any, *, steps: int, limit: int, config: DecodeConfig) -> li
     return best if enough else None
 
 
+def refusal(model: Any) -> str | None:
+    """Why CTranslate2 cannot run a model, as the end of a sentence; None if it can."""
+    return refusal_by(cannot, model)
+
+
 def prepare(
-    model: nn.Module, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
+    model: Any, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
 ) -> CTranslate2Engine:
     """Convert a model that is not refused.
 

@@ -17,12 +17,14 @@ __all__ = ["Engine"]
 
 
 class Engine(ABC):
-    """A trained model, ready to decode; made by `regard.engines.registry.prepare`. Its weights are those of then."""
+    """A trained model, ready to decode; made by `regard.engines.registry.prepare`. What changes in the model counts."""
 
     name: str
     """As in `regard.engines.config.ENGINES`."""
     compute_type: str
     """Numbers that it computes in."""
+    falls_back = False
+    """Whether torch answers once the model has become one that the engine cannot run: where `auto` chose it."""
 
     @property
     def notice(self) -> str | None:
@@ -35,7 +37,8 @@ class Engine(ABC):
         """The hypotheses of each sentence (ids as the model reads them), best first, in the order given.
 
         PAD and BOS are never produced.
-        Raises: ValueError if a sentence holds no ids; TypeError if the model is no encoder-decoder.
+        Raises: ValueError if a sentence holds no ids, or one that is not in the vocabulary; TypeError if the model is no
+                encoder-decoder; UserError if it has become one that the engine cannot run.
         """
         raise TypeError(f"this model reads no source: engine {self.name} can only go on with its texts")
 
@@ -54,6 +57,7 @@ class Engine(ABC):
         seeds:  one a prompt. Equal seeds draw equal tokens in the same engine; two engines draw differently, but at
                 temperature 0, where nothing is drawn.
         banned: tokens that are never drawn.
-        Raises: ValueError if a prompt is empty; TypeError if the model is no language model.
+        Raises: ValueError if a prompt is empty, or holds what is not in the vocabulary; TypeError if the model is no
+                language model; UserError if it has become one that the engine cannot run.
         """
         raise TypeError(f"this model is no language model: engine {self.name} can only search for its outputs")

@@ -12,7 +12,10 @@ from regard.decode.sample import Continues, sample
 from regard.decode.search import search
 from regard.decode.stepper import Stepper
 from regard.engines.engine import Engine
+from regard.engines.requests import check_prompts, check_sentences, check_specials
 from regard.errors import UserError
+from regard.models.reads.tokens import TokenReader
+from regard.models.writes.tokens import TokenWriter
 
 __all__ = ["TorchEngine", "prepare", "refusal"]
 
@@ -32,6 +35,9 @@ class TorchEngine(Engine):
         """As `regard.decode.search.search`."""
         if not hasattr(self.model, "start"):
             return super().search(sentences, config=config, bos=bos, eos=eos, pad=pad)
+        reads, writes = (getattr(self.model, name, None) for name in ("reads", "writes"))
+        check_sentences(sentences, _ids(reads))
+        check_specials(bos=bos, eos=eos, pad=pad, vocab=_ids(writes))
         device = next(self.model.parameters()).device
         with torch.no_grad():
             stepper = cast("Stepper", self.model)
@@ -49,11 +55,20 @@ class TorchEngine(Engine):
         """As `regard.decode.sample.sample`, one prompt after the other."""
         if not hasattr(self.model, "begin"):
             return super().generate(prompts, config, window=window, seeds=seeds, banned=banned)
+        vocab = _ids(getattr(self.model, "reads", None))
+        check_prompts(prompts, seeds=seeds, banned=banned, window=window, vocab=vocab)
         model = cast("Continues", self.model)
         return [
             list(sample(model, list(prompt), config, window=window, seed=seed, banned=list(banned)))
             for prompt, seed in zip(prompts, seeds, strict=True)
         ]
+
+
+def _ids(part: object) -> int | None:
+    """How many ids a part of a model knows; None if it knows none, or nobody knows."""
+    if isinstance(part, TokenWriter):
+        part = part.inputs
+    return part.table.num_embeddings if isinstance(part, TokenReader) else None
 
 
 def refusal(model: nn.Module) -> str | None:

@@ -38,10 +38,14 @@ def prepare(
     """
     if name not in ("auto", *ENGINES):
         raise UserError(f"unknown engine {name!r}; the engines are auto, {', '.join(ENGINES)}")
-    maker = _maker(_chosen(model) if name == "auto" else name)
-    if reason := maker.refusal(model):
+    how = {"compute_type": compute_type, "threads": threads, "workers": workers}
+    if name == "auto":
+        engine = _maker(_chosen(model)).prepare(model, **how)
+        engine.falls_back = True
+        return engine
+    if reason := _maker(name).refusal(model):
         raise UserError(f"engine {name} cannot run this model: {reason}; {' or '.join(runs(model))} can")
-    return maker.prepare(model, compute_type=compute_type, threads=threads, workers=workers)
+    return _maker(name).prepare(model, **how)
 
 
 def _chosen(model: Any) -> str:

@@ -23,6 +23,7 @@ from regard.attention.masks import Mask, causal
 from regard.attention.memory import Memory, Store
 from regard.attention.sliding import SlidingMemory
 from regard.layers.feedforward import FeedForward
+from regard.layers.forms import AddNormForm, AttentionForm, BlockForm, FeedForwardForm, NoFormError, form_of
 from regard.layers.multihead import MultiHead
 from regard.layers.residual import Residual
 
@@ -44,6 +45,10 @@ class EncoderBlock(nn.Module):
         """Every item reads all the items that the mask lets it see."""
         items = self.add_attention(items, lambda x: self.attention.read_itself(x, seen=mask))
         return self.add_feedforward(items, self.feedforward)
+
+    def form(self) -> BlockForm:
+        """What it is, as data."""
+        return _form(self)
 
 
 class InducedBlock(nn.Module):
@@ -130,6 +135,17 @@ class DecoderBlock(nn.Module):
         assert past is not None
         return self._rest(item, source), past
 
+    def form(self) -> BlockForm:
+        """What it is, as data, for targets in order.
+
+        Raises: NoFormError if it has one of `cross` and `add_cross` alone.
+        """
+        if (self.cross is None) != (self.add_cross is None):
+            raise NoFormError(self, "has only one of cross and add_cross")
+        cross = None if self.cross is None else form_of(self.cross, AttentionForm)
+        add_cross = None if self.add_cross is None else form_of(self.add_cross, AddNormForm)
+        return _form(self, cross=cross, add_cross=add_cross, window=self.window)
+
     def _first(self, item: Tensor) -> Store:
         """The past that holds the first target."""
         past = self.attention.memory(item)
@@ -140,3 +156,21 @@ class DecoderBlock(nn.Module):
         if self.add_cross is not None and cross is not None and source is not None:
             items = self.add_cross(items, lambda x: cross(x, source))
         return self.add_feedforward(items, self.feedforward)
+
+
+def _form(
+    block: EncoderBlock | DecoderBlock,
+    *,
+    cross: AttentionForm | None = None,
+    add_cross: AddNormForm | None = None,
+    window: int | None = None,
+) -> BlockForm:
+    return BlockForm(
+        attention=form_of(block.attention, AttentionForm),
+        add_attention=form_of(block.add_attention, AddNormForm),
+        cross=cross,
+        add_cross=add_cross,
+        feedforward=form_of(block.feedforward, FeedForwardForm),
+        add_feedforward=form_of(block.add_feedforward, AddNormForm),
+        window=window,
+    )

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.kernels.maps import linear
+from regard.layers.forms import FeedForwardForm, LinearForm, form_of
 from regard.layers.linear import Linear
 
 __all__ = ["FeedForward"]
@@ -34,3 +35,7 @@ class FeedForward(nn.Module):
         if self.activation == "relu":
             return self.contract(linear(items, self.expand.weight, self.expand.bias, relu=True))
         return self.contract(_ACTIVATIONS[self.activation](self.expand(items)))
+
+    def form(self) -> FeedForwardForm:
+        """What it is, as data."""
+        return FeedForwardForm(form_of(self.expand, LinearForm), form_of(self.contract, LinearForm), self.activation)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.attention.axes import is_plain
 from regard.attention.kernels.maps import WORTH, linear
+from regard.layers.forms import LinearForm
 
 __all__ = ["Linear", "together"]
 
@@ -19,6 +20,10 @@ class Linear(nn.Linear):
     def forward(self, input: Float[Tensor, "*batch in"]) -> Float[Tensor, "*batch out"]:
         """input W^T + b."""
         return linear(input, self.weight, self.bias)
+
+    def form(self) -> LinearForm:
+        """What it is, as data."""
+        return LinearForm(self.weight, self.bias)
 
 
 def together(items: Float[Tensor, "*batch in"], *maps: Linear) -> tuple[Float[Tensor, "*batch _"], ...]:

@@ -22,6 +22,7 @@ from regard.attention.choices import Choice
 from regard.attention.masks import Mask
 from regard.attention.memory import Memory, Store
 from regard.attention.scores import Score
+from regard.layers.forms import AttentionForm, LinearForm, ReadForm, form_of
 from regard.layers.linear import Linear, together
 from regard.layers.read import Read
 
@@ -119,6 +120,19 @@ class MultiHead(nn.Module):
         """forward(items, memory(items, seen), mask=mask), with the three projections as one: self-attention."""
         query, key, value = together(items, self.query, self.key, self.value)
         return self._answer(query, self._memory(key, value, seen), mask)
+
+    def form(self) -> AttentionForm:
+        """What it is, as data."""
+        query = form_of(self.query, LinearForm)
+        return AttentionForm(
+            query=query,
+            key=form_of(self.key, LinearForm),
+            value=form_of(self.value, LinearForm),
+            output=form_of(self.output, LinearForm),
+            num_heads=self.num_heads,
+            key_heads=self.key_heads,
+            read=form_of(self.read, ReadForm, len(query.weight) // self.num_heads),
+        )
 
     def _memory(self, key: Tensor, value: Tensor, mask: Mask | None) -> Memory:
         memory = Memory(_heads(key, self.key_heads), _heads(value, self.key_heads), mask)

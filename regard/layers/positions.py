@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.layers.forms import LearnedForm, NoFormError, SinusoidsForm
+
 __all__ = ["Learned", "Sinusoidal", "sinusoids"]
 
 
@@ -38,6 +40,15 @@ class Sinusoidal(nn.Module):
             self._table = sinusoids(0, 2 * end, self.dim).to(self._table)
         return items + self._table[start:end].to(items.dtype)
 
+    def form(self) -> SinusoidsForm:
+        """What it is, as data.
+
+        Raises: NoFormError if its table holds other numbers.
+        """
+        if not torch.equal(self._table, sinusoids(0, len(self._table), self.dim)):
+            raise NoFormError(self, "holds other numbers than its sines and cosines")
+        return SinusoidsForm(self.dim)
+
 
 class Learned(nn.Module):
     """Adds a learned vector for each of `max_positions` positions.
@@ -55,3 +66,7 @@ class Learned(nn.Module):
         if end > self.weight.shape[0]:
             raise ValueError(f"there are {self.weight.shape[0]} learned positions, but position {end} was asked for")
         return items + self.weight[start:end]
+
+    def form(self) -> LearnedForm:
+        """What it is, as data."""
+        return LearnedForm(self.weight)

@@ -13,7 +13,9 @@ from regard.attention.choices import Choice, Soft
 from regard.attention.kernels.problem import Problem
 from regard.attention.masks import Mask
 from regard.attention.memory import Store
+from regard.attention.positional import ByDistance
 from regard.attention.scores import ScaledDot, Score
+from regard.layers.forms import NoFormError, ReadForm
 
 __all__ = ["Read"]
 
@@ -57,6 +59,19 @@ class Read(nn.Module):
     ) -> Problem:
         """The read that `forward` computes for the same arguments, not computed: for those who look at weights."""
         return pose(query, memory, score=self.score, choose=self.choose, mask=mask, bias=self._with_own(bias))
+
+    def form(self, size: int) -> ReadForm:
+        """What it is, as data, for queries and keys of this size.
+
+        Raises: NoFormError for a bias that is not by distance alone.
+        """
+        score, choose, bias = self.score, self.choose, self.bias
+        if bias is not None and not isinstance(bias, ByDistance):
+            raise NoFormError(bias, f"is a {type(bias).__name__}, whose numbers are not by distance alone")
+        is_bare = type(score).map_query is Score.map_query and type(score).map_keys is Score.map_keys
+        return ReadForm(
+            score=score.form(size) if is_bare else None, beta=choose.beta if isinstance(choose, Soft) else None, bias=bias
+        )
 
     def extra_repr(self) -> str:
         """Kernel (the parts are submodules)."""

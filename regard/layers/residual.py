@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from regard.attention.kernels.rounded import hand_on, is_wanted
 from regard.attention.kernels.rows import is_compiled_for
 from regard.layers.dropout import Dropout, draw_seed, drop, levels
+from regard.layers.forms import AddNormForm, NormForm, form_of
 
 __all__ = ["Residual"]
 
@@ -42,6 +43,10 @@ class Residual(nn.Module):
         if self.order == "pre":
             return self._add(items, part(self.norm(items)))
         return self._add_norm(items, part(items))
+
+    def form(self) -> AddNormForm:
+        """What it is in evaluation, as data."""
+        return AddNormForm(self.order, form_of(self.norm, NormForm))
 
     def _add(self, items: Tensor, made: Tensor) -> Tensor:
         if self.dropout.p > 0 and self._is_one_pass(items, made):

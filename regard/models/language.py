@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.attention.kernels.maps import linear
 from regard.layers.cross_entropy import token_loss
+from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, State
 from regard.models.model import Loss
 from regard.models.reads.tokens import TokenReader
@@ -68,6 +69,11 @@ class LanguageModel(nn.Module):
         """Scores of the next token after one more token a row, and the state that has it."""
         hidden, state = self.core.step(self.reads.embed(tokens), state)
         return self._scores(hidden), state
+
+    def form(self) -> TextForm:
+        """What it is in decoding, as data."""
+        table, core = form_of(self.reads, TableForm), form_of(self.core, TransformerForm)
+        return TextForm(None, core, WriterForm(table, table.weight))
 
     def _hidden(self, tokens: Tensor) -> Tensor:
         return self.core(self.reads.embed(tokens), self.core.begin(len(tokens)))

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
+from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, State
 from regard.models.writes.tokens import TokenWriter
 
@@ -86,3 +87,8 @@ class Model(nn.Module):
         """Scores of the next token after one more token a row, and the state that has it."""
         hidden, state = self.core.step(self.writes.embed(tokens), state)
         return self.writes.logits(hidden), state
+
+    def form(self) -> TextForm:
+        """What it is in decoding, as data."""
+        source, core = form_of(self.reads, TableForm), form_of(self.core, TransformerForm)
+        return TextForm(source, core, form_of(self.writes, WriterForm))

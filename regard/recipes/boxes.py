@@ -18,10 +18,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from regard.data.box_batches import BoxBatches, fitted
-from regard.data.boxes import Annotated, ImageFiles, read_boxes
+from regard.data.boxes import Annotated, read_boxes
 from regard.data.config import OnBad
+from regard.data.image_files import ImageFiles
 from regard.data.labelled import Labels
 from regard.data.made_shapes import made_shapes
+from regard.digests import recorded
 from regard.errors import UserError
 from regard.look.map import Seen
 from regard.look.scene import Axis, Scene
@@ -79,7 +81,10 @@ class BoxesTask(Task):
     def check(self) -> None:
         """Read all boxes and open all images."""
         train, val = self._learned
-        sets = [train, val, self.test_data()] if self.config.data.test is not None else [train, val]
+        sets = [train, val]
+        if self.config.data.test is not None:
+            with recorded():  # decides no weights: no part of what the run was trained on
+                sets.append(self.test_data())
         labels = Labels(train.labels())
         if not labels.names:
             raise UserError(f"{train.origin}: there is no box in it to learn from.")

@@ -20,7 +20,7 @@ class DatesMaterial:
 
     def __init__(self, config: Dates, seed: int):
         self.config = config
-        self.metric = Exact()
+        self.metric, self.origin = Exact(), "dates"
         self._dates = dates.Dates(config.data, seed=seed)
 
     def check(self) -> None:

@@ -29,6 +29,7 @@ from regard.data.scenes import Drawings, Scenes, drawings_to_test, is_captions, 
 from regard.data.tokenise import BOS, EOS, SPECIALS, UNK, Tokeniser
 from regard.decode.config import DrawingConfig
 from regard.decode.guided import guided
+from regard.digests import recorded
 from regard.errors import UserError
 from regard.look.map import Seen
 from regard.look.scene import Axis
@@ -89,7 +90,8 @@ class DrawTask(Task):
         if val.shape != train.shape:
             raise UserError(f"{val.origin}: canvases are {val.shape}, but those of {train.origin} {train.shape}")
         if self.config.data.test is not None:
-            drawings_to_test(self.config.data.test, self.config.data, seed=0, labels=labels, shape=train.shape)
+            with recorded():  # decides no weights: no part of what the run was trained on
+                drawings_to_test(self.config.data.test, self.config.data, seed=0, labels=labels, shape=train.shape)
         core = self.config.model.core
         needed = QuantisedAutoencoder(self.config.autoencoder, train.shape).numbers + 1
         if isinstance(core, TransformerConfig) and core.positions == "learned" and core.max_positions < needed:
@@ -99,12 +101,16 @@ class DrawTask(Task):
             )
 
     def learn(self, folder: Path) -> None:
-        """The words of the texts, the classes, the tokeniser of images, and the judge."""
-        train, val, labels = self._learned
+        """The words of the texts, and the classes."""
+        train, _, labels = self._learned
         texts = (train.text(i) for i in train.epoch(0))
-        Tokeniser.train(texts, self.config.tokeniser).save(folder / _TOKENISER)
+        Tokeniser.train(texts, self.config.tokeniser, origin=train.origin).save(folder / _TOKENISER)
         if labels is not None:
             labels.save(folder / _LABELS)
+
+    def pretrain(self, folder: Path) -> None:
+        """The tokeniser of images, and the judge."""
+        train, val, _ = self._learned
         learn_autoencoder(folder, self.run, (train, val), self.tell)
         if isinstance(train, Scenes) and isinstance(val, Scenes):
             learn_judge(folder, self.run, (train, val), self.tell)
@@ -119,8 +125,9 @@ class DrawTask(Task):
     def batches(self) -> TokenBatches:
         """Texts and codes of canvases, new ones in every epoch where they are made."""
         limit = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
+        origin = self._learned[0].origin
         return TokenBatches(
-            lambda epoch: self.encoded(self._learned[0], epoch=epoch, unsaid=self.config.unsaid), **limit
+            lambda epoch: self.encoded(self._learned[0], epoch=epoch, unsaid=self.config.unsaid), **limit, origin=origin
         )
 
     def encoded(self, drawings: Drawings, *, epoch: int = 0, unsaid: float = 0.0) -> Encoded:

@@ -18,16 +18,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.checksums import sealed, unsealed
 from regard.data.images import shape_of
 from regard.data.scenes import NOTHING, Drawings, Scenes, cells
 from regard.errors import UserError
-from regard.files import write_atomically
+from regard.files import read_json, write_atomically
 from regard.models.convolutional import ConvolutionalClassifier
 from regard.models.quantised import QuantisedAutoencoder, usage
 from regard.models.size import TRAINED, fitting_memory
 from regard.recipes.draw_config import Draw
 from regard.recipes.folder import Run, decisive
-from regard.recipes.images import ImageBatch, ImageBatches
+from regard.recipes.images import ImageBatch, ImageBatches, shape_in
 from regard.train.config import TrainConfig
 from regard.train.contracts import Batches
 from regard.train.loop import fit
@@ -37,6 +38,7 @@ from regard.train.weights import load_weights
 __all__ = ["CanvasBatches", "Judge", "codes_of", "learn_autoencoder", "learn_judge", "open_autoencoder", "rebuilt"]
 
 _ROWS = 256
+_MOST_CLASSES = 1 << 20
 _AUTOENCODER, _JUDGE = "autoencoder", "judge"
 _JUDGE_LR, _JUDGE_BATCH, _NOISE = 2e-3, 128, 12
 
@@ -110,11 +112,9 @@ def learn_autoencoder(folder: Path, run: Run, drawings: tuple[Drawings, Drawings
 def open_autoencoder(folder: Path, config: Draw) -> QuantisedAutoencoder:
     """The tokeniser of images. Raises UserError naming the file."""
     told = _told(folder, _AUTOENCODER)
-    shape = told.get("shape")
-    if not isinstance(shape, list) or len(shape) != 3 or not all(isinstance(size, int) and size > 0 for size in shape):
-        raise UserError(f"{folder / _AUTOENCODER}.json: damaged: it must hold the shape of the canvases")
+    shape = shape_in(folder / f"{_AUTOENCODER}.json", told, of="the canvases")
     with fitting_memory():
-        model = QuantisedAutoencoder(config.autoencoder, (shape[0], shape[1], shape[2]))
+        model = QuantisedAutoencoder(config.autoencoder, shape)
     load_weights(folder / _AUTOENCODER / "model.safetensors", model)
     return model.eval()
 
@@ -152,10 +152,10 @@ class Judge:
     def open(cls, folder: Path, config: Draw) -> "Judge":
         """As `learn_judge` left it."""
         told = _told(folder, _JUDGE)
-        shape, classes = told.get("shape"), told.get("classes")
-        if not isinstance(shape, list) or len(shape) != 3 or not isinstance(classes, int):
-            raise UserError(f"{folder / _JUDGE}.json: damaged: it must hold the shape of the images and their classes")
-        model = _judge((shape[0], shape[1], shape[2]), classes)
+        path, classes = folder / f"{_JUDGE}.json", told.get("classes")
+        if type(classes) is not int or not 0 < classes <= _MOST_CLASSES:
+            raise UserError(f"{path}: damaged: it must hold the shape of the images and their classes")
+        model = _judge(shape_in(path, told, of="the images"), classes)
         load_weights(folder / _JUDGE / "model.safetensors", model)
         return cls(model.eval(), config)
 
@@ -242,20 +242,17 @@ def _fitted(
 
 def _finish(folder: Path, name: str, told: dict[str, Any]) -> None:
     content = {"format": f"regard-{name}", "version": 1, **told}
-    write_atomically(folder / f"{name}.json", json.dumps(content, indent=2) + "\n")
+    write_atomically(folder / f"{name}.json", json.dumps(sealed(content), indent=2) + "\n")
 
 
 def _told(folder: Path, name: str) -> dict[str, Any]:
     path = folder / f"{name}.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: damaged: no JSON ({error})") from error
+    if not path.exists():
+        raise UserError(f"{path} is missing: the run is not complete")
+    content = read_json(path)
     if not isinstance(content, dict) or content.get("version") != 1:
         raise UserError(f"{path}: damaged, or of another version")
-    return content
+    return unsealed(path, content)
 
 
 def _images(pixels: NDArray[np.uint8], model: nn.Module) -> Tensor:

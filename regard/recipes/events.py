@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.config import OnBad
-from regard.data.events import Event, EventBatches, Sounds, pieces, read_events, read_wav, scenes_of
+from regard.data.events import Event, EventBatches, Sounds, pieces, read_events, scenes_of
 from regard.data.labelled import Labels
 from regard.data.recordings import made_sounds, read_recordings
+from regard.data.sound_files import read_sound
+from regard.digests import recorded
 from regard.errors import UserError
 from regard.look.map import Seen
 from regard.look.scene import Axis, Scene, Sound
@@ -79,8 +81,11 @@ class EventsTask(Task):
         labels = Labels(self.sounds("train").labels)
         if not labels.names:
             raise UserError(f"{self.sounds('train').origin}: there is no event in it to learn from.")
-        for split in ("train", "val", *(("test",) if self.has_test() else ())):
+        for split in ("train", "val"):
             self.prepared(self.sounds(split), labels)
+        if self.has_test():
+            with recorded():  # decides no weights: no part of what the run was trained on
+                self.prepared(self.sounds("test"), labels)
 
     def learn(self, folder: Path) -> None:
         """The labels that occur."""
@@ -264,7 +269,7 @@ class TrainedEvents(Trained):
 
     def _samples(self, one: Given, number: int) -> NDArray[np.int16]:
         if not isinstance(one, np.ndarray):
-            return read_wav(Path(one), self.config.data.sample_rate)
+            return read_sound(Path(one), self.config.data.sample_rate, f"input {number}")
         if one.ndim != 1 or not len(one) or (one.dtype != np.int16 and not np.issubdtype(one.dtype, np.floating)):
             raise UserError(
                 f"input {number}: samples must be one row of 16-bit or floating numbers, but are {one.dtype} of "

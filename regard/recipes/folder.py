@@ -1,9 +1,13 @@
 """What a run folder says of itself: run.json, and who may train in it. (no torch)
 
-    run.json   {"format_version", "recipe", "seed", "config", "regard", "created"}
+    run.json   {"format_version", "recipe", "seed", "config", "regard", "created", "checksum"}
 
 A folder belongs to the run whose settings its run.json holds. The same settings go on with it; those that do
-not decide the weights (how long, how to decode) may change. Nothing else is ever overwritten.
+not decide the weights (how long, how to decode) may change. A run that never came to a checkpoint has nothing to lose:
+other settings may take its folder. Nothing else is ever overwritten.
+
+The checksum is over all of it, since a setting that is read wrongly makes other answers. Who edits the file on purpose
+removes "checksum"; files of earlier versions have none.
 """
 
 import dataclasses
@@ -11,16 +15,18 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from regard import __version__
+from regard.checksums import sealed, unsealed
 from regard.errors import UserError
 from regard.files import read_json, write_atomically
+from regard.recipes import learned
 from regard.recipes.config import AnyConfig
 from regard.recipes.registry import RECIPES
 from regard.recipes.settings import changed, differences, plain
 
-__all__ = ["FORMAT_VERSION", "Run", "claim", "decisive", "read_run"]
+__all__ = ["FORMAT_VERSION", "Run", "check_claim", "claim", "decisive", "has_begun", "read_run", "release"]
 
 FORMAT_VERSION = 1
 """Raised when a run folder changes so that an older version could not read it."""
@@ -28,6 +34,10 @@ FORMAT_VERSION = 1
 _FILE = "run.json"
 _KEYS = {"format_version": int, "recipe": str, "seed": int, "config": dict, "regard": str, "created": str}
 _MAX_SHOWN = 5
+_UNFINISHED = {".run.json.new", ".learned.json.new", ".report.json.new", ".learned.new"}
+"""What a process that was killed may have left half-written."""
+_TRAINING = {"log.jsonl", "tb", "checkpoints", "snapshots", ".model.safetensors.new"}
+"""What training makes in a folder before its first checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,38 +84,72 @@ def read_run(folder: str | Path) -> Run:
         called=lambda name: f"{path}: config.{name}",
         complete=True,
     )
+    unsealed(path, content)
     return Run(**{key: content[key] for key in ("recipe", "seed", "created", "regard")}, config=config)
+
+
+def check_claim(folder: Path, run: Run) -> bool:
+    """Whether a run of these settings is in the folder already; changes nothing.
+
+    Raises UserError if it holds another run that came to a checkpoint, naming what differs, or files of someone else's.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file, not a folder for a run; choose another with --run")
+    if not (folder / _FILE).exists():
+        found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        found = [name for name in found if name not in _UNFINISHED]
+        if found:
+            shown = ", ".join(found[:_MAX_SHOWN]) + (" ..." if len(found) > _MAX_SHOWN else "")
+            raise UserError(f"{folder} holds files of something else ({shown}); choose another with --run")
+        return False
+    before = read_run(folder)
+    if before.recipe == run.recipe and not differences(decisive(before), decisive(run)):
+        return True
+    if has_begun(folder) or not _is_all_known(folder):
+        _refuse_another(folder, before, run)
+    return False
 
 
 def claim(folder: Path, run: Run) -> bool:
     """Make a folder this run's own, or find that it is; True if a run of these settings was there already.
 
-    Raises UserError if it holds another run, naming what differs, or files of someone else's.
+    Raises UserError as `check_claim`.
     """
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file, not a folder for a run; choose another with --run")
-    if not (folder / _FILE).exists():
-        found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        found = [name for name in found if not name.startswith(f".{_FILE}")]
-        if found:
-            shown = ", ".join(found[:_MAX_SHOWN]) + (" ..." if len(found) > _MAX_SHOWN else "")
-            raise UserError(f"{folder} holds files of something else ({shown}); choose another with --run")
+    if not check_claim(folder, run):
+        release(folder)
         _write(folder, run)
         return False
     before = read_run(folder)
-    _refuse_another(folder, before, run)
     if before.config != run.config:
         _write(folder, dataclasses.replace(before, config=run.config))
     return True
 
 
-def _refuse_another(folder: Path, before: Run, now: Run) -> None:
+def release(folder: Path) -> None:
+    """Undo the claim of a run that never came to a checkpoint: remove its settings and what it learned."""
+    assert not has_begun(folder)
+    learned.discard(folder)
+    (folder / _FILE).unlink(missing_ok=True)
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a run came to a checkpoint, its own or one of what it trains first, or to weights."""
+    found = (any(folder.glob(pattern)) for pattern in ("checkpoints/step-*", "*/checkpoints/step-*"))
+    return any(found) or (folder / "model.safetensors").exists()
+
+
+def _is_all_known(folder: Path) -> bool:
+    """Whether a folder whose run has not begun holds nothing but what that run made."""
+    known = {_FILE, learned.FILE, *learned.learned_files(folder), *_UNFINISHED, *_TRAINING}
+    rest = [path for path in folder.iterdir() if path.name not in known]
+    return all(path.is_dir() and {one.name for one in path.iterdir()} <= _TRAINING for path in rest)
+
+
+def _refuse_another(folder: Path, before: Run, now: Run) -> NoReturn:
     if before.recipe != now.recipe:
         raise UserError(f"{folder} holds a run of recipe {before.recipe}, not {now.recipe}; choose another with --run")
     found = differences(decisive(before), decisive(now))
-    if not found:
-        return
     rows = [f"{name} is {theirs!r} there and {mine!r} here" for name, (theirs, mine) in found.items()]
     more = f" (and {len(rows) - _MAX_SHOWN} more)" if len(rows) > _MAX_SHOWN else ""
     raise UserError(
@@ -132,7 +176,7 @@ def _write(folder: Path, run: Run) -> None:
         "created": run.created,
         "config": plain(run.config),
     }
-    write_atomically(folder / _FILE, json.dumps(content, indent=2) + "\n")
+    write_atomically(folder / _FILE, json.dumps(sealed(content), indent=2) + "\n")
 
 
 def _json(path: Path) -> dict[str, Any]:

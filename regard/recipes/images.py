@@ -8,6 +8,7 @@ Source: lectures, E (image to vector); dosovitskiy2021.
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +22,9 @@ from torch import Tensor, nn
 
 from regard.data.config import OnBad
 from regard.data.images import Images, embedded_digits, read_images, read_training, shape_of
+from regard.digests import recorded
 from regard.errors import UserError
+from regard.files import read_json
 from regard.look.map import Seen
 from regard.look.scene import Axis, Scene
 from regard.models.build import build_image_classifier
@@ -35,10 +38,11 @@ from regard.recipes.task import Task, Trained, numbered
 from regard.recipes.vector_scores import measured
 from regard.telling import showing
 
-__all__ = ["ImageBatches", "ImagesTask", "TrainedImages", "read_shape", "save_shape", "task"]
+__all__ = ["ImageBatches", "ImagesTask", "TrainedImages", "read_shape", "save_shape", "shape_in", "task"]
 
 _SHAPE = "images.json"
 _BATCH = 256
+_MOST_VALUES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -106,13 +110,19 @@ def save_shape(folder: Path, shape: tuple[int, int, int]) -> None:
 def read_shape(folder: Path) -> tuple[int, int, int]:
     """Read what `save_shape` wrote. Raises UserError naming the file."""
     path = folder / _SHAPE
-    try:
-        channels, height, width = (int(size) for size in json.loads(path.read_text(encoding="utf-8"))["shape"])
-    except OSError as error:
-        raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"{path}: damaged: it must hold the shape of the images") from error
-    return channels, height, width
+    if not path.exists():
+        raise UserError(f"{path} is missing: the run is not complete")
+    return shape_in(path, read_json(path), of="the images")
+
+
+def shape_in(path: Path, content: object, *, of: str) -> tuple[int, int, int]:
+    """The shape (channels, height, width) that a run's JSON file holds. Raises UserError naming the file."""
+    shape = content.get("shape") if isinstance(content, dict) else None
+    if not (isinstance(shape, list) and len(shape) == 3 and all(type(size) is int and size > 0 for size in shape)):
+        raise UserError(f"{path}: damaged: it must hold the shape of {of}")
+    if math.prod(shape) > _MOST_VALUES:
+        raise UserError(f"{path}: damaged: {of} of {' x '.join(map(str, shape))} are too large")
+    return shape[0], shape[1], shape[2]
 
 
 class ImagesTask(Task):
@@ -138,7 +148,8 @@ class ImagesTask(Task):
         self.shape = shape_of(train)
         self.kind.learned(self.said(train), self.config.data)
         if self.config.data.test is not None:
-            self.test_images()
+            with recorded():  # decides no weights: no part of what the run was trained on
+                self.test_images()
 
     def learn(self, folder: Path) -> None:
         """The targets and the size of the training images."""

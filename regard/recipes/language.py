@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from regard.data import dates
 from regard.data.dates_config import DatesConfig
 from regard.data.tokenise import SPECIALS, UNK, Tokeniser
-from regard.data.windows import WindowBatches, read_text
+from regard.data.windows import WindowBatches, blocks, read_text
 from regard.decode.config import SampleConfig
 from regard.decode.sample import follow
+from regard.digests import recorded
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.map import Seen
@@ -67,14 +68,16 @@ class LanguageTask(Task):
     def check(self) -> None:
         """Read all texts."""
         if self.has_test():
-            self.test_text()
+            with recorded():  # decides no weights: no part of what the run was trained on
+                self.test_text()
         _ = self._texts
 
     def learn(self, folder: Path) -> None:
         """The vocabulary of the training text."""
         text = self._texts[0]
-        texts = [text] if self.config.tokeniser.kind == "char" else text.split("\n")
-        Tokeniser.train(texts, self.config.tokeniser).save(folder / _TOKENISER)
+        texts = blocks(text) if self.config.tokeniser.kind == "char" else text.split("\n")
+        origin = self.config.data.train or ""
+        Tokeniser.train(texts, self.config.tokeniser, origin=origin).save(folder / _TOKENISER)
 
     def open(self, folder: Path) -> None:
         """The vocabulary."""
@@ -83,7 +86,9 @@ class LanguageTask(Task):
     def batches(self) -> WindowBatches:
         """Windows of the text, cut elsewhere in each epoch."""
         sizes = {"context": self.config.context, "rows": self.config.batch}
-        return WindowBatches(self.encoded(self._texts[0]), seed=self.run.seed, origin="training text", **sizes)
+        return WindowBatches(
+            self.encoded(self._texts[0]), seed=self.run.seed, origin=self.config.data.train or "dates", **sizes
+        )
 
     def model(self) -> LanguageModel:
         """For this vocabulary."""
@@ -95,15 +100,16 @@ class LanguageTask(Task):
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """nll and perplexity of the validation text."""
-        return self.scores(model, self._texts[1])
+        data = self.config.data
+        return self.scores(model, self._texts[1], data.val or f"{data.train or 'dates'}, kept for validation")
 
     @torch.no_grad()
-    def scores(self, model: nn.Module, text: str) -> dict[str, float]:
+    def scores(self, model: nn.Module, text: str, origin: str = "text") -> dict[str, float]:
         """The same of any text."""
         assert isinstance(model, LanguageModel)
         device = next(model.parameters()).device
         ids = self.encoded(text)
-        batches = WindowBatches(ids, context=self.config.context, rows=64, seed=0, is_fixed=True)
+        batches = WindowBatches(ids, context=self.config.context, rows=64, seed=0, is_fixed=True, origin=origin)
         total, count = 0.0, 0
         for rows in batches.plan(0):
             loss = model.loss(batches.collate(0, rows).to(device))
@@ -117,7 +123,9 @@ class LanguageTask(Task):
 
     def encoded(self, text: str) -> NDArray[np.int32]:
         """The ids of a text."""
-        return np.asarray(self.tokeniser.encode(self._with_ends(text)), np.int32)
+        # Lines are apart for every kind of pieces; the library needs a hundred times the memory of what it is given.
+        parts = [np.asarray(self.tokeniser.encode(self._with_ends(part)), np.int32) for part in blocks(text)]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
     def labels(self, text: str) -> list[str]:
         """What each id stands for, in pictures."""
@@ -188,7 +196,7 @@ class TrainedLanguage(Trained):
         if path is None and not self.task.has_test():
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
         text = self.task.test_text() if path is None else read_text(path)
-        scores = self.task.scores(self.model, text)
+        scores = self.task.scores(self.model, text, str(path or self.config.data.test or "dates"))
         sampling = replace(self.config.sample, length=_SHOWN)
         samples = []
         for i in range(_SAMPLES):

@@ -57,6 +57,11 @@ class Material(Protocol):
     """A recipe's data and metric."""
 
     @property
+    def origin(self) -> str:
+        """Where the training texts are from, for messages."""
+        ...
+
+    @property
     def metric(self) -> Metric:
         """How outputs are compared with references."""
         ...

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from regard.data.config import OnBad
 from regard.data.images import Images, embedded_digits, read_images, read_training, shape_of
+from regard.digests import recorded
 from regard.errors import UserError
 from regard.look.plot_result import plot_images
 from regard.models.autoencoder import Autoencoder
@@ -73,7 +74,8 @@ class RebuildTask(Task):
         train, _ = self._learned
         build_autoencoder(self.config.model, shape_of(train))
         if self.config.data.test is not None:
-            self.test_images()
+            with recorded():  # decides no weights: no part of what the run was trained on
+                self.test_images()
 
     def learn(self, folder: Path) -> None:
         """The size of the training images."""

@@ -26,7 +26,9 @@ from regard.data.made_reviews import made_reviews
 from regard.data.opinions import KINDS, Opinions
 from regard.data.pairs import Pairs
 from regard.data.tokenise import UNK, Tokeniser
+from regard.digests import recorded
 from regard.errors import UserError
+from regard.files import file_limit
 from regard.look.map import Seen
 from regard.look.scene import Axis, Scene
 from regard.models.build import build_classifier
@@ -67,13 +69,14 @@ class ReviewsTask(Task):
     def check(self) -> None:
         """Read all splits, the small ones first."""
         if self.config.data.test is not None:
-            self.split("test")
+            with recorded():  # decides no weights: no part of what the run was trained on
+                self.split("test")
         _ = self._val, self._train
         self.kind.learned(self.said(self._train), self.config.data)
 
     def learn(self, folder: Path) -> None:
         """The vocabulary and the targets of the training texts."""
-        Tokeniser.train(self._train.sources, self.config.tokeniser).save(folder / _TOKENISER)
+        Tokeniser.train(self._train.sources, self.config.tokeniser, origin=self._train.origin).save(folder / _TOKENISER)
         target = self.kind.learned(self.said(self._train), self.config.data)
         target.save(folder)
         if self.counted is not None:
@@ -81,7 +84,10 @@ class ReviewsTask(Task):
             self.tokeniser = Tokeniser.load(folder / _TOKENISER)
             keep, classes = target.rows(self.said(self._train))
             texts = (self._cut(self._train.sources[i]) for i in keep)
-            counts = Opinions.of(texts, classes, num_classes=len(target.names), kinds=self.counted)
+            try:
+                counts = Opinions.of(texts, classes, num_classes=len(target.names), kinds=self.counted)
+            except UserError as error:
+                raise UserError(f"{self._train.origin}: {error}") from error
             counts.save(folder / _OPINIONS)
 
     def open(self, folder: Path) -> None:
@@ -108,6 +114,7 @@ class ReviewsTask(Task):
             seed=self.run.seed,
             change=self._with_unknowns if self.config.word_dropout else None,
             opinions=self._opinions([self._train.sources[i] for i in keep], targets),
+            origin=self._train.origin,
         )
 
     def model(self) -> Classifier:
@@ -183,7 +190,16 @@ class ReviewsTask(Task):
         if self.opinions is None:
             return None
         classes = [None] * len(texts) if own is None else own.tolist()
-        return [self.opinions.of_text(self._cut(text), one) for text, one in zip(texts, classes, strict=True)]
+        found, size = [], 0
+        for text, one in zip(texts, classes, strict=True):
+            found.append(self.opinions.of_text(self._cut(text), one))
+            size += found[-1].nbytes
+            if size > file_limit():
+                raise UserError(
+                    f"{self._train.origin}: what counting says of {len(texts):,} texts takes more than "
+                    f"{file_limit():,} bytes with so many classes: set --opinions none."
+                )
+        return found
 
     def _with_unknowns(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.run.seed, epoch, index))))

@@ -2,6 +2,7 @@
 
     RUN/run.json                      the settings
     RUN/...                           what the task learned from its data (vocabularies, labels, scales)
+    RUN/learned.json                  which files these are, and which data they are of
     RUN/model.safetensors             the weights to use
     RUN/report.json                   test scores and some outputs; it is there when the run is finished
     RUN/checkpoints, log.jsonl, tb    of the training, see regard.train
@@ -10,19 +11,25 @@ A recipe gives its task (regard.recipes.task); all else is the same for all reci
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from regard.files import write_atomically
+from regard.checksums import sealed, unsealed
+from regard.digests import recorded, summary
+from regard.errors import UserError
+from regard.files import read_json, write_atomically
 from regard.models.size import TRAINED, fitting_memory
-from regard.recipes.folder import Run, claim, decisive
+from regard.recipes.folder import Run, check_claim, claim, decisive, has_begun, read_run, release
+from regard.recipes.learned import check_data, check_learned, learn
 from regard.recipes.settings import plain
 from regard.recipes.task import Task, load, task_of
 from regard.train.distribution import World, joined
+from regard.train.lock import held
 from regard.train.loop import Result, fit
 
 __all__ = ["Ended", "train"]
@@ -45,40 +52,61 @@ def train(folder: str | Path, run: Run, *, threads: int | None = None, tell: Cal
 
     threads: processor threads to compute with; torch's choice if None.
     tell:    gets a sentence now and then, on the main process.
-    Raises:  UserError if the folder holds another run or the data is not usable, Diverged at a NaN loss.
+    Raises:  UserError if the folder holds another run, another process trains in it, or the data is not usable or was
+             edited since the run began; Diverged at a NaN loss. A folder that was made and got nothing is removed.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     folder = Path(folder)
-    with joined(run.config.train.device) as world:
+    with joined(run.config.train.device) as world, ExitStack() as stack:
         say = tell if world.is_main else _nothing
-        goes_on = world.share(claim(folder, run) if world.is_main else False)
-        report = world.share(_finished(folder, run) if world.is_main else None)
+        goes_on = world.on_main(lambda: check_claim(folder, run))
+        report = world.on_main(lambda: _finished(folder, run, say) if goes_on else None)
         if report:
             return Ended(report if world.is_main else None, is_interrupted=False, was_finished=True)
+        world.on_main(lambda: stack.enter_context(_occupied(folder)))
         if goes_on:
             say(f"going on with the run in {folder}")
         result = _fit(folder, run, world, say)
         if result.is_interrupted or not world.is_main:
             return Ended(None, is_interrupted=result.is_interrupted, was_finished=False)
-        device = str(world.device)
-    report = _report(folder, run, result, device=device, tell=say)
-    write_atomically(folder / _REPORT, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+        report = _report(folder, run, result, device=str(world.device), tell=say)
+        write_atomically(folder / _REPORT, json.dumps(sealed(report), indent=2, ensure_ascii=False) + "\n")
     return Ended(report, is_interrupted=False, was_finished=False)
+
+
+@contextmanager
+def _occupied(folder: Path) -> Generator[None, None, None]:
+    """The folder, for this process alone; one that was made for it and got nothing is removed again."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with held(folder):
+            yield
+    finally:
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()
 
 
 def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None]) -> Result:
     task = task_of(run, say)
-    task.check()
-    # What was learned stays as it is once training began with it.
-    if world.is_main and not any((folder / "checkpoints").glob("step-*")):
-        task.learn(folder)
-    world.share(None)  # the others wait until it is there
-    task.open(folder)
-    batches = task.batches()
-    torch.manual_seed(run.seed)
-    with fitting_memory(copies=TRAINED):
-        model = task.model()
+    with recorded() as seen:
+        task.check()
+    is_new = world.on_main(lambda: _claimed(folder, run, task, summary(seen)))
+    try:
+        check_learned(folder)
+        if is_new:
+            world.on_main(lambda: task.pretrain(folder))
+        task.open(folder)
+        batches = task.batches()
+        torch.manual_seed(run.seed)
+        with fitting_memory(copies=TRAINED):
+            model = task.model()
+    except Exception:
+        if is_new and world.is_main and not has_begun(folder):
+            release(folder)
+        raise
     say(_described(task, model))
     return fit(
         model,
@@ -91,6 +119,19 @@ def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None]) -> Re
         maximise=task.maximise,
         fingerprint=decisive(run),
     )
+
+
+def _claimed(folder: Path, run: Run, task: Task, data: Mapping[str, str]) -> bool:
+    """Make the folder this run's own, now that its data is known to be usable; whether its training has yet to begin.
+
+    What was learned stays as it is once training began with it.
+    """
+    if not has_begun(folder):
+        learn(folder, task.learn, claim=lambda: claim(folder, run), data=data)
+        return True
+    check_data(folder, data)
+    claim(folder, run)
+    return not any((folder / "checkpoints").glob("step-*"))
 
 
 def _report(folder: Path, run: Run, result: Result, *, device: str, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -119,13 +160,23 @@ def _report(folder: Path, run: Run, result: Result, *, device: str, tell: Callab
     }
 
 
-def _finished(folder: Path, run: Run) -> dict[str, Any] | None:
+def _finished(folder: Path, run: Run, say: Callable[[str], None]) -> dict[str, Any] | None:
     """The report of a run that was finished with these very settings."""
-    try:
-        report = json.loads((folder / _REPORT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    path = folder / _REPORT
+    if not path.exists() or read_run(folder).config != run.config:
         return None
-    same = isinstance(report, dict) and report.get("config") == plain(run.config)
+    try:
+        report = read_json(path)
+        if not isinstance(report, dict):
+            raise UserError(f"{path}: damaged: must be a JSON object, but is {type(report).__name__}")
+        report = unsealed(path, report)
+        same = report.get("config") == plain(run.config)
+        training, test = report.get("training"), report.get("test")
+        if same and not (isinstance(training, dict) and "stopped" in training and isinstance(test, dict | None)):
+            raise UserError(f"{path}: damaged: it must hold training and test")
+    except UserError as error:
+        say(f"{error}; it is written anew")
+        return None
     return report if same and (folder / "model.safetensors").exists() else None
 
 

@@ -24,6 +24,7 @@ from regard.data.made_tags import made_sentences
 from regard.data.tagged import Sentences, TaggedBatches, cut, read_tagged, words_of
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import UNK, Tokeniser
+from regard.digests import recorded
 from regard.errors import UserError
 from regard.look.map import Seen
 from regard.look.scene import Axis, Scene
@@ -58,15 +59,16 @@ class TagsTask(Task):
     def check(self) -> None:
         """Read all splits, the small ones first."""
         if self.config.data.test is not None:
-            self.split("test")
+            with recorded():  # decides no weights: no part of what the run was trained on
+                self.split("test")
         _ = self._val
-        Labels.of([tag for tags in self._train.tags for tag in tags])
+        _ = self._learned
 
     def learn(self, folder: Path) -> None:
         """The vocabulary and the tags of the training sentences."""
         words = [" ".join(tokens) for tokens in self._train.tokens]
-        Tokeniser.train(words, self.config.tokeniser).save(folder / _TOKENISER)
-        Labels.of([tag for tags in self._train.tags for tag in tags]).save(folder / _LABELS)
+        Tokeniser.train(words, self.config.tokeniser, origin=self._train.origin).save(folder / _TOKENISER)
+        self._learned.save(folder / _LABELS)
 
     def open(self, folder: Path) -> None:
         """The same."""
@@ -80,7 +82,9 @@ class TagsTask(Task):
             self.tell(f"left out: {line}")
         change = self._with_unknowns if self.config.word_dropout else None
         budget = self.config.train.batch_tokens
-        return TaggedBatches(self.rows(usable), batch_tokens=budget, seed=self.run.seed, change=change)
+        return TaggedBatches(
+            self.rows(usable), batch_tokens=budget, seed=self.run.seed, change=change, origin=usable.origin
+        )
 
     def model(self) -> Tagger:
         """For this vocabulary and these tags."""
@@ -181,6 +185,11 @@ class TagsTask(Task):
     def _with_unknowns(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.run.seed, epoch, index))))
         return np.where(draw.random(len(ids)) < self.config.word_dropout, np.int32(UNK), ids)
+
+    @property
+    def _learned(self) -> Labels:
+        """The tags of the training sentences."""
+        return Labels.of([tag for tags in self._train.tags for tag in tags], origin=self._train.origin)
 
     @cached_property
     def _train(self) -> Sentences:

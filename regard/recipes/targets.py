@@ -22,7 +22,9 @@ from torch import Tensor
 
 from regard.data.config import ImagesConfig, LabelledConfig, OnBad
 from regard.data.labelled import Labels, several
+from regard.data.numbers import numbers
 from regard.errors import UserError
+from regard.files import read_json
 from regard.models.config import ClassifierConfig
 from regard.models.writes.classes import ClassWriter
 from regard.models.writes.labels import LabelWriter
@@ -33,6 +35,8 @@ from regard.recipes.vector_scores import SAID, class_scores, label_scores, numbe
 __all__ = ["Answer", "ClassTarget", "LabelsTarget", "NumberTarget", "Said", "Target", "kind_of_target"]
 
 _SAMPLES, _SHOWN, _EXCERPT = 5, 10, 60
+_MOST, _LEAST, _FINENESS = 1e15, 1e-15, 1e-6
+"""Numbers to learn: the largest; the least deviation, absolute and as a share of the mean, that float32 can tell."""
 
 
 class Answer(NamedTuple):
@@ -165,7 +169,7 @@ class ClassTarget(_Named):
     @classmethod
     def learned(cls, said: Said, data: LabelledConfig | ImagesConfig) -> Self:
         """All classes that occur, two at least."""
-        return cls._of(Labels.of(said.texts), data)
+        return cls._of(Labels.of(said.texts, origin=said.origin), data)
 
     def rows(self, said: Said) -> tuple[list[int], NDArray[Any]]:
         """Numbers of the classes (rows,)."""
@@ -204,7 +208,7 @@ class LabelsTarget(_Named):
     def learned(cls, said: Said, data: LabelledConfig | ImagesConfig) -> Self:
         """All labels that occur, one at least."""
         _, lists = _parsed(said, lambda text: _labels(text, data.separator))
-        return cls._of(Labels.of([label for labels in lists for label in labels], least=1), data)
+        return cls._of(Labels.of([label for labels in lists for label in labels], least=1, origin=said.origin), data)
 
     def rows(self, said: Said) -> tuple[list[int], NDArray[Any]]:
         """One for each label that is there, else nought: (rows, labels)."""
@@ -220,8 +224,8 @@ class LabelsTarget(_Named):
         keep, rows = _parsed(said, parse)
         _refuse_none(said, keep)
         found = np.zeros((len(keep), len(known)), np.float32)
-        for row, numbers in enumerate(rows):
-            found[row, numbers] = 1
+        for row, places in enumerate(rows):
+            found[row, places] = 1
         return keep, found
 
     def writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
@@ -275,22 +279,24 @@ class NumberTarget(Target):
         keep, rows = _parsed(said, parse)
         _refuse_none(said, keep)
         wide = np.asarray(rows, np.float64)
-        for number, column in enumerate(wide.T, start=1):
+        for place, column in enumerate(wide.T, start=1):
+            which = f"number {place} of each" if wide.shape[1] > 1 else "the number"
             if (column == column[0]).all():
-                which = f"number {number} of each" if wide.shape[1] > 1 else "the number"
                 raise UserError(f"{said.origin}: {which} is {column[0]:g} everywhere: there is nothing to learn.")
+            if column.std() < max(_LEAST, _FINENESS * abs(column.mean())):
+                raise UserError(f"{said.origin}: {which} varies by {column.std():g} alone, too little for float32.")
         return cls(wide.mean(0).tolist(), wide.std(0).tolist(), data.separator)
 
     @classmethod
     def load(cls, folder: Path, data: LabelledConfig | ImagesConfig) -> Self:
         """Means and deviations, from numbers.json."""
         path = folder / "numbers.json"
+        if not path.exists():
+            raise UserError(f"{path} is missing: the run is not complete")
+        content = read_json(path)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
             means, deviations = ([float(value) for value in content[name]] for name in ("means", "deviations"))
-        except OSError as error:
-            raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise UserError(f"{path}: damaged: it must hold means and deviations") from error
         fits = 0 < len(means) == len(deviations) and min(deviations) > 0
         if content.get("version") != 1 or not fits or not all(map(math.isfinite, (*means, *deviations))):
@@ -365,13 +371,10 @@ def _labels(text: str, separator: str) -> list[str]:
 def _numbers(text: str, separator: str, count: int | None) -> list[float]:
     """The numbers of one input, `count` of them (None: one at least). Raises ValueError for anything else."""
     parts = several(text, separator)
-    try:
-        row = [float(value) for value in parts]
-    except ValueError:
-        row = []
-    if not row or not all(map(math.isfinite, row)) or len(row) != (count or len(row)):
+    row = numbers(parts, most=_MOST)
+    if not row or len(row) != (count or len(row)):
         wanted = "a number" if count in (None, 1) else f"{count} numbers, separated by {separator!r} or a JSON list"
-        raise ValueError(f"expected {wanted}")
+        raise ValueError(f"expected {wanted} (at most {_MOST:g})")
     return row
 
 

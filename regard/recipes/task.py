@@ -2,6 +2,7 @@
 
     task = task_of(run)          data and metric, from the run's settings
     task.learn(folder)           vocabularies, labels, scales: what training data decides before there is a model
+    task.pretrain(folder)        other models, where the model needs some
     task.open(folder)            the same, from the folder
     task.model(), .batches()     what regard.train.fit trains, and on what
     task.measure(model)          what a validation finds; task.metric names the figure that decides
@@ -32,6 +33,7 @@ from regard.look.map import GRADIENT, Map, Seen
 from regard.look.record import record
 from regard.models.size import fitting_memory
 from regard.recipes.folder import Run, read_run
+from regard.recipes.learned import check_learned
 from regard.recipes.registry import entry
 from regard.telling import is_heard
 from regard.train.contracts import Batches
@@ -218,6 +220,9 @@ class Task(ABC):
     def learn(self, folder: Path) -> None:
         """Write to the folder what training data decides before there is a model."""
 
+    def pretrain(self, folder: Path) -> None:  # noqa: B027  # few tasks have something to do here
+        """Train what is trained before the model, in folders of its own, unless that is done."""
+
     @abstractmethod
     def open(self, folder: Path) -> None:
         """Read what `learn` wrote. Raises UserError naming the file that is missing or damaged."""
@@ -299,6 +304,7 @@ def load(
     weights = folder / "model.safetensors"
     if not weights.exists():
         raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` goes on with it")
+    check_learned(folder)
     task = task_of(run, tell)
     task.open(folder)
     with fitting_memory():

@@ -69,7 +69,8 @@ class TextTask(Task):
     def batches(self) -> TokenBatches:
         """Pairs of like lengths together, so many tokens a batch."""
         examples = self.material.training(self.codec)
-        return TokenBatches(examples, batch_tokens=self.config.train.batch_tokens, seed=self.run.seed)
+        settings = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
+        return TokenBatches(examples, **settings, origin=self.material.origin)
 
     def model(self) -> Model:
         """Encoder and decoder for these vocabularies."""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.tracks import TrackBatches, Windows, made_tracks, read_frames, read_windows, views
+from regard.digests import recorded
 from regard.errors import UserError
 from regard.look.scene import Axis, Plane, Scene, Track
 from regard.models.build import build_forecaster
@@ -62,8 +63,11 @@ class TracksTask(Task):
 
     def check(self) -> None:
         """Read all recordings."""
-        for name in ("val", "train", *(("test",) if self.has_test() else ())):
+        for name in ("val", "train"):
             self.windows(name)
+        if self.has_test():
+            with recorded():  # decides no weights: no part of what the run was trained on
+                self.windows("test")
 
     def learn(self, folder: Path) -> None:
         """Nothing: metres are metres."""

@@ -7,6 +7,7 @@ from typing import Literal
 from regard.data.batches import Encoded
 from regard.data.pairs import Pairs, read_split
 from regard.data.tokenise import train_tokenisers
+from regard.digests import recorded
 from regard.recipes.config import Translate
 from regard.recipes.folder import Run
 from regard.recipes.material import Codec, Texts, within
@@ -24,11 +25,17 @@ class TranslateMaterial:
         self.metric = Bleu(config.bleu)
         self._tell = tell
 
+    @property
+    def origin(self) -> str:
+        """The training files."""
+        return self._train.origin
+
     def check(self) -> None:
         """Read all splits, the small ones first."""
         pairs = self._val
         if self.config.data.test is not None:
-            read_split(self.config.data, "test")
+            with recorded():  # decides no weights: no part of what the run was trained on
+                read_split(self.config.data, "test")
         if self.config.bleu.tokenize != "none" and _look_tokenised(pairs):
             self._tell(
                 "the validation targets look tokenised (they end in ` .`): `--bleu.tokenize none` compares "
@@ -38,7 +45,11 @@ class TranslateMaterial:
 
     def codec(self) -> Codec:
         """Tokenisers of the training pairs."""
-        return Codec(*train_tokenisers(self._train.sources, self._train.targets, self.config.tokeniser))
+        return Codec(
+            *train_tokenisers(
+                self._train.sources, self._train.targets, self.config.tokeniser, origin=self._train.origin
+            )
+        )
 
     def training(self, codec: Codec) -> Encoded:
         """The same pairs in every epoch."""

@@ -45,11 +45,11 @@ def measured(model: nn.Module, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
 
 def class_scores(probabilities: Tensor, right: Tensor) -> dict[str, float]:
     """Accuracy, macro F1 and nll, of probabilities (rows, classes) and right classes (rows,)."""
-    classes = torch.arange(probabilities.shape[1])
-    said = probabilities.argmax(-1)
+    said, classes = probabilities.argmax(-1), probabilities.shape[1]
+    hits, *sizes = (part.bincount(minlength=classes) for part in (right[said == right], said, right))
     return {
         "accuracy": 100 * (said == right).double().mean().item(),
-        "macro_f1": _mean(_f1s(said[:, None] == classes, right[:, None] == classes)),
+        "macro_f1": _mean(_f1s(hits, sizes[0] + sizes[1])),
         "nll": -probabilities.gather(1, right[:, None]).clamp(min=_TINY).log().mean().item(),
     }
 
@@ -62,8 +62,8 @@ def label_scores(probabilities: Tensor, right: Tensor) -> dict[str, float]:
     ]
     likelihood = torch.where(there, probabilities, 1 - probabilities).double().clamp(min=_TINY)
     return {
-        "micro_f1": _mean(_f1s(said.reshape(-1, 1), there.reshape(-1, 1))),
-        "macro_f1": _mean(_f1s(said, there)),
+        "micro_f1": _mean(_f1s(*_counts(said.reshape(-1, 1), there.reshape(-1, 1)))),
+        "macro_f1": _mean(_f1s(*_counts(said, there))),
         "exact": 100 * (said == there).all(-1).double().mean().item(),
         "average_precision": _mean(precisions),
         "nll": -likelihood.log().sum(-1).mean().item(),
@@ -94,10 +94,14 @@ def number_scores(numbers: Tensor, right: Tensor) -> dict[str, float]:
     return found
 
 
-def _f1s(said: Tensor, there: Tensor) -> list[float]:
-    """Of each column, in percent; none of one that neither is nor is said anywhere."""
-    hits, sizes = (said & there).sum(0).tolist(), (said.sum(0) + there.sum(0)).tolist()
-    return [200 * hit / size for hit, size in zip(hits, sizes, strict=True) if size]
+def _counts(said: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    """TP, and 2 TP + FP + FN, of each column."""
+    return (said & there).sum(0), said.sum(0) + there.sum(0)
+
+
+def _f1s(hits: Tensor, sizes: Tensor) -> list[float]:
+    """Of each, in percent; none of one that neither is nor is said anywhere."""
+    return [200 * hit / size for hit, size in zip(hits.tolist(), sizes.tolist(), strict=True) if size]
 
 
 def _mean(values: list[float]) -> float:

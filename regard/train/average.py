@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from regard.errors import UserError
-from regard.train.weights import placed, read_tensors, tensors_of
+from regard.train.tensor_file import read_tensors
+from regard.train.weights import placed, tensors_of
 
 __all__ = ["MovingAverage", "mean_of_files"]
 

@@ -4,38 +4,47 @@
                                   optimizer.safetensors   what Adam remembers
                                   ema.safetensors         the moving average, if there is one
                                   state.json              where the run stands, its settings, each file's
-                                                          checksum
+                                                          checksum, and its own
     RUN/snapshots/step-00001000.safetensors               weights as validated: of the best, and to be
                                                           averaged
 
 A checkpoint is written beside its place, flushed to the disk, and renamed; older ones go only when it is
-there. So there is always a complete one once there was one. No file holds code: tensors are safetensors, the
-rest is JSON.
+there. So there is always a complete one once there was one. A damaged one is passed over and kept, under the name
+step-00001200.aside, with the snapshots that it needs; nothing is removed before an older one has been loaded. What has
+another name, or is in these folders beside our files, is never touched. No file holds code: tensors are safetensors,
+the rest is JSON.
 """
 
 import json
-import os
 import re
-import shutil
 import warnings
-import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from regard.checksums import file_checksum, sealed, unsealed
 from regard.errors import UserError
+from regard.files import check_file, flush_folder, read_json, write_atomically
 from regard.train.progress import Progress
-from regard.train.weights import flush_folder, read_tensors, write_tensors
+from regard.train.tensor_file import read_tensors, write_tensors
 
 __all__ = ["FORMAT", "CheckpointError", "Saved", "Store", "check_settings"]
 
-FORMAT = 1
-"""Version of the layout; a checkpoint of a later one is refused."""
+FORMAT = 2
+"""Version of the layout; a checkpoint of a later one is refused. In version 1 state.json had no checksum."""
 
 _NAME = re.compile(r"step-(\d{8,})")
+_UNFINISHED = re.compile(r"step-\d{8,}\.(new|old|gone)")
+_SNAPSHOT = re.compile(r"step-(\d{8,})\.safetensors")
+# The last kind is what the safetensors library left behind where it wrote the files (regard 0.2.0).
+_LEFT_OVER = re.compile(r"\.step-\d{8,}\.safetensors\.new|\.tmp[0-9A-Za-z]{6}")
+_STATE = "state.json"
+_TENSORS = ("model", "optimizer", "ema")
+_OWN = {_STATE, *(f"{name}.safetensors" for name in _TENSORS)}
 
 
 class CheckpointError(UserError):
@@ -71,17 +80,17 @@ class Store:
         self._sums: dict[str, list[int]] = {}
 
     def clean(self) -> None:
-        """Remove what a killed process left half-written."""
-        for old in self._in("checkpoints", "step-*.old"):
-            # Killed between the two renames of `save`: the old one is complete and has no successor.
-            if old.with_suffix("").exists():
-                shutil.rmtree(old)
+        """Remove what a killed process left half-written or half-removed."""
+        for path in self._in("checkpoints", _UNFINISHED):
+            place = path.with_suffix("")
+            if path.suffix != ".old" or self._is_complete(place):
+                _remove(path)
             else:
-                old.rename(old.with_suffix(""))
-        for unfinished in self._in("checkpoints", "step-*.new"):
-            shutil.rmtree(unfinished)
-        for unfinished in [*self._in("snapshots", ".*.new"), *self._folder.glob(".*.safetensors.new")]:
-            unfinished.unlink()
+                # Killed between the two renames of `save`: the old one is complete and has no successor.
+                _set_aside(place)
+                path.rename(place)
+        for path in [*self._in("snapshots", _LEFT_OVER), self._folder / ".model.safetensors.new"]:
+            path.unlink(missing_ok=True)
 
     def latest(self) -> Saved | None:
         """The last complete checkpoint, None if there is none yet.
@@ -89,20 +98,33 @@ class Store:
         A damaged one is passed over with a warning. Raises CheckpointError if all are damaged, or if one is
         of a newer version.
         """
-        damage = None
+        damage, damaged = None, []
         for folder in reversed(self._all()):
             try:
                 saved, sums = self._opened(folder)
             except _DamagedError as error:
                 damage = damage or error
+                damaged.append(folder.name)
                 continue
             if damage:
-                warnings.warn(f"{damage} Going on from {folder.name}.", stacklevel=2)
+                kept = f"{', '.join(damaged)} {'is' if len(damaged) == 1 else 'are'} kept as {damaged[0]}.aside"
+                more = " and so on" if len(damaged) > 1 else ""
+                warnings.warn(f"{damage} Going on from {folder.name}; nothing is removed: {kept}{more}.", stacklevel=2)
             self._sums = sums
             return saved
         if damage:
-            raise CheckpointError(f"{damage} No older checkpoint is complete; to begin anew, use another run folder.")
+            raise CheckpointError(
+                f"{damage} No older checkpoint is complete; nothing was removed. Bring the file back as it was, or use "
+                "another run folder to begin anew."
+            )
         return None
+
+    def accept(self, saved: Saved) -> None:
+        """Go on from a checkpoint that has been loaded: set the damaged later ones aside, remove what is not needed."""
+        for folder in self._all():
+            if _step_of(folder) > saved.progress.step:
+                _set_aside(folder)
+        self.prune(saved.progress.step)
 
     def snapshot(self, step: int) -> Path:
         """Where the weights that were validated after `step` are kept."""
@@ -112,8 +134,7 @@ class Store:
         """Keep weights as they were validated; the next checkpoint that does not need them lets them go."""
         path = self.snapshot(step)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, tensors, ties=ties)
-        self._sums[self._relative(path)] = _checksum(path)
+        self._sums[self._relative(path)] = write_tensors(path, tensors, ties=ties)
 
     def save(
         self,
@@ -124,73 +145,166 @@ class Store:
         settings: Mapping[str, Any],
         log_bytes: int,
     ) -> Path:
-        """Write a checkpoint of whole tensors, by file name; then prune those that are no longer needed."""
+        """Write a checkpoint of whole tensors, by file name; then prune those that are no longer needed.
+
+        Raises: UserError if the system cannot write; what there was stays then.
+        """
         place = self._folder / "checkpoints" / f"step-{progress.step:08d}"
         unfinished, old = place.with_suffix(".new"), place.with_suffix(".old")
-        unfinished.mkdir(parents=True)
-        needed = {*progress.recent, *([progress.best_step] if progress.best_step else [])}
-        snapshots = [self._relative(self.snapshot(step)) for step in sorted(needed)]
-        sums = {name: self._sums[name] for name in snapshots}
-        for name, tensors in files.items():
-            path = unfinished / f"{name}.safetensors"
-            write_tensors(path, tensors, ties=ties if name == "model" else None)
-            sums[self._relative(place / path.name)] = _checksum(path)
-        state = {"format": FORMAT, "progress": progress.to_json(), "settings": dict(settings)}
-        _write_json(unfinished / "state.json", state | {"log_bytes": log_bytes, "files": sums})
-        if place.exists():
-            place.rename(old)
-        unfinished.rename(place)
-        flush_folder(place.parent)
+        try:
+            unfinished.mkdir(parents=True, exist_ok=True)
+            sums = {name: self._sums[name] for name in self._snapshots_of(progress)}
+            for name, tensors in files.items():
+                path = unfinished / f"{name}.safetensors"
+                written = write_tensors(path, tensors, ties=ties if name == "model" else None)
+                sums[self._relative(place / path.name)] = written
+            state = {"format": FORMAT, "progress": progress.to_json(), "settings": dict(settings)}
+            state = sealed(state | {"log_bytes": log_bytes, "files": sums})
+            write_atomically(unfinished / _STATE, json.dumps(state, indent=1))
+            if _is_own(place):
+                place.rename(old)
+            _set_aside(place)
+            unfinished.rename(place)
+            flush_folder(place.parent)
+        except OSError as error:
+            raise UserError(f"{place}: cannot be written: {error.strerror or error}.") from error
+        finally:
+            if unfinished.exists():
+                _remove(unfinished)
         self.prune(progress.step)
         return place
 
     def prune(self, step: int) -> None:
-        """Remove all but the last checkpoints up to `step`, and the snapshots that none of them needs."""
-        folders = self._all()
-        files = {folder: _files_of(folder) for folder in folders if _step_of(folder) <= step}
-        kept = [folder for folder, names in files.items() if names][-self._keep :]
-        for folder in [*self._in("checkpoints", "step-*.old"), *(set(folders) - set(kept))]:
-            shutil.rmtree(folder)
-        needed = {name for folder in kept for name in files[folder]}
-        for path in self._in("snapshots", "*.safetensors"):
-            if self._relative(path) not in needed:
+        """Remove all but the last checkpoints up to `step`, and the snapshots that none needs, set aside or not."""
+        for path in self._in("checkpoints", _UNFINISHED):
+            if path.suffix == ".old":
+                _remove(path)
+        folders = []
+        for folder in self._all():
+            if _files_of(folder) is None:
+                _set_aside(folder)
+            elif _step_of(folder) <= step:
+                folders.append(folder)
+        for folder in folders[: -self._keep]:
+            gone = folder.with_suffix(".gone")
+            folder.rename(gone)
+            _remove(gone)
+        needed = {name for folder in folders[-self._keep :] for name in _files_of(folder) or ()}
+        aside = [path for path in sorted((self._folder / "checkpoints").glob("step-*.aside*")) if path.is_dir()]
+        lost = [int(found[1]) for path in aside if _files_of(path) is None and (found := _NAME.match(path.name))]
+        needed |= {name for path in aside for name in _files_of(path) or ()}
+        for path in self._in("snapshots", _SNAPSHOT):
+            # Of a checkpoint that cannot say what it needs, whatever it may have needed is kept.
+            is_lost = any(_step_of(path) <= other for other in lost)
+            if self._relative(path) not in needed and not is_lost:
                 path.unlink()
 
     def _opened(self, folder: Path) -> tuple[Saved, dict[str, list[int]]]:
         """A checkpoint whose files are all there as they were written, and the checksums it holds."""
-        path = folder / "state.json"
-        state = _read_json(path)
+        path = folder / _STATE
+        state = _state_of(path)
+        version = state.get("format")
+        if isinstance(version, int) and version > FORMAT:
+            raise CheckpointError(
+                f"{path} was written by a newer regard: its format is {version}, this one reads up to {FORMAT}."
+            )
         try:
-            version = int(state["format"])
-            if version > FORMAT:
-                raise CheckpointError(
-                    f"{path} was written by a newer regard: its format is {version}, this one reads up to {FORMAT}."
-                )
+            state = unsealed(path, state, required=version == FORMAT)
+            if set(state) != {"format", "progress", "settings", "log_bytes", "files"} or version not in (1, FORMAT):
+                raise ValueError("it must hold format, progress, settings, log_bytes and files")
             progress = Progress.from_json(state["progress"])
-            settings, log_bytes, sums = state["settings"], int(state["log_bytes"]), dict(state["files"])
-        except (KeyError, TypeError) as error:
+            settings, log_bytes, sums = state["settings"], state["log_bytes"], state["files"]
+            if not isinstance(settings, dict) or not isinstance(log_bytes, int) or log_bytes < 0:
+                raise ValueError("settings must be an object, log_bytes a length")
+            if progress.step != _step_of(folder):
+                raise ValueError(f"it is of step {progress.step}")
+            self._check_names(folder, progress, sums)
+        except UserError as error:
+            raise _DamagedError(f"{str(error).rstrip('.')}.") from error
+        except (ValueError, TypeError) as error:
             raise _DamagedError(f"{path} is damaged: {error}.") from error
         for name, expected in sums.items():
             file = self._folder / name
-            if not file.is_file():
+            if not file.exists():
                 raise _DamagedError(f"{file} is missing.")
-            if _checksum(file) != expected:
+            try:
+                # The length first: what grew to a hundred times its length need not be read.
+                is_whole = check_file(file).st_size == expected[0] and file_checksum(file) == expected
+            except (UserError, OSError) as error:
+                raise _DamagedError(f"{file} is damaged: {error}") from error
+            if not is_whole:
                 raise _DamagedError(f"{file} is damaged: its length or checksum is not what was written.")
         return Saved(folder=folder, progress=progress, settings=settings, log_bytes=log_bytes), sums
 
+    def _check_names(self, folder: Path, progress: Progress, sums: Any) -> None:
+        """Raises ValueError unless there is a checksum of each file of a checkpoint, and of no other."""
+        own = {self._relative(folder / f"{name}.safetensors") for name in _TENSORS}
+        needed = {*self._snapshots_of(progress), *own} - {self._relative(folder / "ema.safetensors")}
+        if not isinstance(sums, dict) or not needed <= set(sums) <= needed | own:
+            raise ValueError(f"files must be {', '.join(sorted(needed))}")
+        for name, pair in sums.items():
+            if not (isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)):
+                raise ValueError(f"files.{name} must be a length and a checksum")
+
+    def _snapshots_of(self, progress: Progress) -> list[str]:
+        """The snapshots that a run needs to go on, in order."""
+        needed = {*progress.recent, *([progress.best_step] if progress.best_step else [])}
+        return [self._relative(self.snapshot(step)) for step in sorted(needed)]
+
+    def _is_complete(self, folder: Path) -> bool:
+        try:
+            self._opened(folder)
+        except CheckpointError:
+            return False
+        return True
+
     def _all(self) -> list[Path]:
         """The checkpoints, oldest first."""
-        return sorted((path for path in self._in("checkpoints", "step-*") if _NAME.fullmatch(path.name)), key=_step_of)
+        return sorted(filter(_is_own, self._in("checkpoints", _NAME)), key=_step_of)
 
-    def _in(self, name: str, pattern: str) -> list[Path]:
-        return sorted((self._folder / name).glob(pattern))
+    def _in(self, name: str, pattern: re.Pattern[str]) -> list[Path]:
+        """What has such a name in one of the run's folders, in order."""
+        folder = self._folder / name
+        return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name)) if folder.is_dir() else []
 
     def _relative(self, path: Path) -> str:
         return path.relative_to(self._folder).as_posix()
 
 
-def _step_of(folder: Path) -> int:
-    return int(folder.name.removeprefix("step-"))
+def _step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-").removesuffix(".safetensors"))
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether a folder is a checkpoint, whole or not, and not something of another that has such a name."""
+    return folder.is_dir() and any((folder / name).exists() for name in _OWN)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a checkpoint's files; a folder that holds anything else stays, under its own name."""
+    if not folder.is_dir():
+        return
+    for name in _OWN:
+        for path in (folder / name, folder / f".{name}.new"):
+            if path.is_file() or path.is_symlink():
+                path.unlink()
+    for path in folder.iterdir():
+        if _LEFT_OVER.fullmatch(path.name) and path.is_file():
+            path.unlink()
+    try:
+        folder.rmdir()
+    except OSError:
+        if not folder.with_suffix("").exists():
+            folder.rename(folder.with_suffix(""))
+
+
+def _set_aside(place: Path) -> None:
+    """Give what is there a name under which nothing looks for it and nothing removes it."""
+    if not place.exists():
+        return
+    names = [f"{place.name}.aside", *(f"{place.name}.aside-{number}" for number in range(2, 1000))]
+    free = next(path for path in map(place.with_name, names) if not path.exists())
+    place.rename(free)
 
 
 def check_settings(saved: Saved, settings: Mapping[str, Any]) -> None:
@@ -220,37 +334,22 @@ def _flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     return flat
 
 
-def _files_of(folder: Path) -> list[str]:
-    """The files that a checkpoint says it needs; none if it cannot say."""
+def _files_of(folder: Path) -> list[str] | None:
+    """The files that a checkpoint says it needs; None if it cannot say."""
+    with suppress(CheckpointError):
+        files = _state_of(folder / _STATE).get("files")
+        return list(files) if isinstance(files, dict) else None
+    return None
+
+
+def _state_of(path: Path) -> dict[str, Any]:
+    """What a state.json holds, which may be anything."""
+    if not path.exists():
+        raise _DamagedError(f"{path} is missing.")
     try:
-        return list(_read_json(folder / "state.json").get("files", []))
-    except _DamagedError:
-        return []
-
-
-def _checksum(path: Path) -> list[int]:
-    """A file's length in bytes and its CRC-32."""
-    total, length = 0, 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            total, length = zlib.crc32(block, total), length + len(block)
-    return [length, total]
-
-
-def _write_json(path: Path, value: object) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise _DamagedError(f"{path} is missing.") from error
-    except ValueError as error:
-        raise _DamagedError(f"{path} is damaged: {error}.") from error
-    if not isinstance(value, dict):
+        state = read_json(path)
+    except UserError as error:
+        raise _DamagedError(f"{str(error).rstrip('.')}.") from error
+    if not isinstance(state, dict):
         raise _DamagedError(f"{path} is damaged: it holds no object.")
-    return value
+    return state

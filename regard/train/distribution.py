@@ -8,7 +8,7 @@ one.
 import copy
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -62,6 +62,21 @@ class World:
         box = [item]
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         return box[0]
+
+    def on_main(self, work: Callable[[], Item]) -> Item:
+        """What `work` gives on the main process, on every process; what it refuses, all refuse."""
+        item, error = None, None
+        if self.is_main:
+            try:
+                item = work()
+            except (UserError, OSError) as refused:
+                if self.size == 1:
+                    raise
+                error = refused
+        item, error = self.share((item, error))
+        if error is not None:
+            raise error
+        return cast("Item", item)
 
 
 def pick_device(name: str) -> torch.device:

@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.errors import UserError
 from regard.train.average import MovingAverage
-from regard.train.checkpoint import Store, check_settings
+from regard.train.checkpoint import Saved, Store, check_settings
 from regard.train.config import TrainConfig
 from regard.train.contracts import Batches
 from regard.train.distribution import Replica, joined
@@ -28,14 +28,15 @@ from regard.train.optimizer import build_optimizer, load_moments, moments
 from regard.train.progress import Progress
 from regard.train.schedule import learning_rate
 from regard.train.step import add_gradients
+from regard.train.tensor_file import read_tensors, write_tensors
 from regard.train.validation import Validation
-from regard.train.weights import fill, publish, read_tensors, tensors_of, ties_of, write_tensors
+from regard.train.weights import fill, not_finite, publish, tensors_of, ties_of
 
 __all__ = ["Diverged", "Result", "fit"]
 
 
 class Diverged(UserError):  # noqa: N818  # it says what happened
-    """The loss or its gradient is no finite number; the message names the step, the epoch and the rows."""
+    """The loss, its gradient or a weight is no finite number; the message names the step, and the rows or weight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +46,7 @@ class Result:
     stopped: str
     """Why: steps, epochs, minutes, patience, or interrupted (by a signal: the same command goes on)."""
     chosen: str
-    """Which weights model.safetensors holds: best, ema (the best ones, of the moving average), average, last;
-    none."""
+    """Which weights model.safetensors holds: best, ema (the best ones, of the moving average), average, none."""
     metrics: dict[str, float]
     """What the validation of these weights measured."""
     progress: Progress
@@ -211,20 +211,33 @@ class _Run:
         step, epoch = self.progress.step + 1, self.progress.epoch + 1
         self.log.record("diverged", self.progress, {"failed_step": step, "indices": indices, "what": what})
         shown = ", ".join(map(str, indices[:10])) + (f" ... ({len(indices)} in all)" if len(indices) > 10 else "")
-        last = (
-            f"The last good checkpoint is of step {self.saved[0]}." if self.saved[0] else "There is no checkpoint yet."
-        )
         raise Diverged(
             f"training stopped at step {step} of epoch {epoch}: {what}. The rows of the batch are {shown} "
-            f"(all of them in {self.folder / 'log.jsonl'}). {last} "
-            "A lower lr, longer warmup or smaller clip may help."
+            f"(all of them in {self.folder / 'log.jsonl'}). {self.last_good()}"
         )
+
+    def last_good(self) -> str:
+        """What there is to go on from, and what may help."""
+        there = f"The last good checkpoint is of step {self.saved[0]}; in another run folder a"
+        begin = there if self.saved[0] else "There is no checkpoint yet. A"
+        return f"{begin} lower lr, longer warmup, larger eps or smaller clip may help."
+
+    def check_finite(self, tensors: Mapping[str, Tensor]) -> None:
+        """Refuse weights that are no numbers, before they are kept: a step may make them so unseen, its loss being of
+        the weights before."""
+        if bad := self.world.share(not_finite(self.model, tensors) if self.world.is_main else None):
+            self.log.record("diverged", self.progress, {"failed_step": self.progress.step, "what": bad})
+            raise Diverged(
+                f"training stopped after step {self.progress.step} of epoch {self.progress.epoch + 1}: {bad}. "
+                f"{self.last_good()}"
+            )
 
     def look(self) -> None:
         """Validate the weights, or their moving average; keep them while they may be needed; save."""
         progress, log = self.progress, self.log
         log.busy("validating")
         weights = self.replica.whole(self.average.weights() if self.average else tensors_of(self.model))
+        self.check_finite(weights)
         metrics = self.validation.of(weights if self.average or self.replica.is_sharded else None)
         progress.seconds = self.world.share(self.clock())
         if metrics is None:
@@ -256,6 +269,7 @@ class _Run:
         if self.average:
             files["ema"] = self.average.tensors
         whole = {name: self.replica.whole(tensors) for name, tensors in files.items()}
+        self.check_finite(whole["model"])
         if self.world.is_main:
             rest = {"ties": self.ties, "settings": self.settings, "log_bytes": self.log.size()}
             self.store.save(self.progress, whole, **rest)
@@ -263,23 +277,23 @@ class _Run:
 
     def resume(self) -> tuple[Progress, int]:
         """Take up the last checkpoint: where the run stands and how long its log was."""
-        saved = None
-        if self.world.is_main:
+
+        def find() -> Saved | None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.store.clean()
-            saved = self.store.latest()
-        saved = self.world.share(saved)
+            return self.store.latest()
+
+        saved = self.world.on_main(find)
         if saved is None:
             return Progress(), 0
         check_settings(saved, self.settings)
-        if self.world.is_main:
-            # A process may have been killed between writing its last checkpoint and this.
-            self.store.prune(saved.progress.step)
         origin = str(saved.folder)
         fill(self.model, saved.tensors("model"), origin=origin)
         load_moments(self.optimizer, self.model, saved.tensors("optimizer"), origin=origin)
         if self.average:
             self.average.load(saved.tensors("ema"), origin=origin)
+        self.world.share(None)  # nothing goes before all have loaded theirs
+        self.world.on_main(lambda: self.store.accept(saved))
         return saved.progress, saved.log_bytes
 
     def pause(self) -> Result:
@@ -292,7 +306,7 @@ class _Run:
 
     def finish(self, limit: str) -> Result | None:
         """Choose the weights to keep; None if a signal cut that off."""
-        progress, chosen, metrics, mean = self.progress, "last", {}, {}
+        progress, chosen, metrics, mean = self.progress, "none", {}, {}
         paths = [self.store.snapshot(step) for step in progress.recent]
         if progress.best_step:
             chosen, metrics = self.best_kind(), progress.best
@@ -304,10 +318,13 @@ class _Run:
             self.log.note(f"mean of the last {len(paths)}  {_told(measured)}")
             if self.validation.prefers(measured, to=metrics):
                 chosen, metrics = "average", measured
+        if chosen == "none":
+            what = f"{self.validation.metric} was NaN in every validation, so no weights can be chosen"
+            raise Diverged(f"training ended after step {progress.step}, but {what}. {self.last_good()}")
         if self.world.is_main and chosen == "average":
             write_tensors(self.weights, mean, ties=self.ties)
         elif self.world.is_main:
-            publish(self.store.snapshot(progress.best_step) if progress.best_step else paths[-1], self.weights)
+            publish(self.store.snapshot(progress.best_step), self.weights)
         self.log.record("end", progress, {"stopped": limit, "chosen": chosen, **metrics})
         self.log.note(f"Done after step {progress.step} ({limit}); kept: {chosen}  {_told(metrics)}")
         # Sharing makes the others wait until the file is there.

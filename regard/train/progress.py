@@ -1,13 +1,37 @@
 """Where a run stands: all that a checkpoint must know beside tensors, and what follows from it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from regard.train.config import TrainConfig
 
 __all__ = ["Progress", "is_better"]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and _is_number(value) and 0 <= value < math.inf
+
+
+_COUNTS = ("step", "epoch", "position", "tokens", "validated", "best_step", "stale")
+_RULES: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(_COUNTS, _is_count),
+    "seconds": _is_time,
+    "warm_at": _is_time,
+    "recent": lambda value: isinstance(value, list) and all(map(_is_count, value)),
+    "best": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+    "unlogged": lambda value: isinstance(value, list) and len(value) == 3 and all(map(_is_number, value)),
+}
+"""What each value may be, as JSON holds it."""
 
 
 @dataclass(kw_only=True)
@@ -41,8 +65,17 @@ class Progress:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Progress":
-        """What `asdict` made of it. Raises KeyError or TypeError for anything else."""
-        return cls(**{entry.name: values[entry.name] for entry in fields(cls)})
+        """What `asdict` made of it. Raises ValueError for anything else."""
+        names = [entry.name for entry in fields(cls)]
+        if not isinstance(values, Mapping) or set(values) != set(names):
+            raise ValueError(f"progress must hold {', '.join(names)}")
+        for name, holds in _RULES.items():
+            if not holds(values[name]):
+                raise ValueError(f"progress.{name} cannot be {str(values[name])[:60]}")
+        steps = [*values["recent"], values["best_step"], values["validated"]]
+        if max(steps) > values["step"] or values["recent"] != sorted(set(values["recent"])):
+            raise ValueError("progress names validations of later steps, or not in order")
+        return cls(**{name: values[name] for name in names})
 
     def to_json(self) -> dict[str, Any]:
         """The values as JSON holds them; floats survive exactly."""

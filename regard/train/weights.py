@@ -5,32 +5,29 @@ the same: `{"ties": {"writes.project.weight": "reads.embed.weight"}}`. Files are
 whole or in shards.
 """
 
-import json
+import math
 import os
 import shutil
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from regard.errors import UserError
+from regard.files import flush_folder, written_whole
+from regard.train.tensor_file import read_tensors, write_tensors
 
 __all__ = [
     "fill",
-    "flush_folder",
     "load_weights",
+    "not_finite",
     "placed",
     "publish",
-    "read_tensors",
     "save_weights",
     "tensors_of",
     "ties_of",
-    "write_tensors",
 ]
 
 
@@ -43,9 +40,12 @@ def save_weights(path: Path, model: nn.Module) -> None:
 def load_weights(path: Path, model: nn.Module) -> None:
     """Read into `model` what `save_weights` or `fit` wrote.
 
-    Raises UserError, naming the file, if it is missing, damaged, or made for another model.
+    Raises UserError, naming the file, if it is missing, damaged, made for another model, or holds a weight that is no
+    finite number.
     """
     fill(model, read_tensors(path), origin=str(path))
+    if bad := not_finite(model):
+        raise UserError(f"{path} cannot be used: {bad}, so that no answer would mean anything.")
 
 
 def ties_of(model: nn.Module) -> dict[str, str]:
@@ -72,6 +72,25 @@ def placed(whole: Tensor, *, like: Tensor) -> Tensor:
     return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
 
 
+def not_finite(model: nn.Module, tensors: Mapping[str, Tensor] | None = None) -> str | None:
+    """Which weight is NaN or infinite, as the end of a sentence; None if all are numbers.
+
+    tensors: weights to look at in place of the model's own, by their names there.
+    """
+    weights = {name for name, _ in model.named_parameters()}
+    for name, value in (tensors_of(model) if tensors is None else tensors).items():
+        own = _local(value.detach())
+        if not own.is_floating_point() or not own.numel():
+            continue
+        low, high = (float(bound) for bound in own.aminmax())
+        if math.isnan(low) or math.isnan(high):
+            return f"{name} holds NaN"
+        # A buffer may hold infinity on purpose, as a mask of scores does.
+        if name in weights and (math.isinf(low) or math.isinf(high)):
+            return f"{name} holds infinity"
+    return None
+
+
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str) -> None:
     """Copy whole tensors into a model, in shards or not; `origin` is what an error calls them."""
     own = tensors_of(model)
@@ -82,28 +101,17 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str) -> Non
         for name, value in own.items()
         if name in tensors and tensors[name].shape != value.shape
     ]
+    faults += [
+        f"{name} is {tensors[name].dtype} and not {value.dtype}"
+        for name, value in own.items()
+        if name in tensors and tensors[name].dtype != value.dtype
+    ]
     if faults:
         more = f" and {len(faults) - 3} more" if len(faults) > 3 else ""
         raise UserError(f"{origin} is of another model: {'; '.join(faults[:3])}{more}.")
     with torch.no_grad():
         for name, value in own.items():
             value.copy_(placed(tensors[name], like=value))
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str] | None = None) -> None:
-    """Write CPU tensors to a file that appears under its name only when it is complete and on the disk."""
-    unfinished = path.with_name(f".{path.name}.new")
-    contiguous = {name: value.contiguous() for name, value in tensors.items()}
-    # safetensors makes files that only their owner may read; ours get the rights that any new file has.
-    unfinished.touch()
-    rights = stat.S_IMODE(unfinished.stat().st_mode)
-    # One entry at most: safetensors writes several in any order, and equal weights should be equal files.
-    save_file(contiguous, unfinished, metadata={"ties": json.dumps(dict(ties))} if ties else None)
-    unfinished.chmod(rights)
-    with unfinished.open("rb") as file:
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-    flush_folder(path.parent)
 
 
 def publish(source: Path, path: Path) -> None:
@@ -113,30 +121,16 @@ def publish(source: Path, path: Path) -> None:
     try:
         os.link(source, unfinished)
     except OSError:
-        shutil.copyfile(source, unfinished)
-    unfinished.replace(path)
-    # Renaming does nothing if `path` was that file already.
-    unfinished.unlink(missing_ok=True)
+        with source.open("rb") as file, written_whole(path) as copy:
+            shutil.copyfileobj(file, copy)
+        return
+    try:
+        unfinished.replace(path)
+    finally:
+        # Renaming does nothing if `path` was that file already.
+        unfinished.unlink(missing_ok=True)
     flush_folder(path.parent)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, tied ones once, on the CPU."""
-    if not path.is_file():
-        raise UserError(f"{path} is missing.")
-    try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
-    except SafetensorError as error:
-        raise UserError(f"{path} is damaged or no safetensors file: {error}.") from error
-
-
-def flush_folder(folder: Path) -> None:
-    """Have the system write a folder's entries to the disk, so that a renamed file survives a power cut."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _local(value: Tensor) -> Tensor:
+    return value.to_local() if isinstance(value, DTensor) else value

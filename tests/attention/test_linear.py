@@ -277,9 +277,9 @@ def test_state_refuses_what_needs_single_pairs():
         attend(query, state, **how, kernel="reference")
     with pytest.raises(ValueError, match="queries must have 5 features, but have 3"):
         attend(query[..., :3], state, **how)
-    with pytest.raises(ValueError, match=r"keys must be \(..., new, 5 features\) and values \(..., new, 7\)"):
+    with pytest.raises(ValueError, match=r"keys must be \(3, 4, new, 5 features\) and values \(3, 4, new, 7\)"):
         state.extend(keys, keys)
-    with pytest.raises(ValueError, match="heads of the state must divide the query's 3, but are 4"):
+    with pytest.raises(ValueError, match=r"the leading axes of keys must be the read's \(3, 3\) or 1, or divide them"):
         attend(query[:, :3], state, **how)
     with pytest.raises(TypeError, match="keys must be mapped by Features"):
         LinearState.of(Memory(keys, values))

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from regard.data.box_batches import BoxBatches, fitted
-from regard.data.boxes import Annotated, Boxed, read_boxes
+from regard.data.boxed import Boxed
+from regard.data.boxes import Annotated, read_boxes
 from regard.data.labelled import Labels
 from regard.data.made_shapes import made_shapes
 from regard.data.sets_config import BoxesConfig
@@ -107,7 +108,7 @@ def test_bad_files_are_named(folder):
     cases = {
         "no.txt": ("", "expected boxes in a file of .json"),
         "no.json": ("{}", "expected COCO's images"),
-        "broken.json": ("{", "expected COCO's images"),
+        "broken.json": ("{", "damaged: no JSON"),
         "head.csv": ("file,x\n", "line 1: expected a header with file,x,y,width,height,label"),
         "short.csv": ("file,x,y,width,height,label\na.png,1\n", "line 2: expected 6 columns, got 2"),
         "text.csv": ("file,x,y,width,height,label\na.png,1,2,x,4,cat\n", "line 2: expected x, y, width, height, four"),

@@ -7,10 +7,11 @@ import pytest
 import torch
 from scipy.io import wavfile
 
-from regard.data.events import Event, EventBatches, pieces, played, read_events, read_wav, scenes_of
+from regard.data.events import Event, EventBatches, pieces, played, read_events, scenes_of
 from regard.data.labelled import Labels
 from regard.data.recordings import Recordings, made_sounds, read_recordings, scene
 from regard.data.sets_config import EventsConfig
+from regard.data.sound_files import read_sound
 from regard.errors import UserError
 
 RATE = 8000
@@ -64,7 +65,7 @@ def test_recordings_that_are_none_are_named(tmp_path, recordings):
     }
     cases = [
         ({"offsets": np.array([0, 100, 300, 700])}, "offsets must rise"),
-        ({"samples": recordings.samples.astype(np.float32)}, "must be int16"),
+        ({"samples": recordings.samples.astype(np.float32)}, "array samples: expected a row of int16, got float32"),
         ({"label": np.array([1, 2])}, "holds 3 recordings, but 2 labels"),
         ({"index": np.array([0, 1, 10])}, "no recording has an index of the val split"),
     ]
@@ -95,7 +96,7 @@ def folder(tmp_path):
 
 
 def test_wav_of_another_rate_is_resampled(folder):
-    samples = read_wav(folder / "long.wav", RATE)
+    samples = read_sound(folder / "long.wav", RATE)
     assert len(samples) == 2 * RATE
     time = np.arange(2 * RATE) / RATE
     np.testing.assert_allclose(samples[200:-200], (20000 * np.sin(2 * np.pi * 440 * time))[200:-200], atol=150)

@@ -21,7 +21,10 @@ def test_files_are_read_whatever_separates_the_columns(tmp_path):
         ("1 2 3", "line 2: expected frame, id, x, y, four numbers, got '1 2 3'"),
         ("1 2 3 4 5", "line 2: expected frame"),
         ("1 a 3 4", "line 2: expected frame"),
-        ("1 2 nan 4", "line 2: expected numbers"),
+        ("1 2 nan 4", "line 2: expected frame"),
+        ("1 2 1e10 4", "at most 1e.09 each"),
+        ("1 2 1_0 4", "line 2: expected frame"),
+        ("1 2 " + "9" * 400 + " 4", "line 2: expected frame"),
         ("0 1 5 5", "line 2: id 1 is in frame 0 twice"),
     ],
 )

@@ -66,7 +66,7 @@ def test_torch_runs_everything_and_auto_what_can() -> None:
 def test_unknown_engines_and_impossible_ones_are_told() -> None:
     with pytest.raises(UserError, match="unknown engine 'torhc'; the engines are auto, torch, compiled, ctranslate2"):
         prepare("torhc", model(RECURRENT))
-    with pytest.raises(UserError, match=r"ctranslate2 cannot run this model: its core is no Transformer.*; torch can"):
+    with pytest.raises(UserError, match=r"ctranslate2 cannot run this model: its core is a RecurrentCore.*; torch can"):
         prepare("ctranslate2", model(RECURRENT))
     with pytest.raises(UserError, match="torch computes in float32 here, not in 'int8'"):
         prepare("torch", model(RECURRENT), compute_type="int8")

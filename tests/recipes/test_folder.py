@@ -9,7 +9,8 @@ import pytest
 
 from regard.errors import UserError
 from regard.recipes.config import Dates, Translate
-from regard.recipes.folder import FORMAT_VERSION, Run, claim, read_run
+from regard.recipes.folder import FORMAT_VERSION, Run, check_claim, claim, read_run
+from regard.recipes.learned import learn
 from regard.recipes.settings import changed
 
 
@@ -32,6 +33,11 @@ def test_claim_knows_its_run_again(tmp_path: Path) -> None:
     assert read_run(tmp_path).created == run.created
 
 
+def begin(folder: Path) -> None:
+    """As if the run in a folder had come to a checkpoint."""
+    (folder / "checkpoints" / "step-00000001").mkdir(parents=True)
+
+
 FREE = [{"train": {"steps": 9000, "log_every": 7}}, {"decode": {"beam": 4}}]
 DECISIVE = [
     ({"train": {"lr": 0.5}}, "train.lr is 0.002 there and 0.5 here"),
@@ -51,6 +57,7 @@ def test_claim_takes_settings_that_do_not_decide_the_weights(tmp_path: Path, cha
 @pytest.mark.parametrize(("changes", "message"), DECISIVE)
 def test_claim_refuses_another_run_naming_the_difference(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     claim(tmp_path, a_run())
+    begin(tmp_path)
     before = (tmp_path / "run.json").read_bytes()
     with pytest.raises(UserError, match=message):
         claim(tmp_path, a_run(**changes))
@@ -59,10 +66,42 @@ def test_claim_refuses_another_run_naming_the_difference(tmp_path: Path, changes
 
 def test_claim_refuses_another_seed_and_recipe(tmp_path: Path) -> None:
     claim(tmp_path, a_run())
+    begin(tmp_path)
     with pytest.raises(UserError, match="seed is 3 there and 4 here"):
         claim(tmp_path, dataclasses.replace(a_run(), seed=4))
     with pytest.raises(UserError, match="holds a run of recipe dates, not translate"):
         claim(tmp_path, Run(recipe="translate", seed=3, config=Translate()))
+
+
+def test_claim_replaces_a_run_that_never_came_to_a_checkpoint(tmp_path: Path) -> None:
+    claim(tmp_path, a_run())
+    learn(tmp_path, lambda stage: (stage / "tokeniser.json").write_text("{}"), claim=lambda: None, data={})
+    (tmp_path / "log.jsonl").touch()
+    other = a_run(train={"lr": 0.5})
+    assert check_claim(tmp_path, other) is False
+    assert claim(tmp_path, other) is False
+    assert read_run(tmp_path) == other
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.jsonl", "run.json"]
+
+
+def test_claim_refuses_another_run_beside_files_that_are_not_its_own(tmp_path: Path) -> None:
+    claim(tmp_path, a_run())
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UserError, match=r"train.lr is 0\.002 there and 0\.5 here"):
+        claim(tmp_path, a_run(train={"lr": 0.5}))
+
+
+def test_read_run_refuses_a_setting_that_was_altered(tmp_path: Path) -> None:
+    claim(tmp_path, a_run())
+    path = tmp_path / "run.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["config"]["decode"]["beam"] = 7
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match=r"run\.json: damaged, or edited by hand.*remove 'checksum' from it"):
+        read_run(tmp_path)
+    del content["checksum"]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert read_run(tmp_path).config == a_run(decode={"beam": 7}).config
 
 
 def test_claim_refuses_files_of_something_else(tmp_path: Path) -> None:

@@ -148,5 +148,8 @@ def test_load_names_a_file_that_is_cut_off(finished: Path, tmp_path: Path, name:
 def test_load_refuses_a_tokeniser_of_another_run(finished: Path, tmp_path: Path) -> None:
     copy = damaged(finished, tmp_path)
     Tokeniser.train(["bob"], TokeniserConfig(kind="char")).save(copy / "tokeniser.json")
+    with pytest.raises(UserError, match=r"tokeniser\.json: damaged, or edited by hand"):
+        load(copy)
+    (copy / "learned.json").unlink()
     with pytest.raises(UserError, match=r"model\.safetensors is of another model"):
         load(copy)

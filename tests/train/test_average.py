@@ -6,7 +6,7 @@ from torch import nn
 
 from regard.errors import UserError
 from regard.train.average import MovingAverage, mean_of_files
-from regard.train.weights import write_tensors
+from regard.train.tensor_file import write_tensors
 
 
 def test_mean_of_files_is_exact_and_keeps_dtypes_and_counters(tmp_path: Path) -> None:

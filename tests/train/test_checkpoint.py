@@ -1,14 +1,17 @@
 import dataclasses
+import errno
 import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from regard.errors import UserError
 from regard.train.checkpoint import FORMAT, CheckpointError, Store
 from tests.train.toy import ToyModel, settings, train
 
@@ -40,6 +43,19 @@ def edit_state(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def state(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "state.json").read_text())
+
+
+def replace(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink()
+    make(path)
+
+
+def checkpoints(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
 def same(one: Path, other: Path) -> bool:
     first, second = load_file(one), load_file(other)
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
@@ -62,6 +78,15 @@ def flip_a_bit(path: Path) -> None:
         lambda folder: flip_a_bit(folder / "optimizer.safetensors"),
         lambda folder: flip_a_bit(folder.parents[1] / "snapshots" / "step-00000008.safetensors"),
         lambda folder: edit_state(folder, progress={"step": 8}),
+        lambda folder: edit_state(folder, progress=state(folder)["progress"] | {"step": 3}),
+        lambda folder: edit_state(folder, progress=state(folder)["progress"] | {"tokens": 3}),
+        lambda folder: edit_state(folder, log_bytes=3),
+        lambda folder: edit_state(folder, settings={}),
+        lambda folder: edit_state(folder, format=1),
+        lambda folder: edit_state(folder, files={}),
+        lambda folder: (folder / "state.json").write_text("[" * 100_000),
+        lambda folder: replace(folder / "state.json", lambda path: path.symlink_to("/dev/zero")),
+        lambda folder: replace(folder / "model.safetensors", os.mkfifo),
     ],
     ids=[
         "weights cut",
@@ -72,6 +97,15 @@ def flip_a_bit(path: Path) -> None:
         "moments",
         "snapshot",
         "progress",
+        "lower step",
+        "other tokens",
+        "length of the log",
+        "no settings",
+        "older format",
+        "no files",
+        "nested",
+        "device",
+        "pipe",
     ],
 )
 def test_damaged_checkpoint_is_passed_over_with_a_warning(
@@ -79,14 +113,12 @@ def test_damaged_checkpoint_is_passed_over_with_a_warning(
 ) -> None:
     harm(at(run, 8))
     with pytest.warns(
-        UserWarning, match=r"(state\.json|safetensors) is (damaged|missing).*Going on from step-00000004"
+        UserWarning,
+        match=r"(state\.json|safetensors)( is|:) (damaged|missing|is a device).*from step-00000004",
     ):
         result = train(run, LATER)
     assert same(result.weights, trained / "whole" / "model.safetensors")
-    assert [path.name for path in sorted((run / "checkpoints").iterdir())] == [
-        "step-00000008",
-        "step-00000012",
-    ]
+    assert checkpoints(run) == ["step-00000008", "step-00000008.aside", "step-00000012"]
 
 
 def test_run_with_damaged_checkpoints_only_is_refused_with_the_file(run: Path) -> None:
@@ -94,6 +126,72 @@ def test_run_with_damaged_checkpoints_only_is_refused_with_the_file(run: Path) -
     os.truncate(at(run, 8) / "model.safetensors", 90)
     with pytest.raises(CheckpointError, match=r"step-00000008/model\.safetensors is damaged.*use another run folder"):
         train(run, LATER)
+
+
+def test_nothing_is_removed_where_every_checkpoint_is_damaged(run: Path) -> None:
+    for step in (4, 8):
+        edit_state(at(run, step), progress=state(at(run, step))["progress"] | {"step": 1})
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(CheckpointError, match="No older checkpoint is complete; nothing was removed"):
+        train(run, LATER)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_checkpoint_set_aside_can_be_mended_and_gone_on_from(run: Path) -> None:
+    whole = (at(run, 8) / "state.json").read_bytes()
+    flip_a_bit(at(run, 8) / "state.json")
+    with pytest.warns(UserWarning, match=r"nothing is removed: step-00000008 is kept as step-00000008\.aside"):
+        train(run, dataclasses.replace(LATER, steps=7))
+    shutil.rmtree(at(run, 7))
+    at(run, 8).with_suffix(".aside").rename(at(run, 8))
+    (at(run, 8) / "state.json").write_bytes(whole)
+    saved = Store(run, keep=2).latest()
+    assert saved is not None
+    assert saved.progress.step == 8
+
+
+def test_what_is_not_a_checkpoint_is_never_removed(run: Path) -> None:
+    foreign = [
+        run / "checkpoints" / "step-0000" / "model.safetensors",
+        run / "checkpoints" / "step-00000010" / "thesis.tex",
+        run / "checkpoints" / "step-00000006.old" / "thesis.tex",
+        at(run, 4) / "notes.txt",
+        run / "snapshots" / "step-4.safetensors",
+        run / "snapshots" / "mine.tmp",
+    ]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    train(run, settings(steps=14, validate_every=4, average=2, checkpoint_every=2, keep=1))
+    moved = {"step-00000010": "step-00000010.aside", "step-00000006.old": "step-00000006"}
+    for path in foreign:
+        there = path.parents[1] / moved.get(path.parent.name, path.parent.name) / path.name
+        assert there.read_text() == "mine"
+    assert sorted(path.name for path in at(run, 4).iterdir()) == ["notes.txt"]
+
+
+def test_checkpoint_of_the_first_format_is_gone_on_from(run: Path, trained: Path) -> None:
+    for step in (4, 8):
+        content = state(at(run, step)) | {"format": 1}
+        del content["checksum"]
+        (at(run, step) / "state.json").write_text(json.dumps(content))
+    assert same(train(run, LATER).weights, trained / "whole" / "model.safetensors")
+
+
+def test_full_disk_leaves_the_last_checkpoint_and_nothing_half_written(
+    run: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = checkpoints(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(UserError, match=r"step-00000012\.safetensors: cannot be written: No space left on device"):
+            train(run, LATER)
+    assert checkpoints(run) == before
+    assert not [path for path in run.rglob("*") if ".new" in path.name]
+    assert same(train(run, LATER).weights, trained / "whole" / "model.safetensors")
 
 
 def test_checkpoint_of_a_newer_version_is_refused(run: Path) -> None:

@@ -12,11 +12,28 @@ def test_progress_survives_json_exactly() -> None:
     assert Progress.from_json(json.loads(json.dumps(progress.to_json()))) == progress
 
 
-def test_progress_with_an_entry_missing_is_refused() -> None:
-    values = Progress().to_json()
-    del values["stale"]
-    with pytest.raises(KeyError, match="stale"):
-        Progress.from_json(values)
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"stale": None}, "progress.stale cannot be None"),
+        ({"step": True}, "progress.step cannot be True"),
+        ({"step": -1}, "progress.step cannot be -1"),
+        ({"seconds": float("nan")}, "progress.seconds cannot be nan"),
+        ({"recent": 1.5}, r"progress.recent cannot be 1\.5"),
+        ({"recent": [3]}, "validations of later steps"),
+        ({"step": 9, "recent": [5, 3]}, "not in order"),
+        ({"best": {"nll": "low"}}, "progress.best cannot be"),
+        ({"unlogged": [0.0, 0.0]}, "progress.unlogged cannot be"),
+        ({"more": 1}, "progress must hold step, epoch"),
+    ],
+)
+def test_progress_of_values_that_no_run_has_is_refused(change: dict[str, object], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        Progress.from_json(Progress().to_json() | change)
+    whole = Progress().to_json()
+    del whole["stale"]
+    with pytest.raises(ValueError, match="progress must hold"):
+        Progress.from_json(whole)
 
 
 def test_share_of_each_limit_is_what_lies_behind() -> None:

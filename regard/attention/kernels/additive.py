@@ -8,6 +8,7 @@ keys a query bound the loops; biases that are the same along diagonals stay m + 
 Source: bahdanau2015, appendix A.1.2; the online softmax milakov2018, dao2022.
 """
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,6 @@ from regard.attention.axes import can_look_at
 from regard.attention.choices import Soft
 from regard.attention.kernels.additive_op import REACH, additive_read, is_step
 from regard.attention.kernels.problem import Problem
-from regard.attention.masks import Interval
 from regard.attention.scores import TanhSum
 
 __all__ = ["read", "refusal"]
@@ -45,43 +45,39 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     form, choose = problem.form, problem.choose
     assert isinstance(form, TanhSum)
     assert isinstance(choose, Soft)
-    query, keys, values = (_with_four_axes(x) for x in (problem.query, problem.keys, problem.values))
+    has_heads = form.v.dim() == 2
+    four = functools.partial(_with_four_axes, has_heads=has_heads)
+    query, keys, values = four(problem.query), four(problem.keys), four(problem.values)
     # Under autocast what a score maps is in half precision, and values are as they come.
     query, keys, values = _with_one_batch(query, keys.to(query.dtype), values.to(query.dtype))
     v = form.v.to(query.dtype)
-    v = v if v.dim() == 2 else v.unsqueeze(0)  # (head or 1, hidden)
-    bias, diagonals = _biases(problem)
+    v = v if has_heads else v.unsqueeze(0)  # (head or 1, hidden)
+    diagonals = problem.diagonals()
+    added = problem.added() if diagonals is None else None
+    bias = None if added is None else four(added).to(query.dtype)  # (batch, head, query, key)
+    diagonals = None if diagonals is None else four(diagonals.unsqueeze(-2)).squeeze(-2).to(query.dtype)
     beta = choose.beta
     if isinstance(beta, Tensor):
         beta = beta.to(query.dtype).reshape(-1, 1)  # (head or 1, 1)
         v = v * beta
-        bias = None if bias is None else bias * beta[:, None]
+        bias = None if bias is None else _times(bias, beta[:, None], four(problem.allowed(added)))
         diagonals = None if diagonals is None else diagonals * beta
     elif beta != 1:
         v = v * beta
         bias = None if bias is None else bias * beta
         diagonals = None if diagonals is None else diagonals * beta
     interval, allowed = problem.split_mask()
-    first, last = (None, None) if interval is None else _bounds(interval)
-    allowed = None if allowed is None else _with_four_axes(allowed)
+    first, last = (None, None) if interval is None else (four(bound).squeeze(-1) for bound in interval)
+    allowed = None if allowed is None else four(allowed)
     exps = _kept_exponentials(problem) if is_step(query, keys) else None
-    exps = None if exps is None else _with_four_axes(exps).expand_as(keys)
+    exps = None if exps is None else four(exps.view(problem.keys.shape)).expand_as(keys)
     out, _ = additive_read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
-    return out.reshape(*_leading(problem), *out.shape[-2:])
+    return out.reshape(*problem.leading, *out.shape[-2:])
 
 
-def _biases(problem: Problem) -> tuple[Tensor | None, Tensor | None]:
-    """The bias as (batch, head, query, key), or as its diagonals (batch, head, query + key - 1)."""
-    if problem.bias is None:
-        return None, None
-    places = problem.places
-    if places.aligned and places.rows is None:
-        diagonals = problem.bias.diagonals(places, problem.query.dtype)
-        if diagonals is not None:
-            return None, diagonals[(None,) * (3 - diagonals.dim()) + (...,)].to(problem.query.dtype)
-    bias = problem.added()
-    assert bias is not None
-    return _with_four_axes(bias).to(problem.query.dtype), None
+def _times(bias: Tensor, beta: Tensor, allowed: Tensor) -> Tensor:
+    """The bias times beta where a pair is read, -inf elsewhere: infinities there must not reach the gradient of beta."""
+    return (bias.masked_fill(~allowed, 0.0) * beta).masked_fill(~allowed, float("-inf"))
 
 
 @dataclass
@@ -112,16 +108,10 @@ def _kept_exponentials(problem: Problem) -> Tensor | None:
     return kept.exps
 
 
-def _bounds(interval: Interval) -> tuple[Tensor, Tensor]:
-    """First and past-the-last key, (batch or 1, head or 1, query or 1)."""
-    first, last = (_with_four_axes(bound).squeeze(-1) for bound in interval)
-    return first, last
-
-
-def _with_four_axes(tensor: Tensor) -> Tensor:
-    """(batch, head, ..., ...): a read without heads has one, and one without a batch a batch of one."""
+def _with_four_axes(tensor: Tensor, *, has_heads: bool) -> Tensor:
+    """(batch, head, ..., ...): of three axes the first is that of heads where v has them, else that of the batch."""
     if tensor.dim() == 3:
-        return tensor.unsqueeze(1)
+        return tensor.unsqueeze(0 if has_heads else 1)
     return tensor[(None,) * (4 - tensor.dim()) + (...,)]
 
 
@@ -135,16 +125,6 @@ def _with_one_batch(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor
     query = query.expand(*batch, heads, *query.shape[2:])
     keys, values = (x.expand(*batch, memory_heads, *x.shape[2:]) for x in (keys, values))
     return query, keys, values
-
-
-def _leading(problem: Problem) -> tuple[int, ...]:
-    """Leading axes of what is read; a group of heads counts as one of the memory's."""
-    query, keys, values = (x.shape[:-2] for x in (problem.query, problem.keys, problem.values))
-    if query == keys == values:
-        return query
-    if problem.group > 1:
-        keys, values = (*keys[:-1], 1), (*values[:-1], 1)
-    return torch.broadcast_shapes(query, keys, values)
 
 
 def _a_head_or_all(beta: Tensor, num_axes: int) -> bool:

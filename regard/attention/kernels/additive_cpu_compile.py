@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import cfunc, njit, types
+from numba import njit, types
+
+from regard.attention.kernels.compiled_cache import kept_c_function
 
 __all__ = ["OPTIONS", "STAMP", "compiled", "compiled_in_order", "compiled_without_nan", "pasted", "worker"]
 
@@ -49,18 +51,14 @@ def compiled_in_order(function: Callable) -> Callable:
 def worker(make: Callable[[type, str], Callable[[int], None]], stamp: str = STAMP) -> Callable[[torch.dtype], Any]:
     """Compile what `make(dtype, stamp)` makes, a function of an address, when first asked for, as one that C may call.
 
-    It is kept on disk with all that it calls. numba finds what it kept by the values that a function closes over, so
-    it must close over the stamp. The result is what ctypes calls. bfloat16 comes as the 16 bits
-    that it is.
+    It is kept on disk with all that it calls, see regard.attention.kernels.compiled_cache. The result is what ctypes
+    calls. bfloat16 comes as the 16 bits that it is.
     """
 
     @functools.cache
     def worker_for(dtype: torch.dtype) -> Any:
         function = inspect.unwrap(make(_KINDS[dtype], stamp))
-        try:
-            return cfunc(_RUN, cache=True, **OPTIONS)(function).ctypes
-        except RuntimeError:  # there is no folder to write to
-            return cfunc(_RUN, **OPTIONS)(function).ctypes
+        return kept_c_function(function, _RUN, stamp=stamp, **OPTIONS).ctypes
 
     return worker_for
 

@@ -42,8 +42,6 @@ def refusal(problem: Problem) -> str | None:
         return f"choice {type(problem.choose).__name__} is not Soft"
     if problem.num_axes > 4:
         return f"the read has {problem.num_axes - 2} leading axes, more than batch and head"
-    if 0 in (*problem.query.shape, *problem.keys.shape, *problem.values.shape):
-        return "an axis is empty"
     return _refusal_on_cpu(problem) if problem.query.device.type == "cpu" else None
 
 
@@ -70,10 +68,8 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     assert isinstance(choose, Soft)
     if problem.query.shape[-1] != problem.keys.shape[-1]:
         problem.score.compare(problem.query[..., :1, :], problem.keys[..., :1, :])  # raises, and says what to do
-    query, keys, values = problem.query, problem.keys, problem.values
     grouped = problem.group > 1
-    if not grouped:
-        query, keys, values = spread(problem, query)
+    query, keys, values = spread(problem, problem.query, grouped=grouped)
     leading = query.shape[:-2]
     query, keys, values = (_with_four_axes(x) for x in (query, keys, values))
     out = _flex(
@@ -103,11 +99,9 @@ def _flex(query: Tensor, keys: Tensor, values: Tensor, **rules: Any) -> Tensor:
 
 def _score_mod(problem: Problem, beta: float | Tensor, cap: float | None):
     """What happens to a score on its way to the softmax; None if nothing."""
-    bias, diagonals, num_queries = problem.added(), None, problem.places.num_queries
-    if problem.bias is not None and problem.places.aligned and problem.places.rows is None:
-        diagonals = problem.bias.diagonals(problem.places)
+    bias, diagonals, num_queries = problem.added(), problem.diagonals(), problem.places.num_queries
     bias = None if bias is None else _with_four_axes(bias)
-    diagonals = None if diagonals is None else diagonals[(None,) * (3 - diagonals.dim()) + (...,)]
+    diagonals = None if diagonals is None else _with_four_axes(diagonals.unsqueeze(-2)).squeeze(-2)
     if bias is None and cap is None and not isinstance(beta, Tensor) and beta == 1:
         return None
     if isinstance(beta, Tensor):
@@ -143,6 +137,7 @@ def _block_mask(problem: Problem, leading: torch.Size) -> BlockMask | None:
     key = (*leading, places.num_queries, places.num_keys, places.rows, str(places.device))
     if places.aligned and key in made:
         return made[key]
+    problem.tile(0, 1).allowed()  # raises where the mask's leading axes are not those of the read
     rule = mask.rule(places)
 
     @no_type_check  # torch counts the arguments in the signature, which a checked function hides

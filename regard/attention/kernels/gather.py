@@ -12,7 +12,6 @@ as in a soft read. Where a read has several tiles, each is computed once more fo
 
 import math
 from collections.abc import Callable
-from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -45,9 +44,7 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
 
     Under torch.func and torch.compile nothing is computed twice: those decide themselves what is kept for backward.
     """
-    num_queries, num_keys = problem.query.shape[-2], problem.keys.shape[-2]
-    if num_keys == 0 or num_queries == 0:
-        return reference.read(problem)
+    num_queries = problem.query.shape[-2]
     choose, step = problem.choose, queries_a_tile(problem)
     assert isinstance(choose, Few)
     tiles = [problem.tile(first, min(first + step, num_queries)) for first in range(0, num_queries, step)]
@@ -127,8 +124,7 @@ def queries_a_tile(problem: Problem) -> int:
     """As many as keep a tile's largest tensor within TILE numbers."""
     choose, form = problem.choose, problem.form
     assert isinstance(choose, Few)
-    leading = zip_longest(problem.query.shape[-3::-1], problem.keys.shape[-3::-1], fillvalue=1)
-    num_reads = math.prod([max(pair) for pair in leading])
+    num_reads = math.prod(problem.leading)
     num_keys, value_dim = problem.values.shape[-2:]
     a_pair = 1 if isinstance(form, InnerProduct) else problem.query.shape[-1]
     a_query = max(num_keys * a_pair, min(choose.num_kept, num_keys) * value_dim)

@@ -16,9 +16,9 @@ __all__ = ["Problem"]
 
 
 class Problem(NamedTuple):
-    """One read, ready to compute: queries and keys are already mapped by the score.
+    """One read, ready to compute: queries and keys are already mapped by the score, and all have as many axes.
 
-    The axis before the last two is that of heads, if there are at least two leading axes; the memory may have fewer
+    Leading axes line up; those of queries and keys, broadcast, are those of the read. The axis before the last two is that of heads, if there are at least two leading axes; the memory may have fewer
     heads than the queries, of which then head h reads the memory's head h // group (grouped queries).
     """
 
@@ -43,14 +43,44 @@ class Problem(NamedTuple):
     @property
     def num_axes(self) -> int:
         """Axes of the weights."""
-        return max(self.query.dim(), self.keys.dim())
+        return self.query.dim()
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """Leading axes of the weights, and of what is read."""
+        ours, theirs = self.query.shape[:-2], self.keys.shape[:-2]
+        # Where heads are grouped, the queries have more of them.
+        return tuple(k if q == 1 else q for q, k in zip(ours, theirs, strict=True))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no query, or no key."""
+        return self.query.shape[-2] == 0 or self.keys.shape[-2] == 0 or 0 in self.leading
+
+    def zeros(self, size: int) -> Tensor:
+        """Rows (..., query, size) of an empty read, whose gradients are zeros."""
+        ends = sum(tensor[..., :0].sum() for tensor in (self.query, self.keys, self.values))
+        return self.values.new_zeros(*self.leading, self.query.shape[-2], size) + ends
 
     @property
     def group(self) -> int:
         """How many query heads read each head of the memory; 1 unless queries are grouped."""
-        if self.query.dim() < 4 or self.keys.dim() < 4 or self.keys.shape[-3] in (1, self.query.shape[-3]):
+        if self.query.dim() < 4 or self.keys.shape[-3] in (1, self.query.shape[-3]):
             return 1
-        return self.query.shape[-3] // self.keys.shape[-3]
+        return self.query.shape[-3] // self.keys.shape[-3] or 1
+
+    def spread(self, leading: tuple[int, ...]) -> "Problem":
+        """The same read with queries and keys that alone tell its leading axes, and as many heads of keys as values."""
+        query, keys, values = self.query, self.keys, self.values
+        if self.leading != leading:
+            query = query.expand(*leading, *query.shape[-2:])
+        if len(leading) > 1 and keys.shape[-3] != values.shape[-3]:
+            keys, values = (
+                x if x.shape[-3] in (1, leading[-1]) else _repeat(x, leading[-1] // x.shape[-3]) for x in (keys, values)
+            )
+        if keys is self.keys and values is self.values:
+            return self if query is self.query else self._replace(query=query)
+        return self._replace(query=query, keys=keys, values=values, prepared=None)
 
     def ungrouped(self) -> "Problem":
         """The same read with a head of the memory for every head of queries."""
@@ -88,6 +118,14 @@ class Problem(NamedTuple):
             interval = self._lined_up("mask", interval[0]), self._lined_up("mask", interval[1])
         return interval, None if rest is None else self._lined_up("mask", rest.see(self.places))
 
+    def diagonals(self) -> Tensor | None:
+        """The bias as one number a diagonal, (..., diagonal), if it is that and the read is whole; see `Bias`."""
+        places = self.places
+        if self.bias is None or not places.aligned or places.rows is not None:
+            return None
+        diagonals = self.bias.diagonals(places, self.query.dtype)
+        return None if diagonals is None else self._lined_up("bias", diagonals.unsqueeze(-2)).squeeze(-2)
+
     def may_have_closed_rows(self) -> bool:
         """False only when every query is sure to see some key."""
         if self.keys.shape[-2] == 0 or self.bias is not None:
@@ -97,24 +135,13 @@ class Problem(NamedTuple):
     def _lined_up(self, name: str, tensor: Tensor) -> Tensor:
         """The tensor with as many axes as the weights, checked to broadcast to them."""
         tensor = align(tensor, self.num_axes)
-        leading = self._leading()
-        for axis, size in enumerate(tensor.shape[:-2]):
-            if size not in (1, leading[axis]):
-                raise ValueError(
-                    f"the leading axes of {name} must be those of the read, {leading}, or 1, "
-                    f"but are {tuple(tensor.shape[:-2])}"
-                )
+        leading = self.leading
+        if any(size not in (1, whole) for size, whole in zip(tensor.shape[:-2], leading, strict=True)):
+            raise ValueError(
+                f"the leading axes of {name} must be those of the read, {leading}, or 1, "
+                f"but are {tuple(tensor.shape[:-2])}"
+            )
         return tensor
-
-    def _leading(self) -> tuple[int, ...]:
-        """Leading axes of the weights."""
-        query, keys = self.query.shape[:-2], self.keys.shape[:-2]
-        if query == keys or not keys:
-            return tuple(query)
-        ones = (1,) * (self.num_axes - 2)
-        pairs = zip((*ones[len(query) :], *query), (*ones[len(keys) :], *keys), strict=True)
-        # Where heads are grouped, the queries have more of them.
-        return tuple(theirs if ours == 1 else ours for ours, theirs in pairs)
 
 
 def _repeat(tensor: Tensor, group: int) -> Tensor:

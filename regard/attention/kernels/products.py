@@ -40,8 +40,6 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     assert isinstance(choose, Soft)
     if query.shape[-1] != keys.shape[-1]:
         problem.score.compare(query[..., :1, :], keys[..., :1, :])  # raises, and says what to do
-    if keys.shape[-2] == 0:
-        return query.new_zeros(*query.shape[:-1], values.shape[-1])
     beta, scale = choose.beta, form.scale
     if isinstance(beta, Tensor):
         query = query * beta.to(query.dtype)
@@ -84,12 +82,12 @@ def _barrier(problem: Problem, query: Tensor, beta: float | Tensor) -> tuple[Ten
     allowed, closed = problem.allowed(bias), None
     if allowed is None:
         return None, None
+    finite = None if bias is None else bias.masked_fill(~allowed, 0.0)
     if problem.may_have_closed_rows():
         closed = ~allowed.any(-1, keepdim=True)
         allowed = allowed | closed
-    if bias is None:
+    if finite is None:
         return torch.zeros_like(allowed, dtype=query.dtype).masked_fill_(~allowed, float("-inf")), closed
-    finite = bias.masked_fill(bias == float("-inf"), 0.0)
     return (finite * beta).to(query.dtype).masked_fill(~allowed, float("-inf")), closed
 
 

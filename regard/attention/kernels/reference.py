@@ -27,7 +27,8 @@ def scored(problem: Problem) -> tuple[Float[Tensor, "... query key"], Bool[Tenso
     bias = problem.added()
     allowed = problem.allowed(bias)
     if bias is not None:
-        scores = scores + bias.masked_fill(bias == float("-inf"), 0.0)
+        assert allowed is not None
+        scores = scores + bias.masked_fill(~allowed, 0.0)
     return scores, allowed
 
 

@@ -33,8 +33,6 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     query, keys, values = problem.query, problem.keys, problem.values
     if query.shape[-1] != keys.shape[-1]:
         problem.score.compare(query[..., :1, :], keys[..., :1, :])  # raises, and says what to do
-    if keys.shape[-2] == 0:
-        return query.new_zeros(*query.shape[:-1], values.shape[-1])
     form, choose = problem.form, problem.choose
     assert isinstance(form, InnerProduct)
     assert isinstance(choose, Soft)
@@ -47,10 +45,11 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
         return _fused(problem, query, mask=None, is_causal=query.shape[-2] > 1, scale=scale)
     bias = problem.added()
     allowed, closed = problem.allowed(bias), None
+    finite = None if bias is None or allowed is None else bias.masked_fill(~allowed, 0.0)
     if allowed is not None and problem.may_have_closed_rows():
         closed = ~allowed.any(-1, keepdim=True)
         allowed = allowed | closed
-    out = _fused(problem, query, mask=_with_bias(query, bias, allowed, beta), is_causal=False, scale=scale)
+    out = _fused(problem, query, mask=_with_bias(query, finite, allowed, beta), is_causal=False, scale=scale)
     return out if closed is None else out.masked_fill(closed, 0.0)
 
 
@@ -62,20 +61,16 @@ def _is_plainly_causal(problem: Problem) -> bool:
     return isinstance(problem.mask, Causal) and whole and places.num_queries in (1, places.num_keys)
 
 
-def _with_bias(query: Tensor, bias: Tensor | None, allowed: Tensor | None, beta: float | Tensor) -> Tensor | None:
+def _with_bias(query: Tensor, finite: Tensor | None, allowed: Tensor | None, beta: float | Tensor) -> Tensor | None:
     """Mask and bias as the one tensor that torch takes and adds after the scale; beta multiplies the bias too."""
-    if bias is None or allowed is None:
+    if finite is None or allowed is None:
         return allowed
-    finite = bias.masked_fill(bias == float("-inf"), 0.0)
     return (finite * beta).to(query.dtype).masked_fill(~allowed, float("-inf"))
 
 
 def _fused(problem: Problem, query: Tensor, *, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     # torch's fused kernels want (batch, head, ..., dim); a read without heads has one.
-    if problem.group > 1:
-        keys, values = problem.keys, problem.values
-    else:
-        query, keys, values = spread(problem, query)
+    query, keys, values = spread(problem, query, grouped=True)
     added = max(0, 4 - query.dim())
     for _ in range(added):
         query, keys, values = (x.unsqueeze(-3) for x in (query, keys, values))
@@ -89,15 +84,19 @@ def _fused(problem: Problem, query: Tensor, *, mask: Tensor | None, is_causal: b
     return out
 
 
-def spread(problem: Problem, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, keys and values with the same leading axes, spelled out only where they differ: it costs time."""
+def spread(problem: Problem, query: Tensor, *, grouped: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, keys and values with the same leading axes, spelled out only where they differ: it costs time.
+
+    grouped: where heads are grouped, keys and values keep theirs.
+    """
     keys, values = problem.keys, problem.values
-    if problem.group > 1:
+    if problem.group > 1 and not grouped:
         problem = problem.ungrouped()
         keys, values = problem.keys, problem.values
     leading = query.shape[:-2]
     if leading == keys.shape[:-2] == values.shape[:-2]:
         return query, keys, values
-    leading = torch.broadcast_shapes(leading, keys.shape[:-2], values.shape[:-2])
-    query, keys, values = (x.expand(*leading, *x.shape[-2:]) for x in (query, keys, values))
-    return query, keys, values
+    leading = problem.leading
+    theirs = (*leading[:-1], keys.shape[-3]) if problem.group > 1 else leading
+    query = query.expand(*leading, *query.shape[-2:])
+    return query, keys.expand(*theirs, *keys.shape[-2:]), values.expand(*theirs, *values.shape[-2:])

@@ -33,6 +33,7 @@ from regard.engines.compiled.work import (
     MAPPED,
     NORMED,
     NORMS,
+    NORM_ROWS,
     ORDER,
     OUT_OF_HEADS,
     POSITIONS,
@@ -55,7 +56,6 @@ __all__ = ["encode", "prefill", "step"]
 
 _NO_FLOOR = np.float32(-np.inf)
 _ZERO = np.float32(0)
-_EPSILON = np.float32(1e-5)
 
 
 @compiled
@@ -74,10 +74,11 @@ def embed(work, table, token, place, row):
 
 @compiled
 def normalise(work, which, rows, out):
-    """out = scale (x - mean) / sqrt(variance + 1e-5) + shift, of rows of items."""
+    """out = scale (x - mean) / sqrt(variance + eps) + shift, of rows of items."""
     width = work[WIDTH]
     norms, items = floats(work, NORMS), floats(work, ITEMS)
-    scale, shift = norms[2 * which], norms[2 * which + 1]
+    scale, shift = norms[NORM_ROWS * which], norms[NORM_ROWS * which + 1]
+    epsilon = norms[NORM_ROWS * which + 2, 0]
     share = np.float32(1) / np.float32(width)
     for row in range(rows):
         item, to = items[row], out[row]
@@ -89,7 +90,7 @@ def normalise(work, which, rows, out):
         for c in range(width):
             away = item[c] - mean
             total += away * away
-        inverse = np.float32(1) / np.float32(math.sqrt(total * share + _EPSILON))
+        inverse = np.float32(1) / np.float32(math.sqrt(total * share + epsilon))
         for c in range(width):
             to[c] = (item[c] - mean) * inverse * scale[c] + shift[c]
 

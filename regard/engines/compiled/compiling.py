@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from llvmlite import binding
-from numba import cfunc, njit
+from numba import njit
 from numba.extending import intrinsic as numba_intrinsic
+
+from regard.attention.kernels.compiled_cache import kept_c_function, kept_function
 
 __all__ = [
     "HAS_BYTE_PRODUCTS",
@@ -66,17 +68,12 @@ def intrinsic(function: Callable) -> Callable:
 def entry(make: Callable[[str], Callable]) -> Callable[[], Any]:
     """Compile what `make(STAMP)` makes, a function that Python calls, when first asked for.
 
-    It is kept on disk with all that it calls. numba finds what it kept by the values that a function closes over, so
-    it must close over the stamp, and over nothing that is not the same in each process, as compiled functions are not.
+    It is kept on disk with all that it calls, see regard.attention.kernels.compiled_cache.
     """
 
     @functools.cache
     def once() -> Any:
-        function = inspect.unwrap(make(STAMP))
-        try:
-            return njit(cache=True, **_OPTIONS)(function)
-        except RuntimeError:  # there is no folder to write to
-            return njit(**_OPTIONS)(function)
+        return kept_function(inspect.unwrap(make(STAMP)), stamp=STAMP, **_OPTIONS)
 
     return once
 
@@ -86,11 +83,7 @@ def called_by_address(make: Callable[[str], Callable], signature: Any) -> Callab
 
     @functools.cache
     def once() -> Any:
-        function = inspect.unwrap(make(STAMP))
         options = {name: value for name, value in _OPTIONS.items() if name != "nogil"}
-        try:
-            return cfunc(signature, cache=True, **options)(function)
-        except RuntimeError:  # there is no folder to write to
-            return cfunc(signature, **options)(function)
+        return kept_c_function(inspect.unwrap(make(STAMP)), signature, stamp=STAMP, **options)
 
     return lambda: once().address

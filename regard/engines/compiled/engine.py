@@ -12,27 +12,27 @@ import platform
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.sample import narrowed
+from regard.decode.sample import check_scores, narrowed
 from regard.decode.search import in_batches
 from regard.engines.compiled import entries
 from regard.engines.compiled.compiling import IS_MADE_FOR
 from regard.engines.compiled.packed import KINDS
 from regard.engines.compiled.room import Room
 from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE, IS_PAST, Batch, Found, Rules
-from regard.engines.compiled.transformer import PackedTransformer, refusal
+from regard.engines.compiled.transformer import PackedTransformer, cannot
 from regard.engines.compiled.work import DECODERS, HEADS, SIZE, VALUE_SIZE
-from regard.engines.engine import Engine
-from regard.engines.reference import TorchEngine
+from regard.engines.following import Following
+from regard.engines.lowering import refusal_by
+from regard.engines.requests import check_places, check_prompts, check_sentences, check_specials, most_read
 from regard.errors import UserError
-from regard.telling import is_heard
+from regard.layers.forms import TextForm
 
 __all__ = ["CompiledEngine", "is_at_home", "prepare", "refusal"]
 
@@ -47,25 +47,40 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-class CompiledEngine(Engine):
+class _Packed(NamedTuple):
+    """A model as it was, and rooms to work in, one for each worker."""
+
+    model: PackedTransformer
+    rooms: SimpleQueue[Room]
+
+
+class CompiledEngine(Following[_Packed]):
     """A copy of a model's weights, packed. It tells nobody what it reads: while somebody looks on, torch answers."""
 
     name = "compiled"
 
-    def __init__(self, model: nn.Module, *, compute_type: str, workers: int):
+    def __init__(self, model: Any, *, compute_type: str, workers: int):
         self.compute_type = compute_type
-        self.packed = PackedTransformer(model, compute_type)  # type: ignore[arg-type]
-        self._reference = TorchEngine(model)
-        self._rooms: SimpleQueue[Room] = SimpleQueue()
-        for _ in range(workers):
-            self._rooms.put(Room(self.packed))
         self._workers = workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="regard-compiled")
+        self.prepared(model)
+
+    @staticmethod
+    def cannot(form: TextForm) -> str | None:
+        """Of what compiled code computes."""
+        return cannot(form)
+
+    def compile_form(self, form: TextForm) -> _Packed:
+        """Its weights, packed."""
+        packed = _Packed(PackedTransformer(form, self.compute_type), SimpleQueue())
+        for _ in range(self._workers):
+            packed.rooms.put(Room(packed.model))
+        return packed
 
     @property
     def notice(self) -> str | None:
         """Said when there is nothing on disk yet."""
-        if entries.is_kept(entries.search if self.packed.reads_source else entries.go_on):
+        if entries.is_kept(entries.search if self._ready.model.reads_source else entries.go_on):
             return None
         return "Compiling the decoder for this machine: some 20 seconds, this once."
 
@@ -74,28 +89,26 @@ class CompiledEngine(Engine):
     ) -> list[list[Hypothesis]]:
         """As `regard.decode.search.search`."""
         how = {"config": config, "bos": bos, "eos": eos, "pad": pad}
-        if is_heard():
-            return self._reference.search(sentences, **how)
-        if not self.packed.reads_source:
+        packed = self.ready()
+        if packed is None:
+            return self.reference.search(sentences, **how)
+        if not packed.model.reads_source:
             return super().search(sentences, **how)
         lengths = [len(sentence) for sentence in sentences]
-        if 0 in lengths:
-            raise ValueError(f"sentences must hold at least one id, got none in sentence {lengths.index(0)}")
-        for number, sentence in enumerate(sentences):
-            self.packed.check_ids(sentence, f"sentence {number}", are_sources=True)
-        self.packed.check_ids((bos, eos, pad), "bos, eos, pad", are_sources=False)
-        self.packed.check_places(max(lengths, default=0))
+        check_sentences(sentences, len(packed.model.source))
+        check_specials(bos=bos, eos=eos, pad=pad, vocab=len(packed.model.target))
+        check_places(max(lengths, default=0), packed.model.form.most_places)
         results: list[list[Hypothesis]] = [[] for _ in sentences]
-        batches = self._batches(lengths, config)
-        found = self._shared(lambda rows, room: self._searched(sentences, rows, room, **how), batches)
+        batches = self._batches(lengths, config, packed.model)
+        found = self._shared(lambda rows, room: self._searched(sentences, rows, room, **how), batches, packed.rooms)
         for rows, hypotheses in zip(batches, found, strict=True):
             for row, of_row in zip(rows, hypotheses, strict=True):
                 results[row] = of_row
         return results
 
-    def _batches(self, lengths: list[int], config: DecodeConfig) -> list[list[int]]:
+    def _batches(self, lengths: list[int], config: DecodeConfig, model: PackedTransformer) -> list[list[int]]:
         """Places of sentences, of like lengths together, the longest first: the last to end should be short."""
-        sizes = self.packed.sizes
+        sizes = model.sizes
         slot = 4 * int(sizes[DECODERS] * sizes[HEADS] * (sizes[SIZE] + sizes[VALUE_SIZE]))
         together = min(_TOGETHER, -(-len(lengths) // self._workers))
         batches = []
@@ -105,15 +118,17 @@ class CompiledEngine(Engine):
             batches += [rows[first : first + some] for first in range(0, len(rows), some)]
         return batches
 
-    def _shared(self, work: Callable[[Task, Room], Result], tasks: list[Task]) -> list[Result]:
+    def _shared(
+        self, work: Callable[[Task, Room], Result], tasks: list[Task], rooms: SimpleQueue[Room]
+    ) -> list[Result]:
         """What work(task, room) gives for each task, by all workers."""
 
         def one(task: Task) -> Result:
-            room = self._rooms.get()
+            room = rooms.get()
             try:
                 return work(task, room)
             finally:
-                self._rooms.put(room)
+                rooms.put(room)
 
         return [one(task) for task in tasks] if len(tasks) == 1 else list(self._pool.map(one, tasks))
 
@@ -136,7 +151,7 @@ class CompiledEngine(Engine):
         steps, most, shape = int(limits.max()), len(rows) * config.beam, (len(rows), config.n_best)
         powers = (torch.arange(steps + 1, dtype=torch.float64) ** config.length_penalty).float().numpy()
         batch = Batch(ids, starts, np.array(groups), limits)
-        rules = Rules(config.beam, powers, bos, eos, _mask(self.packed, (pad, bos)))
+        rules = Rules(config.beam, powers, bos, eos, _mask(room.model, (pad, bos)))
         scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
         found = Found(scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32))
         together, place = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
@@ -144,7 +159,7 @@ class CompiledEngine(Engine):
         ending = entries.search()(work, batch, rules, *room.memory(steps * most), found, place)
         if ending != FINISHED:
             if ending == IS_PAST:
-                self.packed.check_places(int(place[0]))
+                check_places(int(place[0]), room.model.form.most_places)
             raise ValueError(_what(ending, step=int(place[0]), sentence=rows[int(place[1])]))
         results = []
         for row in range(len(rows)):
@@ -166,26 +181,22 @@ class CompiledEngine(Engine):
     ) -> list[list[int]]:
         """As `regard.decode.sample.sample`, prompts side by side."""
         how = {"window": window, "banned": banned}
-        if is_heard():
-            return self._reference.generate(prompts, config, seeds=seeds, **how)
-        if self.packed.reads_source:
+        packed = self.ready()
+        if packed is None:
+            return self.reference.generate(prompts, config, seeds=seeds, **how)
+        if packed.model.reads_source:
             return super().generate(prompts, config, seeds=seeds, **how)
-        lengths = [len(prompt) for prompt in prompts]
-        if 0 in lengths:
-            raise ValueError(f"prompts must hold at least one token, got none in prompt {lengths.index(0)}")
-        longest = max(lengths, default=0) + config.length - 1  # the last token that is drawn is not read
-        self.packed.check_places(longest if window is None else min(window, longest))
-        for number, prompt in enumerate(prompts):
-            self.packed.check_ids(prompt, f"prompt {number}", are_sources=False)
-        self.packed.check_ids(banned, "banned", are_sources=False)
+        check_prompts(prompts, seeds=seeds, vocab=len(packed.model.target), **how)
+        longest = max(map(len, prompts), default=0)
+        check_places(most_read(longest, config.length, window), packed.model.form.most_places)
         some = max(1, min(_TOGETHER, -(-len(prompts) // self._workers)))
         tasks = [range(first, min(first + some, len(prompts))) for first in range(0, len(prompts), some)]
 
         def work(rows: range, room: Room) -> list[list[int]]:
             chosen = [prompts[row] for row in rows], [seeds[row] for row in rows]
-            return _Continuing(self.packed, room, *chosen, config, **how).run()
+            return _Continuing(room, *chosen, config, **how).run()
 
-        return [tokens for found in self._shared(work, tasks) for tokens in found]
+        return [tokens for found in self._shared(work, tasks, packed.rooms) for tokens in found]
 
 
 class _Continuing:
@@ -193,7 +204,6 @@ class _Continuing:
 
     def __init__(
         self,
-        packed: PackedTransformer,
         room: Room,
         prompts: list[Sequence[int]],
         seeds: list[int],
@@ -203,13 +213,13 @@ class _Continuing:
         banned: Sequence[int],
     ):
         self.seen = [list(prompt) for prompt in prompts]
-        self.window, self.config, self.vocab = window, config, len(packed.target)
+        self.window, self.config, self.vocab = window, config, len(room.model.target)
         self.places = max(map(len, prompts)) + config.length if window is None else window
         self.work = room.work(rows=max(len(prompts), self.places), places=self.places)
         self.keys, self.values = room.memory(len(prompts) * self.places)
         self.slots = np.arange(len(prompts) * self.places, dtype=np.int32).reshape(len(prompts), self.places)
         self.tokens, self.fed = np.zeros(len(prompts), np.int64), np.zeros(len(prompts), np.int64)
-        self.banned = _mask(packed, banned)
+        self.banned = _mask(room.model, banned)
         self.draws = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def run(self) -> list[list[int]]:
@@ -252,6 +262,7 @@ class _Continuing:
         """One token more of each, drawn."""
         logits = np.empty((len(self.seen), self.vocab), np.float32)
         entries.go_on()(self.work, self.tokens, places, *memory, self.banned, np.zeros((0, 0), np.int64), logits)
+        check_scores(torch.from_numpy(logits))
         logits[:, self.banned] = -np.inf
         shares = narrowed(torch.from_numpy(logits), self.config)
         for row, (share, draw) in enumerate(zip(shares, self.draws, strict=True)):
@@ -259,8 +270,13 @@ class _Continuing:
         return self.tokens.copy()
 
 
+def refusal(model: Any) -> str | None:
+    """Why compiled code cannot run a model, as the end of a sentence; None if it can."""
+    return refusal_by(cannot, model)
+
+
 def prepare(
-    model: nn.Module, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
+    model: Any, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
 ) -> CompiledEngine:
     """The engine of a model that is not refused; a worker for each thread, if not said otherwise.
 
@@ -309,5 +325,5 @@ def _what(ending: int, *, step: int | None = None, sentence: int | None = None) 
         if place is not None
     )
     if ending == IS_NAN:
-        return f"logits must not hold NaN, got one{where}"
+        return f"logits must not hold NaN or infinity, got one{where}"
     return f"some allowed token must have a probability above 0, got none{where}"

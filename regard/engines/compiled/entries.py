@@ -1,13 +1,13 @@
 """What Python calls of the compiled code; each is compiled at its first call on a machine and then kept on disk."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
+from regard.attention.kernels.compiled_cache import kept_names
 from regard.engines.compiled.blocks import prefill as take_in
 from regard.engines.compiled.blocks import step
-from regard.engines.compiled.compiling import entry
+from regard.engines.compiled.compiling import STAMP, entry
 from regard.engines.compiled.likely import likeliest, scores_of
 from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE
 from regard.engines.compiled.searching import search as search_batch
@@ -67,11 +67,8 @@ def _go_on(stamp: str) -> Callable:
 
 
 def is_kept(made: Callable) -> bool:
-    """Whether compiled code of an entry is on disk; it may be that of an earlier version."""
-    dispatcher = made()
-    name = dispatcher.py_func.__qualname__.split(".")[0]
-    folder = getattr(dispatcher.stats, "cache_path", None)
-    return folder is not None and any(Path(folder).glob(f"entries.{name}.*.nbi"))
+    """Whether compiled code of an entry is on disk."""
+    return bool(kept_names(made(), stamp=STAMP))
 
 
 search = entry(_search)

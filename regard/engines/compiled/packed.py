@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.engines.compiled import tiles
 from regard.engines.compiled.compiling import LANES
@@ -108,10 +108,6 @@ class Products:
     def nothing(self) -> None:
         """A product that this model has not."""
         self.rows.append([0] * FIELDS)
-
-    def linear(self, linear: nn.Linear) -> None:
-        """x W^T + b."""
-        self.add(linear.weight, linear.bias)
 
     def add(self, weight: Tensor, bias: Tensor | None, *, behind: float = 0.0) -> None:
         """x W^T + b for W (out, in); `behind`: what stands behind the last output."""

@@ -33,6 +33,8 @@ panels, and the addresses of biases, of scales and of sums (int8) of columns."""
 FIELDS = 9
 
 _ZERO = np.float32(0)
+_LEAST = np.float32(1e-36)
+"""Rows of smaller numbers are zeros in bytes: 127 / max |x| would be infinite."""
 SET, ADD = np.int64(0), np.int64(1)
 """What becomes of what `out` holds. (As numpy's numbers: numba compiles a function anew for each of Python's.)"""
 _SIGNATURE = types.void(*[types.int64] * 9, types.float32, *[types.int64] * 4)
@@ -102,16 +104,20 @@ def multiply(_typing: Any, code: Any, x: Any, x_stride: Any, rows: Any, weights:
 
 @compiled
 def _to_bytes(x, rows, depth, codes, scales):
-    """codes = 128 + round(x / scale), scale = max |x| / 127 of each row; 128 behind the end."""
+    """codes = 128 + round(x / scale), scale = max |x| / 127 of each row; 128 behind the end.
+
+    A row that holds NaN or infinity has the scale NaN, as no byte is either.
+    """
     for row in range(rows):
         line, code = x[row], codes[row]
-        most = _ZERO
+        most = nothing = _ZERO
         for k in range(depth):
             most = max(most, abs(line[k]))
-        scales[row] = most / np.float32(127)
-        inverse = np.float32(127) / most if most > 0 else _ZERO
+            nothing += line[k] * _ZERO
+        scales[row] = most / np.float32(127) if nothing == 0 else np.float32(np.nan)
+        inverse = np.float32(127) / most if most > _LEAST and nothing == 0 else _ZERO
         for k in range(depth):
-            code[k] = np.uint8(np.int32(line[k] * inverse + np.float32(128.5)))
+            code[k] = np.uint8(np.int32(line[k] * inverse + np.float32(128.5))) if nothing == 0 else np.uint8(128)
         for k in range(depth, (depth + 3) // 4 * 4):
             code[k] = 128
 

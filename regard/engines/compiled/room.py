@@ -78,7 +78,7 @@ class Room:
     def _made(self) -> np.ndarray:
         model, rows, places = self.model, self.rows, in_panels(self.places)
         sizes, products = model.sizes, model.products
-        items = in_panels(model.core.width)
+        items = in_panels(model.width)
         read = in_panels(int(sizes[HEADS] * sizes[VALUE_SIZE])) + PANEL
         packed = places * max(int(sizes[SIZE]), in_panels(int(sizes[VALUE_SIZE])))
         arrays = {

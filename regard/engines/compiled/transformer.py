@@ -1,17 +1,16 @@
-"""A Transformer of this library as compiled code reads it, and which ones it can be.
+"""A Transformer's form as compiled code reads it, and which ones it can be.
 
 Source: vaswani2017, section 3.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.attention.choices import Soft
 from regard.attention.positional import ByDistance
 from regard.attention.scores import InnerProduct
 from regard.engines.compiled.packed import KINDS, Heads, Products, in_panels
@@ -25,6 +24,7 @@ from regard.engines.compiled.work import (
     IS_GELU,
     IS_PRE,
     KEY_HEADS,
+    NORM_ROWS,
     SIZE,
     SIZES,
     VALUE_SIZE,
@@ -32,173 +32,155 @@ from regard.engines.compiled.work import (
     WIDTH,
     WINDOW,
 )
-from regard.layers.blocks import DecoderBlock, EncoderBlock
-from regard.layers.multihead import MultiHead
-from regard.layers.positions import Learned, Sinusoidal, sinusoids
-from regard.models.cores.transformer import TransformerCore
-from regard.models.grid import GridModel
-from regard.models.language import LanguageModel
-from regard.models.model import Model
-from regard.models.reads.tokens import TokenReader
+from regard.engines.lowering import adds_of, attentions_of, blocks_of_both
+from regard.layers.forms import (
+    AttentionForm,
+    BlockForm,
+    FeedForwardForm,
+    LearnedForm,
+    LinearForm,
+    NormForm,
+    SinusoidsForm,
+    TableForm,
+    TextForm,
+)
+from regard.layers.positions import sinusoids
 
-__all__ = ["PackedTransformer", "refusal"]
+__all__ = ["PackedTransformer", "cannot"]
 
-
-def refusal(model: nn.Module) -> str | None:
-    """Why compiled code cannot run a model, as the end of a sentence; None if it can."""
-    if isinstance(model, GridModel) or not isinstance(model, Model | LanguageModel):
-        return f"it is a {type(model).__name__}, not a model that writes a text"
-    core, device = model.core, next(model.parameters()).device
-    if device.type != "cpu":
-        return f"its weights are on {device}, not on the CPU"
-    if not isinstance(core, TransformerCore):
-        return f"its core is a {type(core).__name__}, not a Transformer"
-    if not isinstance(model.reads, TokenReader):
-        return f"it reads by a {type(model.reads).__name__}, not tokens"
-    attentions = [module for module in core.modules() if isinstance(module, MultiHead)]
-    reasons = [*map(_of_block, core.encoder.children()), *map(_of_attention, attentions)]
-    return next((reason for reason in reasons if reason is not None), None)
+_ACTIVATIONS = {"relu": 0, "gelu": 1}
+_ORDERS = {"post": 0, "pre": 1}
 
 
-def _of_block(block: nn.Module) -> str | None:
-    return None if isinstance(block, EncoderBlock) else f"its encoder has a {type(block).__name__}"
-
-
-def _of_attention(attention: MultiHead) -> str | None:
-    read = attention.read
-    form = read.score.form(attention.query.out_features // attention.num_heads)
-    if not isinstance(form, InnerProduct) or form.cap is not None:
-        return f"its score is {type(read.score).__name__}, not a plain inner product"
-    if not isinstance(read.choose, Soft) or not isinstance(read.choose.beta, float) or read.choose.beta != 1.0:
-        return f"its choice is {read.choose}, not a plain softmax"
-    if read.bias is not None and not isinstance(read.bias, ByDistance):
-        return f"its scores have a {type(read.bias).__name__}"
+def cannot(form: TextForm) -> str | None:
+    """Why compiled code cannot compute a form, as the end of a sentence; None if it can."""
+    core, blocks, attentions = form.core, blocks_of_both(form), attentions_of(form)
+    alike: dict[str, Iterable[Any]] = {
+        "orders of norms": (one.order for one in adds_of(form)),
+        "activations": (block.feedforward.activation for block in blocks),
+        "numbers of heads": ((one.num_heads, one.key_heads) for one in attentions),
+        "sizes of heads": (_head_sizes(one) for one in attentions),
+        "windows": (block.window for block in core.decoder),
+        "positions of encoder blocks": (id(block.attention.read.bias) for block in core.encoder),
+        "positions of decoder blocks": (id(block.attention.read.bias) for block in core.decoder),
+    }
+    for what, values in alike.items():
+        if len(set(values)) > 1:
+            return f"its blocks have {what} that differ"
+    order, activation = adds_of(form)[0].order, blocks[0].feedforward.activation
+    norms = (core.decoder_norm, core.encoder_norm) if form.source is not None else (core.decoder_norm,)
+    if order not in _ORDERS:
+        return f"its norms stand {order}, not pre or post"
+    if activation not in _ACTIVATIONS:
+        return f"its activation is {activation}, not one of {', '.join(_ACTIVATIONS)}"
+    if any((norm is None) == (order == "pre") for norm in norms):
+        return f"its stacks of {order}-norm blocks {'do not end' if order == 'pre' else 'end'} in a norm"
+    for block in blocks:
+        if block.cross is not None and block.cross.read.bias is not None:
+            return "its attention to the source has positions"
+    for attention in attentions:
+        score = attention.read.score
+        if not isinstance(score, InnerProduct) or score.cap is not None:
+            return f"its score is {score}, not a plain inner product"
     return None
 
 
-class PackedTransformer:
-    """Sizes, products, norms and embeddings of a model that is not refused."""
+def _head_sizes(attention: AttentionForm) -> tuple[int, int]:
+    """Of queries and keys, and of values."""
+    return len(attention.query.weight) // attention.num_heads, len(attention.value.weight) // attention.key_heads
 
-    def __init__(self, model: Model | LanguageModel, compute_type: str):
-        core = cast("TransformerCore", model.core)
-        self.core = core
-        self.reads_source = isinstance(model, Model)
-        inputs = model.writes.inputs if isinstance(model, Model) else model.reads
-        output = model.writes.output_table.weight if isinstance(model, Model) else model.reads.table.weight
-        reads = cast("TokenReader", model.reads)
-        self.target = _embeddings(cast("TokenReader", inputs))
-        self.source = self.target if reads.table is cast("TokenReader", inputs).table else _embeddings(reads)
+
+class PackedTransformer:
+    """Sizes, products, norms and embeddings of a form that compiled code can compute."""
+
+    def __init__(self, form: TextForm, compute_type: str):
+        core, attention = form.core, form.core.decoder[0].attention
+        self.form = form
+        self.reads_source = form.source is not None
+        self.width = form.writes.output.shape[1]
+        self.target = _embeddings(form.writes.inputs)
+        self.source = self.target
+        if form.source is not None and form.source.weight is not form.writes.inputs.weight:
+            self.source = _embeddings(form.source)
         self.products, self.norms = Products(KINDS[compute_type]), []
-        encoder = cast("list[EncoderBlock]", list(core.encoder.children()))
-        decoder = cast("list[DecoderBlock]", list(core.decoder.children()))
-        attention = decoder[0].attention
-        self.heads = Heads(attention.num_heads, attention.query.out_features // attention.num_heads)
-        self.key_heads = Heads(attention.key_heads, self.heads.size)
-        self.value_heads = Heads(attention.key_heads, attention.value.out_features // attention.key_heads)
-        for block in encoder:
+        size, value_size = _head_sizes(attention)
+        self.heads, self.key_heads = Heads(attention.num_heads, size), Heads(attention.key_heads, size)
+        self.value_heads = Heads(attention.key_heads, value_size)
+        for block in core.encoder:
             self._attention(block.attention)
-            self._feedforward(block)
+            self._feedforward(block.feedforward)
             self._norms(block.add_attention.norm, block.add_feedforward.norm)
         self._norms(core.encoder_norm)
-        for block in decoder:
+        for block in core.decoder:
             self._attention(block.attention)
-            self._feedforward(block)
+            self._feedforward(block.feedforward)
             self._cross(block.cross)
-            between = block.add_attention.norm if block.add_cross is None else block.add_cross.norm
+            between = None if block.add_cross is None else block.add_cross.norm
             self._norms(block.add_attention.norm, between, block.add_feedforward.norm)
         self._norms(core.decoder_norm)
-        self.products.add(output, None, behind=-math.inf)
+        self.products.add(form.writes.output, None, behind=-math.inf)
         self.table = self.products.table()
-        self.sizes = self._sizes(encoder, decoder, len(output))
+        self.sizes = self._sizes(core.decoder[0], len(form.writes.output))
         mapped = self.heads.count * self.heads.padded
         mapped += self.key_heads.count * (self.key_heads.padded + self.value_heads.padded)
         self.widest_mapped = in_panels(mapped)
-        self.widest_hidden = in_panels(decoder[0].feedforward.expand.out_features)
+        self.widest_hidden = in_panels(max(len(block.feedforward.expand.weight) for block in blocks_of_both(form)))
 
-    def _sizes(self, encoder: list[EncoderBlock], decoder: list[DecoderBlock], vocab: int) -> np.ndarray:
-        sizes = np.zeros(SIZES, np.int64)
-        block = decoder[0]
-        sizes[[ENCODERS, DECODERS, WIDTH, VOCAB]] = len(encoder), len(decoder), self.core.width, vocab
+    def _sizes(self, block: BlockForm, vocab: int) -> np.ndarray:
+        core, sizes = self.form.core, np.zeros(SIZES, np.int64)
+        sizes[[ENCODERS, DECODERS, WIDTH, VOCAB]] = len(core.encoder), len(core.decoder), self.width, vocab
         sizes[[HEADS, KEY_HEADS]] = self.heads.count, self.key_heads.count
         sizes[[SIZE, VALUE_SIZE]] = self.heads.padded, self.value_heads.padded
-        sizes[IS_PRE] = block.add_attention.order == "pre"
-        sizes[IS_GELU] = block.feedforward.activation == "gelu"
+        sizes[IS_PRE] = _ORDERS[block.add_attention.order]
+        sizes[IS_GELU] = _ACTIVATIONS[block.feedforward.activation]
         sizes[WINDOW] = block.window or 0
         sizes[FLOAT_CODE] = multiplier[FLOAT32]()
         return sizes
 
-    @property
-    def most_places(self) -> int | None:
-        """Learned positions that there are; None where any number of items has a position."""
-        module = self.core.positions
-        return len(module.weight) if isinstance(module, Learned) else None
-
-    def check_ids(self, ids: Sequence[int], what: str, *, are_sources: bool) -> None:
-        """Compiled code looks at no bounds.
-
-        Raises: ValueError for an id that is not in the vocabulary.
-        """
-        vocab = len(self.source if are_sources else self.target)
-        outside = next((index for index in ids if not 0 <= index < vocab), None)
-        if outside is not None:
-            raise ValueError(f"ids must lie in 0 .. {vocab - 1}, got {outside} in {what}")
-
-    def check_places(self, count: int) -> None:
-        """Nor at these.
-
-        Raises: ValueError for more places than there are learned positions.
-        """
-        if self.most_places is not None and count > self.most_places:
-            raise ValueError(f"there are {self.most_places} learned positions, but position {count} was asked for")
-
     def positions(self, count: int) -> np.ndarray:
         """What is added to embeddings at the first `count` places; learned ones are all there are."""
-        module, width = self.core.positions, self.core.width
-        if isinstance(module, Sinusoidal):
-            return sinusoids(0, count, width).numpy()
-        if isinstance(module, Learned):
-            return _array(module.weight)
-        return np.zeros((0, width), np.float32)
+        match self.form.core.positions:
+            case SinusoidsForm(dim):
+                return sinusoids(0, count, dim).numpy()
+            case LearnedForm(weight):
+                return _array(weight)
+            case None:
+                return np.zeros((0, self.width), np.float32)
 
     def around(self, reach: int) -> np.ndarray:
         """(heads, 2 reach + 1): what the encoder's scores get, by place of key less place of query."""
-        blocks = cast("list[EncoderBlock]", list(self.core.encoder.children()))
-        return self._bias(blocks[0].attention if blocks else None, torch.arange(-reach, reach + 1))
+        return self._bias(self.form.core.encoder, torch.arange(-reach, reach + 1))
 
     def behind(self, reach: int) -> np.ndarray:
         """(heads, reach + 1): what the decoder's scores get, by how far back the key is."""
-        blocks = cast("list[DecoderBlock]", list(self.core.decoder.children()))
-        return self._bias(blocks[0].attention, -torch.arange(reach + 1))
+        return self._bias(self.form.core.decoder, -torch.arange(reach + 1))
 
-    def _bias(self, attention: MultiHead | None, distance: Tensor) -> np.ndarray:
-        bias = None if attention is None else attention.read.bias
+    def _bias(self, blocks: Sequence[BlockForm], distance: Tensor) -> np.ndarray:
+        bias: ByDistance | None = blocks[0].attention.read.bias if blocks else None
         if bias is None:
             return np.zeros((self.heads.count, 0), np.float32)
-        device = next((tensor.device for tensor in (*bias.parameters(), *bias.buffers())), distance.device)
-        with torch.no_grad():
-            found = cast("Any", bias).at(distance.to(device), torch.float32)
-        return _array(found.expand(self.heads.count, -1))
+        return _array(bias.at(distance, torch.float32).expand(self.heads.count, -1))
 
-    def _query(self, attention: MultiHead) -> tuple[Tensor, Tensor]:
-        form = attention.read.score.form(self.heads.size)
-        assert isinstance(form, InnerProduct)
-        return _both(attention.query, self.heads, form.scale)
+    def _query(self, attention: AttentionForm) -> tuple[Tensor, Tensor]:
+        score = attention.read.score
+        assert isinstance(score, InnerProduct)
+        return _both(attention.query, self.heads, score.scale)
 
-    def _attention(self, attention: MultiHead) -> None:
+    def _attention(self, attention: AttentionForm) -> None:
         parts = [self._query(attention), _both(attention.key, self.key_heads)]
         weights, biases = zip(*parts, _both(attention.value, self.value_heads), strict=True)
         self.products.add(torch.cat(weights), torch.cat(biases))
         self._output(attention)
 
-    def _output(self, attention: MultiHead) -> None:
+    def _output(self, attention: AttentionForm) -> None:
         per_head = Heads(self.heads.count, self.value_heads.size)
         self.products.add(per_head.of_inputs(attention.output.weight.detach()), attention.output.bias)
 
-    def _feedforward(self, block: EncoderBlock | DecoderBlock) -> None:
-        self.products.linear(block.feedforward.expand)
-        self.products.linear(block.feedforward.contract)
+    def _feedforward(self, feedforward: FeedForwardForm) -> None:
+        for linear in (feedforward.expand, feedforward.contract):
+            self.products.add(linear.weight, linear.bias)
 
-    def _cross(self, cross: MultiHead | None) -> None:
+    def _cross(self, cross: AttentionForm | None) -> None:
         if cross is None:
             for _ in range(3):
                 self.products.nothing()
@@ -208,24 +190,26 @@ class PackedTransformer:
         self.products.add(torch.cat(weights), torch.cat(biases))
         self._output(cross)
 
-    def _norms(self, *norms: nn.Module) -> None:
+    def _norms(self, *norms: NormForm | None) -> None:
         for norm in norms:
-            if isinstance(norm, nn.LayerNorm):
-                self.norms.append(np.stack((_array(norm.weight), _array(norm.bias))))
-            else:
-                self.norms.append(np.zeros((2, self.core.width), np.float32))
+            rows = np.zeros((NORM_ROWS, self.width), np.float32)
+            if norm is not None:
+                rows[0] = 1 if norm.scale is None else _array(norm.scale)
+                rows[1] = 0 if norm.shift is None else _array(norm.shift)
+                rows[2] = norm.eps
+            self.norms.append(rows)
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    return np.ascontiguousarray(tensor.detach().float().cpu().numpy())
+    return np.ascontiguousarray(tensor.detach().numpy())
 
 
-def _embeddings(reads: TokenReader) -> np.ndarray:
+def _embeddings(table: TableForm) -> np.ndarray:
     """As they are read."""
-    return _array(reads.table.weight.detach() * math.sqrt(reads.table.embedding_dim))
+    return _array(table.weight.detach() * table.scale)
 
 
-def _both(linear: nn.Linear, heads: Heads, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+def _both(linear: LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """Weights and biases of a projection to heads, times `scale`."""
-    bias = linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias
+    bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
     return heads.of_outputs(linear.weight.detach()) * scale, heads.of_outputs(bias.detach()) * scale

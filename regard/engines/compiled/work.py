@@ -14,7 +14,7 @@ from regard.engines.compiled.compiling import compiled, intrinsic
 __all__ = [  # noqa: RUF022
     "ARRAYS", "AROUND", "BEHIND", "CODES", "CROSS_KEYS", "CROSS_OUT", "CROSS_QUERY", "DECODERS", "DECODER_PRODUCTS",
     "DOWN", "EDGE", "ENCODERS", "ENCODER_PRODUCTS", "FLOAT_CODE", "HEADS", "HIDDEN", "IS_GELU", "IS_PRE", "ITEMS",
-    "KEY_HEADS", "LOGITS", "MAPPED", "NORMED", "NORMS", "ORDER", "OUT_OF_HEADS", "PANELED", "POSITIONS",
+    "KEY_HEADS", "LOGITS", "MAPPED", "NORMED", "NORMS", "NORM_ROWS", "ORDER", "OUT_OF_HEADS", "PANELED", "POSITIONS",
     "QUERY_KEY_VALUE", "READ", "SCALED", "SCORES", "SIZE", "SIZES", "SOURCES", "TABLE", "TARGETS", "UP", "VALUE_SIZE",
     "VOCAB", "WIDTH", "WINDOW", "ZEROS", "address", "bytes_of", "floats", "floats_at", "integers", "slots_at",
     "table_of",
@@ -28,7 +28,7 @@ SIZES = 12
 
 # The model.
 TABLE = 0  # (products, FIELDS): see regard.engines.compiled.products
-NORMS = 1  # (2 norms, width): scale and shift of each, encoder's first, the last of each stack behind them
+NORMS = 1  # (NORM_ROWS norms, width): scale, shift and eps of each, encoder's first, the last of each stack behind
 SOURCES = 2  # (vocab, width): embeddings as the encoder reads them
 TARGETS = 3  # (vocab, width): and the decoder
 POSITIONS = 4  # (places, width): added to embeddings; no places: nothing is
@@ -36,6 +36,7 @@ AROUND = 5  # (heads, 2 reach + 1): added to the encoder's scores, by place of k
 BEHIND = 6  # (heads, reach + 1): added to the decoder's, by how far back the key is; or no columns
 ORDER = 7  # (1, items of all sources): 0, 1, 2, ...
 ZEROS = 8  # (1, numbers of the widest product)
+NORM_ROWS = 3
 # Room.
 ITEMS = 9  # (rows, width in panels)
 NORMED = 10  # the same

@@ -25,13 +25,14 @@ from regard.attention.scores import BareAdditive, Dot, ScaledDot, Score
 from regard.attention.scores_more import Cosine, SoftCap
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
 from regard.layers.feedforward import FeedForward
+from regard.layers.forms import LearnedForm, NoFormError, NormForm, SinusoidsForm, TransformerForm, blocks_of, form_of
 from regard.layers.multihead import MultiHead
 from regard.layers.positions import Learned, Sinusoidal
 from regard.layers.residual import Residual
 from regard.models.config import TransformerConfig
 from regard.models.cores.core import Core
 
-__all__ = ["TransformerCore", "TransformerState"]
+__all__ = ["NoPositions", "TransformerCore", "TransformerState"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,14 +148,38 @@ class TransformerCore(Core):
         state = replace(state, pasts=tuple(pasts), position=state.position + 1)
         return self.decoder_norm(item).squeeze(1), state
 
+    def form(self) -> TransformerForm:
+        """What it is, as data, for targets in order.
+
+        Raises: NoFormError if it answers sets.
+        """
+        if not self.in_order:
+            raise NoFormError(self, "answers sets, which have no order")
+        positions = self.positions
+        kind = LearnedForm if type(positions) is Learned else SinusoidsForm
+        return TransformerForm(
+            positions=None if type(positions) is NoPositions else form_of(positions, kind),
+            encoder=blocks_of(self.encoder),
+            encoder_norm=_norm_form(self.encoder_norm),
+            decoder=blocks_of(self.decoder),
+            decoder_norm=_norm_form(self.decoder_norm),
+        )
+
     @property
     def _decoder_blocks(self) -> list[DecoderBlock]:
         return cast("list[DecoderBlock]", list(self.decoder.children()))
 
 
-class _NoPositions(nn.Module):
+class NoPositions(nn.Module):
+    """Adds nothing."""
+
     def forward(self, items: Tensor, start: int = 0) -> Tensor:
+        """The items as they are."""
         return items
+
+
+def _norm_form(norm: nn.Module) -> NormForm | None:
+    return None if type(norm) is nn.Identity else form_of(norm, NormForm)
 
 
 def _positions(config: TransformerConfig) -> nn.Module:
@@ -162,7 +187,7 @@ def _positions(config: TransformerConfig) -> nn.Module:
         return Sinusoidal(config.width)
     if config.positions == "learned":
         return Learned(config.max_positions, config.width)
-    return _NoPositions()
+    return NoPositions()
 
 
 def _bias(config: TransformerConfig, *, two_sided: bool) -> Bias | None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
+from regard.layers.forms import NoFormError, TableForm
 
 __all__ = ["TokenReader", "embedding_table"]
 
@@ -38,3 +39,14 @@ class TokenReader(nn.Module):
     def forward(self, source: Padded) -> Padded:
         """Ids (batch, time) to items (batch, time, dim), lengths unchanged."""
         return Padded(self.embed(source.items), source.lengths)
+
+    def form(self) -> TableForm:
+        """What it is in evaluation, as data.
+
+        Raises: NoFormError for a table that changes its entries when they are looked up (max_norm).
+        """
+        if type(self.table) is not nn.Embedding:
+            raise NoFormError(self.table, f"is a {type(self.table).__name__} where a table is wanted")
+        if self.table.max_norm is not None:
+            raise NoFormError(self.table, f"cuts its entries to max_norm={self.table.max_norm} when they are looked up")
+        return TableForm(self.table.weight, math.sqrt(self.table.embedding_dim))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.attention.kernels.maps import linear
 from regard.attention.masks import Padded, padding
 from regard.layers.cross_entropy import TokenLoss, token_loss
+from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
 from regard.models.reads.tokens import TokenReader
 
 __all__ = ["TokenWriter"]
@@ -43,6 +44,12 @@ class TokenWriter(nn.Module):
     def logits(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
         """Scores of every token of the vocabulary."""
         return linear(hidden, self.output_table.weight)
+
+    def form(self) -> WriterForm:
+        """What it is in decoding, as data."""
+        if type(self.output_table) is not nn.Embedding:
+            raise NoFormError(self.output_table, f"is a {type(self.output_table).__name__} where a table is wanted")
+        return WriterForm(form_of(self.inputs, TableForm), self.output_table.weight)
 
     def count(self, target: Padded) -> int:
         """Tokens to predict: all but each row's first."""

@@ -11,6 +11,7 @@ from regard.decode.hypothesis import Hypothesis
 from regard.engines.compiled.engine import prepare, refusal
 from regard.engines.engine import Engine
 from regard.engines.reference import TorchEngine
+from regard.errors import UserError
 from regard.models.build import build
 from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
 from regard.models.model import Model
@@ -146,12 +147,26 @@ def test_fewer_bits_say_nearly_the_same(compute_type, least):
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_scores_that_are_no_numbers(beam):
+@pytest.mark.parametrize("compute_type", ["float32", "bfloat16", "int8"])
+def test_scores_that_are_no_numbers(beam, compute_type):
     model = model_of(SMALL)
     with torch.no_grad():
-        model.writes.output_table.weight[7] = float("nan")
-    with pytest.raises(ValueError, match="logits must not hold NaN"):
-        prepare(model).search([[4, 5], [6]], config=DecodeConfig(beam=beam, max_length=4), **IDS)
+        model.core.decoder[1].feedforward.contract.weight[3] = 3e38
+        model.core.decoder[1].feedforward.contract.weight[4] = -3e38
+    decode = DecodeConfig(beam=beam, max_length=4)
+    for engine in (prepare(model, compute_type=compute_type), TorchEngine(model)):
+        with pytest.raises(ValueError, match="logits must not hold NaN"):
+            engine.search([[4, 5], [6]], config=decode, **IDS)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("compute_type", ["float32", "bfloat16", "int8"])
+def test_weights_that_are_not_finite_are_refused_by_name(number, compute_type):
+    model = model_of(SMALL)
+    with torch.no_grad():
+        model.core.decoder[1].cross.key.bias[7] = number
+    with pytest.raises(UserError, match="core.decoder.1.cross.key has a bias with numbers that are not finite"):
+        prepare(model, compute_type=compute_type)
 
 
 def test_an_empty_sentence_is_named():
@@ -196,7 +211,7 @@ def test_ids_that_are_no_tokens_are_named(index):
 
 
 REFUSED = {
-    "cosine": (dataclasses.replace(SMALL, score="cosine"), "beta"),
+    "cosine": (dataclasses.replace(SMALL, score="cosine"), "Cosine"),
     "additive": (dataclasses.replace(SMALL, score="additive"), "Additive"),
     "capped": (dataclasses.replace(SMALL, soft_cap=5.0), "SoftCap"),
     "points": (dataclasses.replace(SMALL, inducing_points=2), "InducedBlock"),

@@ -1,0 +1,62 @@
+"""Sees that a model has changed since it was lowered, at a small part of the time that a sentence takes.
+
+Looked at, in a few dozen microseconds: the class of every module; its hooks, parts, settings and tensors, by identity;
+the version that torch counts for each tensor, and where it lies; the functions of the classes. What is not seen: numbers
+that are written past torch's count, through `tensor.data` or an array of numpy that shares the memory.
+"""
+
+from collections.abc import Iterable
+from operator import attrgetter, getitem, is_
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.engines.lowering import GLOBAL_HOOKS, HOOKS, ORIGINALS
+from regard.layers.dropout import Dropout
+
+__all__ = ["Watch"]
+
+_OF_TORCH = frozenset(vars(nn.Module()))
+"""What torch gives every module, watched otherwise or without effect on what a module computes."""
+_version = attrgetter("_version")
+
+
+class Watch:
+    """A model as it is when this is made."""
+
+    def __init__(self, model: nn.Module):
+        modules = list(model.modules())
+        self._modules = modules
+        self._kinds = list(map(type, modules))
+        tables = [table for module in modules for table in _tables(module)]
+        self._tables = [table for table in tables if table]
+        self._length = sum(map(len, self._tables))
+        self._empty = [table for table in tables if not table]
+        self._empty += [getattr(module, name) for module in modules for name in HOOKS]
+        entries = [(table, name) for table in self._tables for name in table if name not in _OF_TORCH]
+        entries += [(vars(module), "training") for module in modules if type(module) is Dropout]
+        self._owners, self._names = [table for table, _ in entries], [name for _, name in entries]
+        self._values = [table[name] for table, name in entries]
+        self._tensors = [value for value in self._values if isinstance(value, Tensor)]
+        self._versions, self._places = list(map(_version, self._tensors)), list(map(Tensor.data_ptr, self._tensors))
+
+    def is_current(self) -> bool:
+        """Whether the model is as it was."""
+        try:
+            now: Iterable[Any] = map(getitem, self._owners, self._names)
+            return (
+                all(map(is_, now, self._values))
+                and list(map(_version, self._tensors)) == self._versions
+                and list(map(Tensor.data_ptr, self._tensors)) == self._places
+                and list(map(type, self._modules)) == self._kinds
+                and sum(map(len, self._tables)) == self._length
+                and not any(self._empty)
+                and not any(GLOBAL_HOOKS)
+                and ORIGINALS.changed() is None
+            )
+        except KeyError:  # something is gone
+            return False
+
+
+def _tables(module: nn.Module) -> list[dict[str, Any]]:
+    return [vars(module), module._parameters, module._buffers, module._modules]

@@ -1,0 +1,116 @@
+"""What a task learned from its data before training began: which files, and from which data. (no torch)
+
+    learned.json   {"format", "version", "files": {NAME: [bytes, CRC-32]}, "data": {NAME: digest}, "checksum"}
+
+Vocabularies, labels and scales decide every answer, so they are used as they were written or not at all. Training that
+goes on does so with the data with which it began. Runs of earlier versions have no such file, and are not compared.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.checksums import file_checksum, sealed, unsealed
+from regard.digests import edited
+from regard.errors import UserError
+from regard.files import check_file, read_json, write_atomically
+
+__all__ = ["FILE", "check_data", "check_learned", "discard", "learn", "learned_files"]
+
+FILE = "learned.json"
+_STAGE = ".learned.new"
+_FORMAT, _VERSION = "regard-learned", 1
+
+
+def learn(folder: Path, write: Callable[[Path], None], *, claim: Callable[[], object], data: Mapping[str, str]) -> None:
+    """Have `write` put files into a folder of their own; if it can, claim the run folder and move them there.
+
+    data: digests of what was read (regard.digests).
+    """
+    stage = folder / _STAGE
+    shutil.rmtree(stage, ignore_errors=True)
+    stage.mkdir(parents=True)
+    try:
+        write(stage)
+        names = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
+        files = {name: file_checksum(stage / name) for name in names}
+        claim()
+        content = {"format": _FORMAT, "version": _VERSION, "files": files, "data": dict(data)}
+        write_atomically(folder / FILE, json.dumps(sealed(content), indent=1) + "\n")
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (stage / name).replace(folder / name)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def check_learned(folder: Path) -> None:
+    """Raises UserError naming the file that is missing or not as it was written."""
+    for name, expected in _content(folder)["files"].items():
+        path = folder / name
+        if not path.exists():
+            raise UserError(f"{path} is missing: the run is not complete")
+        if check_file(path).st_size != expected[0] or file_checksum(path) != expected:
+            raise UserError(
+                f"{path}: damaged, or edited by hand: its length or checksum is not what training wrote. Bring back "
+                f"the file as it was; if the change was meant, remove {folder / FILE}"
+            )
+
+
+def check_data(folder: Path, data: Mapping[str, str]) -> None:
+    """Raises UserError naming a file that is not what it was when the run began."""
+    before = _content(folder)["data"]
+    names = edited(before, data) if before is not None else []
+    if names:
+        more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        what = "is no longer read" if names[0] not in data else "has other content than when the run began"
+        what = "is read now, but was not when the run began" if names[0] not in (before or ()) else what
+        raise UserError(
+            f"{names[0]}: {what}{more}, so that {folder} cannot be gone on with as if it had never stopped. Bring back "
+            "the data as it was, or choose another folder with --run"
+        )
+
+
+def learned_files(folder: Path) -> list[str]:
+    """The files that a task wrote, relative to the folder; none if there is no saying."""
+    return list(_content(folder)["files"])
+
+
+def discard(folder: Path) -> None:
+    """Remove what a task learned."""
+    for name in learned_files(folder):
+        (folder / name).unlink(missing_ok=True)
+    (folder / FILE).unlink(missing_ok=True)
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    path = folder / FILE
+    if not path.exists():
+        return {"files": {}, "data": None}
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: damaged: it must hold an object")
+    content = unsealed(path, content, required=True)
+    version, files, data = (content.get(name) for name in ("version", "files", "data"))
+    if isinstance(version, int) and version > _VERSION:
+        raise UserError(f"{path} was written by a newer regard: its version is {version}, this one reads {_VERSION}")
+    if content.get("format") != _FORMAT or version != _VERSION or not (_is_files(files) and _is_digests(data)):
+        raise UserError(f"{path}: damaged: it must hold the checksums of files and the digests of data")
+    return content
+
+
+def _is_files(files: object) -> bool:
+    return isinstance(files, dict) and all(
+        not Path(name).is_absolute()
+        and ".." not in Path(name).parts
+        and isinstance(pair, list)
+        and len(pair) == 2
+        and all(type(number) is int for number in pair)
+        for name, pair in files.items()
+    )
+
+
+def _is_digests(data: object) -> bool:
+    return isinstance(data, dict) and all(isinstance(digest, str) for digest in data.values())

@@ -1,0 +1,130 @@
+"""Data files of every format, damaged: one step is trained as it should be, or a line names the file and refuses."""
+
+import json
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch._dynamo  # noqa: F401  # what a run would import, loaded once
+
+import regard.attention.kernels.rows
+import regard.cli.train
+import regard.layers.cross_entropy
+import regard.layers.dropout
+import regard.layers.recurrent_encoder
+import regard.layers.recurrent_run
+import regard.layers.residual
+import regard.recipes.boxes
+import regard.recipes.draw
+import regard.recipes.events
+import regard.recipes.images
+import regard.recipes.language
+import regard.recipes.reviews
+import regard.recipes.running
+import regard.recipes.tags
+import regard.recipes.tracks
+import regard.recipes.translate
+from tests.campaigns.campaign import Campaign, Outcome
+from tests.campaigns.child import command, judged
+from tests.campaigns.files_damage import damaged
+from tests.campaigns.files_handmade import HANDMADE
+from tests.campaigns.files_specimens import SPECIMENS, Specimen, specimen
+
+__all__ = ["CAMPAIGN", "trained"]
+
+_COMPILED = (
+    regard.attention.kernels.rows,
+    regard.layers.cross_entropy,
+    regard.layers.dropout,
+    regard.layers.recurrent_encoder,
+    regard.layers.recurrent_run,
+    regard.layers.residual,
+)
+_BINARY = ("idx", "png", "jpeg", "bmp", "gif", "webp", "tiff", "pgm", "wav", "flac", "ogg", "npz", "tar")
+_KINDS = ("missing", "empty", "folder", "pipe", "zeros", "unreadable link")
+_KIND_SHARE = 0.02
+
+
+def case(seed: int, number: int) -> Outcome:
+    """The files made by hand, then one format, one damage, one run."""
+    if number < len(HANDMADE):
+        one = HANDMADE[number]
+        content = one.content() if callable(one.content) else one.content
+        found = trained(specimen(one.specimen), one.file, content, one.name)
+        wrong = found.kind in ("refused", "accepted") and found.kind != one.expected
+        return Outcome(f"{found.kind}, not {one.expected}", one.name, found.detail) if wrong else found
+    draw = random.Random(f"files {seed} {number}")
+    name = draw.choice(list(SPECIMENS))
+    other = specimen(draw.choice(list(SPECIMENS)))
+    good = specimen(name)
+    file = draw.choice(good.mutated)
+    if draw.random() < _KIND_SHARE:
+        kind = draw.choice(_KINDS)
+        return trained(good, file, kind, f"{name}: {file}: {kind}")
+    content = other.files[draw.choice(other.mutated)]
+    is_text = not name.startswith(_BINARY)
+    how, content = damaged(draw, good.files[file], content, is_text=is_text)
+    return trained(good, file, content, f"{name}: {file}: {how}")
+
+
+def trained(good: Specimen, file: str, content: bytes | str, about: str) -> Outcome:
+    """What comes of a training run where one file has this content, or (a word) is no file at all."""
+    folder = Path(tempfile.mkdtemp(prefix="regard-files-"))
+    try:
+        for name, whole in good.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(whole)
+        if isinstance(content, bytes):
+            (folder / file).write_bytes(content)
+        else:
+            _no_file(folder / file, content)
+        words = [word.replace("{}", str(folder)) for word in good.words.split()]
+        _plain_torch()
+        ended = command(["train", *words, "--run", str(folder / "run")])
+        names = [part for name in good.files for part in (Path(name).name,)]
+        outcome = judged(ended, about, names=[*names, f"{folder}/all"])
+        if outcome.kind == "accepted" and not _is_finite(folder / "run" / "report.json"):
+            return Outcome("nan", about, ended.err[-200:])
+        return outcome
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _no_file(path: Path, kind: str) -> None:
+    path.unlink()
+    if kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "zeros":
+        path.symlink_to("/dev/zero")
+    elif kind == "unreadable link":
+        path.symlink_to(path)
+
+
+def _plain_torch() -> None:
+    """Compiling loops takes each child seconds, and what they compute is not what this is about."""
+    for module in _COMPILED:
+        module.is_compiled_for = lambda *_: False
+
+
+def _is_finite(path: Path) -> bool:
+    """Whether a report holds no NaN."""
+    found: list[str] = []
+    json.loads(path.read_text(encoding="utf-8"), parse_constant=found.append)
+    return not found
+
+
+CAMPAIGN = Campaign(
+    name="files",
+    about="data files of every format, mutated",
+    cases=10_000,
+    run=case,
+    fine=frozenset({"accepted", "refused"}),
+    seconds=60.0,
+)

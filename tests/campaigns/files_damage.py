@@ -1,0 +1,180 @@
+"""What may have happened to a file before somebody trains on it: bytes, lines, numbers, JSON values, kinds of files."""
+
+import gzip
+import json
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["DAMAGES", "damaged"]
+
+_NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
+_WORD = re.compile(rb"[A-Za-z\xc3-\xff][\w\x80-\xff]*")
+_NUMBERS = (
+    b"0", b"-1", b"1e308", b"-1e308", b"1e400", b"nan", b"inf", b"-inf", b"1e-320", b"9" * 400, b"2147483648", b"-0",
+    b"0x10", b"1_0", b"", b"true", b"null", b"[]", b"{}", b'"1"', b"1e30", b"1e15", b"4294967296", b"0.5", b"1" * 5000,
+)  # fmt: skip
+_WORDS = (
+    b"", b"nan", b" ", b"\xff\xfe", b"\xe4", b"\0", b"../../etc/passwd", b"/dev/zero", b"/etc/passwd", b"x" * 5000,
+    b"\\ud800", b"\xf0\x9f\x98\x80", b"\xe2\x80\xae", b"\x1b[31m", b'"', b"'", b"\\", b"<s>", b"</s>", b"-DOCSTART-",
+    b"\xef\xb7\xba" * 50, b"\xed\xa0\x80", b".", b"..", b"file", b"1.png", b"null", b"x" * 200_000,
+)  # fmt: skip
+_PARTS = (
+    b"\0", b"\r", b"\n", b"\r\n", b'"', b"\t", b",", b"\xff", b"\xef\xbb\xbf", b"\n\n\n", b"[" * 2000, b"{" * 30,
+    b"\0" * 100, b"a" * 3000, b"\x1f\x8b", b"PK\x03\x04", b" " * 50, b"\\", b'\\"', b"[" * 100_000,
+)  # fmt: skip
+_INTS = (0, 1, -1, 2, 255, 65535, 1 << 30, (1 << 31) - 1, -(1 << 31), 1 << 24, 1000, 768_001)
+_VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1.5, 1e308, float("nan"), float("inf"), 10**400, "", "x", "nan", "\ud800", [], {}, [[]],
+    {"a": 1}, "x" * 5000, [1, 2, 3, 4], "1234", 1e-320, "../../x.png", "/etc/passwd", "a\0b", [None], 2**63,
+)  # fmt: skip
+
+Damage = Callable[[random.Random, bytes, bytes], bytes]
+"""Of a generator, a file and another format's file."""
+
+
+def _place(draw: random.Random, content: bytes) -> int:
+    """Anywhere, half the time near the beginning, where headers are."""
+    return draw.randrange(min(len(content), 64) + 1) if draw.random() < 0.5 else draw.randrange(len(content) + 1)
+
+
+def _flipped(draw: random.Random, content: bytes, _: bytes) -> bytes:
+    changed = bytearray(content)
+    for _ in range(draw.choice((1, 1, 2, 4, 16))):
+        place = min(_place(draw, content), len(content) - 1)
+        changed[place] = draw.choice((changed[place] ^ (1 << draw.randrange(8)), draw.randrange(256), 0, 255))
+    return bytes(changed)
+
+
+def _cut_off(draw: random.Random, content: bytes, _: bytes) -> bytes:
+    return content[: _place(draw, content)]
+
+
+def _inserted(draw: random.Random, content: bytes, _: bytes) -> bytes:
+    place = _place(draw, content)
+    return content[:place] + draw.choice(_PARTS) + content[place:]
+
+
+def _removed(draw: random.Random, content: bytes, _: bytes) -> bytes:
+    place = _place(draw, content)
+    return content[:place] + content[place + draw.choice((1, 2, 4, 16, 100)) :]
+
+
+def _repeated(draw: random.Random, content: bytes, _: bytes) -> bytes:
+    first, last = sorted((_place(draw, content), _place(draw, content)))
+    return content[:last] + content[first:last] * draw.choice((1, 2, 20)) + content[last:]
+
+
+def _spliced(draw: random.Random, content: bytes, other: bytes) -> bytes:
+    return content[: _place(draw, content)] + other[_place(draw, other) :]
+
+
+def _replaced(_: random.Random, content: bytes, other: bytes) -> bytes:
+    return other
+
+
+def _integer(draw: random.Random, content: bytes, _: bytes) -> bytes:
+    place = min(_place(draw, content), 64)
+    size, order = draw.choice((2, 4, 4, 8)), draw.choice(("little", "big"))
+    value = draw.choice(_INTS) % (1 << (8 * size))
+    return content[:place] + value.to_bytes(size, order) + content[place + size :]
+
+
+def _token(pattern: re.Pattern[bytes], choices: tuple[bytes, ...]) -> Damage:
+    def change(draw: random.Random, content: bytes, other: bytes) -> bytes:
+        found = list(pattern.finditer(content))
+        if not found:
+            return _flipped(draw, content, other)
+        for one in sorted(draw.sample(found, min(len(found), draw.choice((1, 1, 3)))), key=lambda m: -m.start()):
+            content = content[: one.start()] + draw.choice(choices) + content[one.end() :]
+        return content
+
+    return change
+
+
+def _lines(draw: random.Random, content: bytes, other: bytes) -> bytes:
+    rows = content.split(b"\n")
+    place = draw.randrange(len(rows))
+    how = draw.randrange(7)
+    if how == 0:
+        del rows[place]
+    elif how == 1:
+        rows.insert(place, rows[draw.randrange(len(rows))])
+    elif how == 2:
+        draw.shuffle(rows)
+    elif how == 3:
+        rows = rows[:1]
+    elif how == 4:
+        cells = re.split(rb"([\t,])", rows[place])
+        draw.shuffle(cells)
+        rows[place] = b"".join(cells)
+    elif how == 5:
+        rows.insert(place, other.split(b"\n")[0])
+    else:
+        return draw.choice((b"\r", b"\r\n", b"\n\n", b" ", b"\t")).join(rows)
+    return b"\n".join(rows)
+
+
+def _encoded(draw: random.Random, content: bytes, _: bytes) -> bytes:
+    text = content.decode("utf-8", "replace")
+    return text.encode(draw.choice(("latin-1", "utf-16", "utf-8-sig", "cp1252", "utf-32", "utf-7")), "replace")
+
+
+def _valued(draw: random.Random, content: bytes, other: bytes) -> bytes:
+    """A JSON value at some path is another one, missing, or nested; of JSON lines, in one line."""
+    rows = content.split(b"\n")
+    place = draw.randrange(len(rows))
+    for whole, row in ((True, content), (False, rows[place])):
+        try:
+            tree = json.loads(row)
+            changed = json.dumps(_other_value(draw, tree)).encode()
+        except ValueError:
+            continue
+        return changed if whole else b"\n".join([*rows[:place], changed, *rows[place + 1 :]])
+    return _lines(draw, content, other)
+
+
+def _other_value(draw: random.Random, tree: Any) -> Any:
+    if draw.random() < 0.2 or not isinstance(tree, dict | list) or not tree:
+        return draw.choice((*_VALUES, [tree], {"a": tree}, [tree, tree]))
+    key = draw.choice(list(tree) if isinstance(tree, dict) else range(len(tree)))
+    if draw.random() < 0.15:
+        del tree[key]
+    elif draw.random() < 0.1 and isinstance(tree, list):
+        tree.append(tree[key])
+    else:
+        tree[key] = _other_value(draw, tree[key])
+    return tree
+
+
+DAMAGES: dict[str, Damage] = {
+    "bytes": _flipped,
+    "cut": _cut_off,
+    "inserted": _inserted,
+    "removed": _removed,
+    "repeated": _repeated,
+    "spliced": _spliced,
+    "replaced": _replaced,
+    "integer": _integer,
+    "numbers": _token(_NUMBER, _NUMBERS),
+    "words": _token(_WORD, _WORDS),
+    "lines": _lines,
+    "encoding": _encoded,
+    "values": _valued,
+}
+
+
+def damaged(draw: random.Random, content: bytes, other: bytes, *, is_text: bool) -> tuple[str, bytes]:
+    """What was done to a file, and what it is now. Inside of gzip as often as outside."""
+    binary = ("bytes", "cut", "inserted", "removed", "repeated", "spliced", "replaced", "integer")
+    names = list(DAMAGES) if is_text else list(binary)
+    weights = [
+        0.3 if name == "replaced" else 3 if is_text and name in ("numbers", "words", "values") else 1 for name in names
+    ]
+    (name,) = draw.choices(names, weights)
+    if content.startswith(b"\x1f\x8b") and draw.random() < 0.5:
+        return f"{name} inside", gzip.compress(DAMAGES[name](draw, gzip.decompress(content), other), mtime=0)
+    for _ in range(draw.choice((1, 1, 1, 2))):
+        content = DAMAGES[name](draw, content, other) if content else other[:10]
+    return name, content

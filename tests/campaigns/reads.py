@@ -1,0 +1,145 @@
+"""Random reads, by every kernel, against formulas in float64 that were written apart from the package.
+
+Scores, choices, masks, biases, memories, dtypes, sizes from none on, leading axes that are missing or of size 1, grouped heads,
+layouts, and numbers that are huge, tiny, zero, equal or not finite. A read is right within the bound of rounding that
+the oracle derives, or refused with a sentence of the package's own; one that fits may be refused by a kernel that was
+asked for by name, and by nobody else.
+"""
+
+import re
+import traceback
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attend import attend, weigh
+from regard.attention.biases import Bias, Given
+from tests.campaigns import reads_gradients
+from tests.campaigns.campaign import Campaign, Outcome
+from tests.campaigns.reads_cases import Read, make
+from tests.campaigns.reads_oracle import Result, read
+
+__all__ = ["CAMPAIGN"]
+
+
+def _case(seed: int, number: int) -> Outcome:
+    torch.set_num_threads(1)
+    torch.manual_seed(number)
+    made = make(seed, number)
+    kind, detail = _judged(made, number)
+    return Outcome(kind, made.text, detail)
+
+
+def _judged(made: Read, number: int) -> tuple[str, str]:
+    gradients = _wants_gradients(made, number)
+    try:
+        with torch.set_grad_enabled(gradients):
+            out, inputs = _read(made, gradients)
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is judged
+        return _refused(made, error)
+    if made.misfits and 0 not in _sizes(made):
+        return "taken though it does not fit", ", ".join(sorted(set(made.misfits)))
+    if made.misfits:
+        return "equal", ""
+    exact = read(made.case)
+    found = _compared(made, out, exact)
+    if found is None and number % 4 == 0:
+        found = _weights_compared(made, exact)
+    if found is None and gradients and out.numel():
+        found = reads_gradients.compared(made, out, inputs, exact)
+    return found or ("equal", "")
+
+
+def _sizes(made: Read) -> tuple[int, ...]:
+    return *made.case.query.shape[:-1], *made.case.keys.shape[:-1], *made.case.values.shape
+
+
+def _wants_gradients(made: Read, number: int) -> bool:
+    """Of small reads in wide dtypes."""
+    small = max(made.case.keys.size, made.case.query.size, made.case.values.size) <= 300
+    return number % 2 == 0 and small and made.dtype.itemsize > 2 and made.memory != "static"
+
+
+def _how(made: Read) -> dict[str, Any]:
+    bias: Bias | Tensor | None = None
+    for one in made.biases:
+        one = one if isinstance(one, Bias) else Given(one)
+        bias = one if bias is None else bias + one
+    mask = None if made.memory == "masked" else made.mask
+    return {"score": made.score, "choose": made.choose, "mask": mask, "bias": bias, "kernel": made.kernel}
+
+
+def _read(made: Read, gradients: bool) -> tuple[Tensor, dict[str, Tensor]]:
+    """What is read, and what may want gradients, by the oracle's names."""
+    inputs: dict[str, Tensor] = {}
+    if gradients:
+        for name in ("query", "keys", "values"):
+            inputs[name] = getattr(made, name).detach().requires_grad_()
+            setattr(made, name, inputs[name])
+        for i, bias in enumerate(made.biases):
+            if isinstance(bias, Tensor):
+                inputs[f"bias {i}"] = made.biases[i] = bias.detach().requires_grad_()
+            elif isinstance(bias, nn.Module) and any(True for _ in bias.parameters()):
+                inputs[f"bias {i}"] = next(bias.parameters())
+        inputs |= reads_gradients.parameters(made)
+    return attend(made.query, made.stored(), **_how(made)), inputs
+
+
+def _refused(made: Read, error: Exception) -> tuple[str, str]:
+    """Whether a refusal is one that was to be expected, in words of the package's own."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    text = re.sub(r"\d+", "N", str(error).splitlines()[0] if str(error) else "")[:160]
+    detail = f"{type(error).__name__}: {text} at {'/'.join(where.filename.split('/')[-2:])}:{where.lineno}"
+    if not isinstance(error, ValueError | TypeError) or "/regard/" not in where.filename:
+        return "foreign error", detail
+    if "cannot do this read" in text and made.kernel in text and "reference" in str(error):
+        return "refused by this kernel", ""
+    if made.misfits:
+        return "refused", ""
+    if "within the range of" in text and read(made.case).scores > torch.finfo(made.dtype).max / 8:
+        return "refused", ""
+    return "refused though it fits", detail
+
+
+def _compared(made: Read, out: Tensor, exact: Result) -> tuple[str, str] | None:
+    names = f"{made.case.score['kind']} {made.case.choice['kind']} {made.kernel} {made.dtype}"
+    if tuple(out.shape) != exact.out.shape or out.dtype != made.dtype:
+        return "wrong", f"shape {tuple(out.shape)} {out.dtype}, not {exact.out.shape}; {names}"
+    got = out.detach().double().numpy()
+    if (got[exact.closed] != 0).any():
+        return "not zero", f"a row that sees nothing; {names}"
+    if not np.isfinite(got).all():
+        return "not finite", names
+    with np.errstate(invalid="ignore"):
+        if (np.abs(got - exact.out) > exact.error).any():
+            return "wrong", names
+    if made.case.choice["kind"] == "shares":
+        return None
+    if ((got < exact.low) | (got > exact.high)).any():
+        return "outside the hull", names
+    return None
+
+
+def _weights_compared(made: Read, exact: Result) -> tuple[str, str] | None:
+    if made.memory == "static":
+        return None
+    with torch.no_grad():
+        weights = weigh(made.query, made.stored(), **_how(made)).double().numpy()
+    names = f"weights {made.case.score['kind']} {made.case.choice['kind']} {made.dtype}"
+    if weights.shape != exact.weights.shape:
+        return "wrong", f"{names}: shape {weights.shape}, not {exact.weights.shape}"
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        return "not finite", names
+    with np.errstate(invalid="ignore"):
+        return ("wrong", names) if (np.abs(weights - exact.weights) > exact.doubt).any() else None
+
+
+CAMPAIGN = Campaign(
+    name="reads",
+    about="random reads against a float64 oracle",
+    cases=10_000,
+    run=_case,
+    fine=frozenset({"equal", "refused", "refused by this kernel"}),
+)

@@ -111,10 +111,8 @@ def _change_recording(draw: random.Random, path: Path) -> str:
             return f"{file.name} another's"
         case _:
             content = file.read_bytes()
-            if file.suffix == ".json" and draw.random() < 0.8:
-                file.write_bytes(_changed_json(draw, content))
-            else:
-                file.write_bytes(_changed(draw, content))
+            change = _changed_bytes if draw.random() < 0.2 else _changed_json if file.suffix == ".json" else _changed
+            file.write_bytes(change(draw, content))
             return f"{file.name} changed"
 
 
@@ -131,6 +129,10 @@ def _changed(draw: random.Random, content: bytes) -> bytes:
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         return len(text).to_bytes(8, "little") + text + content[8 + length :]
+    return _changed_bytes(draw, content)
+
+
+def _changed_bytes(draw: random.Random, content: bytes) -> bytes:
     for _ in range(draw.choice((1, 1, 4))):
         at = draw.choice((draw.randrange(len(content)), draw.randrange(min(16, len(content)))))
         size = draw.choice((1, 1, 8, 100))

@@ -1,0 +1,102 @@
+import dataclasses
+import math
+from typing import Annotated, Any
+
+import pytest
+
+from regard.cli import bench, evaluate, look, predict, train
+from regard.cli.help import page
+from regard.errors import UserError
+from regard.ranges import Range, Share, ShareWithin, Width, check_device, check_ranges, shown
+from regard.recipes.registry import RECIPES
+from regard.recipes.settings import Group, groups
+
+_OWN = {"train": train, "evaluate": evaluate, "predict": predict, "look": look, "bench": bench}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    width: Width = 4
+    rate: Annotated[float, Range(1e-12, 100)] = 1.0
+    share: ShareWithin = 0.5
+    several: tuple[Share, ...] = ()
+    column: Annotated[int, Range(1, 10)] | str | None = None
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"width": 1},
+        {"width": 65_536},
+        {"rate": 100},
+        {"rate": 1},
+        {"several": (0, 1.0)},
+        {"column": None},
+        {"column": "x"},
+    ],
+)
+def test_range_holds_both_ends(change: dict[str, Any]) -> None:
+    Settings(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"width": 0}, "width must be from 1 to 65,536, but is 0"),
+        ({"width": 65_537}, "width must be from 1 to 65,536, but is 65537"),
+        ({"width": 10**400}, r"width must be from 1 to 65,536, but is 1000000000.*\.\.\.$"),
+        ({"width": 10**5000}, "width must be from 1 to 65,536, but is a number of thousands of digits"),
+        ({"width": True}, "width must be from 1 to 65,536, but is True"),
+        ({"width": 2.5}, "width must be a whole number from 1 to 65,536, but is 2.5"),
+        ({"rate": math.nan}, "rate must be from 1e-12 to 100, but is nan"),
+        ({"rate": math.inf}, "rate must be from 1e-12 to 100, but is inf"),
+        ({"share": 0.0}, "share must be above 0 and below 1, but is 0.0"),
+        ({"share": 1.0}, "share must be above 0 and below 1, but is 1.0"),
+        ({"several": (0.5, 1.5)}, r"several must be from 0 to 1, but is \(0.5, 1.5\)"),
+        ({"column": 0}, "column must be from 1 to 10, but is 0"),
+    ],
+)
+def test_value_out_of_its_range_is_refused(unchecked: Any, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Settings(**change)
+
+
+@pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:0", "cuda:15", "mps", "xpu"])
+def test_device_is_called_as_one_may_be(name: str) -> None:
+    check_device(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "meta", "CPU", "cuda:", "cuda:-1", "cuda:1000", "cpu\n", "cuda:\u0663", "x" * 500]
+)
+def test_device_of_another_name_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"device must be auto, cpu, cuda, cuda:1, mps or xpu, but is '"):
+        check_device(name)
+
+
+def test_shown_is_short_whatever_it_shows() -> None:
+    assert shown("a") == "'a'"
+    assert all(len(shown(value)) <= 60 for value in ("x" * 10_000, 10**4000, 10**5000, [1] * 1000))
+
+
+@pytest.mark.parametrize("name", [*RECIPES, *_OWN])
+def test_every_number_that_can_be_set_has_a_finite_range_and_the_help_says_it(name: str) -> None:
+    every = _with_all_variants(groups(RECIPES[name].config() if name in RECIPES else _OWN[name].Options()))
+    for group in every:
+        for setting in group.settings:
+            if {int, float} & set(setting.kind.bases) and not setting.kind.choices:
+                assert setting.kind.within is not None, setting.path
+                assert math.isfinite(setting.kind.within.least)
+                assert math.isfinite(setting.kind.within.most)
+                assert str(setting.kind.within).capitalize() in " ".join(page("", "", [group]).split()), setting.path
+
+
+def _with_all_variants(found: list[Group]) -> list[Group]:
+    others = [
+        groups(variant()) for group in found for setting in group.settings for variant in setting.variants.values()
+    ]
+    return [*found, *(group for other in others for group in other)]

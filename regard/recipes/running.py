@@ -96,10 +96,10 @@ def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None]) -> Re
     with recorded() as seen:
         task.check()
     is_new = world.on_main(lambda: _claimed(folder, run, task, summary(seen)))
+    check_learned(folder)
+    if is_new:
+        world.on_main(lambda: task.pretrain(folder))
     try:
-        check_learned(folder)
-        if is_new:
-            world.on_main(lambda: task.pretrain(folder))
         task.open(folder)
         batches = task.batches()
         torch.manual_seed(run.seed)

@@ -1,8 +1,8 @@
 """Whole runs, disturbed at a random moment and started again: what is left must be what an undisturbed run leaves.
 
 Killed (SIGKILL) before a file is opened for writing, renamed, linked, removed or flushed, once or time and again; told
-that the disk is full or read-only, at one operation or from it on; files limited in size (RLIMIT_FSIZE); interrupted by a
-signal once or twice; the clock set back.
+that the disk is full or read-only, at one operation or from it on; files limited in size (RLIMIT_FSIZE); interrupted by
+a signal once or twice; the clock set back.
 """
 
 import builtins

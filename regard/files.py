@@ -5,8 +5,6 @@ limit before anything is read.
 """
 
 import difflib
-import gzip
-import io
 import json
 import os
 import stat
@@ -21,13 +19,13 @@ from regard.errors import UserError
 __all__ = [
     "JSON_LIMIT",
     "check_file",
+    "decode_json",
     "did_you_mean",
     "file_limit",
     "parse_json",
     "read_bytes",
     "read_json",
     "read_unpacked",
-    "unique_keys",
     "write_atomically",
 ]
 
@@ -36,7 +34,7 @@ JSON_LIMIT = 64 << 20
 _DEFAULT_MIB = 1024
 _VARIABLE = "REGARD_MAX_FILE_MIB"
 _GZIP_MAGIC = b"\x1f\x8b"
-_PART_BYTES = 1 << 16
+_PART_BYTES = 1 << 18
 _LEAST_UNPACKED, _MOST_RATIO = 64 << 20, 100
 """A gzip file may unpack to as many bytes, or to so many times its own: text reaches 20, only a trap a thousand."""
 
@@ -118,11 +116,16 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
 def parse_json(path: Path, content: bytes) -> Any:
     """What the content of a JSON file is. Raises UserError naming the file as `read_json`."""
     try:
-        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=unique_keys)
+        return decode_json(content.decode("utf-8-sig"))
     except RecursionError:
         raise UserError(f"{path}: damaged: JSON is nested too deeply") from None
     except ValueError as error:
         raise UserError(f"{path}: damaged: no JSON ({error})") from error
+
+
+def decode_json(text: str) -> Any:
+    """What a JSON text holds. Raises ValueError, also for a key given twice, or RecursionError."""
+    return _DECODER.decode(text)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -147,24 +150,31 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def _unpacked(path: Path, content: bytes) -> bytes:
     most = min(file_limit(), max(_LEAST_UNPACKED, _MOST_RATIO * len(content)))
-    parts: list[bytes] = []
-    size = 0
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            while part := file.read1(_PART_BYTES):
-                parts.append(part)
-                size += len(part)
-                if size > most:
-                    raise UserError(
-                        f"{path}: its {len(content):,} bytes of gzip unpack to more than {most:,}, which is as much as "
-                        f"is read of such a file: unpack it first ({_VARIABLE} limits unpacked files)."
-                    )
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        problem = f"cut off after {len(content)} bytes" if isinstance(error, EOFError) else f"damaged ({error})"
+    parts, size, place, whole, problem = [], 0, 0, memoryview(content), ""
+    while place < len(content) and not problem:
+        stream = zlib.decompressobj(wbits=31)  # of gzip; a file may hold several parts, one behind the other
+        while place < len(content) and not stream.eof:
+            block = whole[place : place + _PART_BYTES]
+            try:
+                part = stream.decompress(block, most - size + 1)
+            except zlib.error as error:
+                problem = f"damaged ({error})"
+                break
+            parts.append(part)
+            size += len(part)
+            place += len(block) - len(stream.unused_data)
+            if size > most:
+                raise UserError(
+                    f"{path}: its {len(content):,} bytes of gzip unpack to more than {most:,}, which is as much as is "
+                    f"read of such a file: unpack it first ({_VARIABLE} limits unpacked files)."
+                )
+        if not problem and not stream.eof:
+            problem = f"cut off after {len(content)} bytes"
+        while place < len(content) and not content[place]:  # zeros fill up the last block of a tape
+            place += 1
+    if problem:
         line = sum(part.count(b"\n") for part in parts) + 1
-        raise UserError(
-            f"{path}: the gzip file is {problem}; it can be read up to byte {size:,}, about line {line}."
-        ) from error
+        raise UserError(f"{path}: the gzip file is {problem}; it can be read up to byte {size:,}, about line {line}.")
     return b"".join(parts)
 
 
@@ -177,11 +187,13 @@ def _near_files(path: Path) -> str:
         return ""
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of a JSON text, for `json.loads`. Raises ValueError if a key is given twice."""
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
-    if len(content) < len(pairs):
+    if len(content) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in content if names.count(name) > 1)
         raise ValueError(f"the key {twice[:60]!r} is given twice")
     return content
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)  # one for all: `json.loads` would make one a line

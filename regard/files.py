@@ -6,8 +6,6 @@ limit before anything is read.
 
 import difflib
 import errno
-import gzip
-import io
 import json
 import os
 import stat
@@ -24,6 +22,7 @@ from regard.errors import UserError
 __all__ = [
     "JSON_LIMIT",
     "check_file",
+    "decode_json",
     "did_you_mean",
     "file_limit",
     "flush_folder",
@@ -31,7 +30,6 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_unpacked",
-    "unique_keys",
     "write_atomically",
     "written_whole",
 ]
@@ -41,7 +39,7 @@ JSON_LIMIT = 64 << 20
 _DEFAULT_MIB = 1024
 _VARIABLE = "REGARD_MAX_FILE_MIB"
 _GZIP_MAGIC = b"\x1f\x8b"
-_PART_BYTES = 1 << 16
+_PART_BYTES = 1 << 18
 _LEAST_UNPACKED, _MOST_RATIO = 64 << 20, 100
 """A gzip file may unpack to as many bytes, or to so many times its own: text reaches 20, only a trap a thousand."""
 
@@ -125,11 +123,16 @@ def parse_json(content: bytes | str, *, origin: str) -> Any:
     """What JSON holds. Raises UserError as `read_json`; origin: what a message names."""
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
-        return json.loads(text, object_pairs_hook=unique_keys)
+        return decode_json(text)
     except RecursionError:
         raise UserError(f"{origin}: damaged: JSON is nested too deeply") from None
     except ValueError as error:
         raise UserError(f"{origin}: damaged: no JSON ({error})") from error
+
+
+def decode_json(text: str) -> Any:
+    """What a JSON text holds. Raises ValueError, also for a key given twice, or RecursionError."""
+    return _DECODER.decode(text)
 
 
 @contextmanager
@@ -190,24 +193,31 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def _unpacked(path: Path, content: bytes) -> bytes:
     most = min(file_limit(), max(_LEAST_UNPACKED, _MOST_RATIO * len(content)))
-    parts: list[bytes] = []
-    size = 0
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            while part := file.read1(_PART_BYTES):
-                parts.append(part)
-                size += len(part)
-                if size > most:
-                    raise UserError(
-                        f"{path}: its {len(content):,} bytes of gzip unpack to more than {most:,}, which is as much as "
-                        f"is read of such a file: unpack it first ({_VARIABLE} limits unpacked files)."
-                    )
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        problem = f"cut off after {len(content)} bytes" if isinstance(error, EOFError) else f"damaged ({error})"
+    parts, size, place, whole, problem = [], 0, 0, memoryview(content), ""
+    while place < len(content) and not problem:
+        stream = zlib.decompressobj(wbits=31)  # of gzip; a file may hold several parts, one behind the other
+        while place < len(content) and not stream.eof:
+            block = whole[place : place + _PART_BYTES]
+            try:
+                part = stream.decompress(block, most - size + 1)
+            except zlib.error as error:
+                problem = f"damaged ({error})"
+                break
+            parts.append(part)
+            size += len(part)
+            place += len(block) - len(stream.unused_data)
+            if size > most:
+                raise UserError(
+                    f"{path}: its {len(content):,} bytes of gzip unpack to more than {most:,}, which is as much as is "
+                    f"read of such a file: unpack it first ({_VARIABLE} limits unpacked files)."
+                )
+        if not problem and not stream.eof:
+            problem = f"cut off after {len(content)} bytes"
+        while place < len(content) and not content[place]:  # zeros fill up the last block of a tape
+            place += 1
+    if problem:
         line = sum(part.count(b"\n") for part in parts) + 1
-        raise UserError(
-            f"{path}: the gzip file is {problem}; it can be read up to byte {size:,}, about line {line}."
-        ) from error
+        raise UserError(f"{path}: the gzip file is {problem}; it can be read up to byte {size:,}, about line {line}.")
     return b"".join(parts)
 
 
@@ -220,11 +230,13 @@ def _near_files(path: Path) -> str:
         return ""
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of a JSON text, for `json.loads`. Raises ValueError if a key is given twice."""
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
-    if len(content) < len(pairs):
+    if len(content) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in content if names.count(name) > 1)
         raise ValueError(f"the key {twice[:60]!r} is given twice")
     return content
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)  # one for all: `json.loads` would make one a line

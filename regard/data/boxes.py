@@ -7,7 +7,6 @@ categories. Boxes that reach over the edge are cut at it.
 Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014 (the format).
 """
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from regard.data.lines import read_lines
 from regard.data.sets_config import BoxesConfig
 from regard.data.tables import read_table
 from regard.errors import UserError
-from regard.files import unique_keys
+from regard.files import decode_json
 
 __all__ = ["Annotated", "read_boxes"]
 
@@ -132,7 +131,7 @@ def _jsonl(path: Path) -> Iterator[Boxed]:
             continue
         where = f"{path}, line {number}"
         try:
-            content = json.loads(line, object_pairs_hook=unique_keys)
+            content = decode_json(line.decode("utf-8"))
             file = content["file"]
             rows = [([one[name] for name in _NUMBERS], one["label"]) for one in content["boxes"]]
         except (ValueError, KeyError, TypeError, RecursionError) as error:

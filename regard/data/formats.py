@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from regard.data.lines import not_utf8, read_lines
 from regard.errors import UserError
-from regard.files import did_you_mean, unique_keys
+from regard.files import decode_json, did_you_mean
 
 __all__ = ["BadLine", "Records", "excerpt", "field_of", "json_object", "jsonl_records", "text_records", "tsv_records"]
 
@@ -101,7 +101,7 @@ def jsonl_records(path: Path, source_field: str, target_field: str, *, also: tup
 def json_object(text: str) -> dict[str, Any]:
     """The object that a line of JSON holds. Raises BadLine for anything else."""
     try:
-        row = json.loads(text, object_pairs_hook=unique_keys)
+        row = decode_json(text)
     except (ValueError, RecursionError) as error:
         raise BadLine("invalid JSON", f"not valid JSON: {error} ({excerpt(text)})") from None
     if not isinstance(row, dict):
@@ -145,7 +145,7 @@ def excerpt(text: str) -> str:
 def _encodable(text: str, name: str) -> str:
     """The text, if it is Unicode: JSON can write half a surrogate pair."""
     try:
-        text.encode()
+        text.isascii() or text.encode()
     except UnicodeEncodeError as error:
         raise BadLine("not Unicode", f"field {name!r} holds half a surrogate pair ({excerpt(text)})") from error
     return text

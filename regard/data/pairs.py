@@ -199,7 +199,7 @@ def _collect(records: Records, origin: str, on_bad: OnBad, *, may_be_empty: bool
 
 def _clean(source: str, target: str, *, may_be_empty: bool) -> tuple[str, str]:
     source, target = source.strip(), target.strip()
-    if max(len(source), len(target)) > MOST_CHARACTERS:
+    if len(source) > MOST_CHARACTERS or len(target) > MOST_CHARACTERS:
         detail = f"a text has {max(len(source), len(target)):,} characters, above {MOST_CHARACTERS:,}"
         raise BadLine("too long", detail)
     if source and (target or may_be_empty):

@@ -312,13 +312,12 @@ def read_captions(
     for index, (name, text) in enumerate(pairs):
         file = Path(path).parent / name
         try:
-            if not file.is_file():
-                raise UserError(f"{file} is no file; names of images are relative to the folder of {Path(path).name}.")
-            pixels.append(read_one(file, config, shape))
+            pixels.append(read_one(file, config, shape, pairs.where(index)))
         except UserError as error:
             if on_bad == "error":
-                raise UserError(f"{pairs.where(index)}: {error}") from error
-            skipped.append(f"{pairs.where(index)}: {error}")
+                hint = f"Names of images are relative to the folder of {Path(path).name}."
+                raise UserError(f"{error} {hint}") from error
+            skipped.append(str(error))
             continue
         shape = _shape(pixels[-1])
         texts.append(text)

@@ -10,7 +10,6 @@ A token that is cut into pieces has its tag at its first piece, and none at the 
 Source: columns tjong2003, section 2.2.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -26,7 +25,7 @@ from regard.data.lines import not_utf8, read_lines
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
-from regard.files import unique_keys
+from regard.files import decode_json
 
 __all__ = ["Sentences", "TaggedBatch", "TaggedBatches", "cut", "read_tagged", "words_of"]
 
@@ -115,7 +114,7 @@ def _object(line: bytes, number: int) -> tuple[tuple[str, ...], tuple[str, ...]]
     if not text.strip():
         return (), ()
     try:
-        row = json.loads(text, object_pairs_hook=unique_keys)
+        row = decode_json(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"line {number}: not valid JSON: {error}") from None
     tokens, tags = (_texts(row.get(name)) for name in ("tokens", "tags")) if isinstance(row, dict) else (None, None)

@@ -130,7 +130,7 @@ def test_bad_captions_are_named_by_line(tmp_path):
     picture(tmp_path / "wide.png", width=9)
     file = tmp_path / "all.tsv"
     for line, message in [
-        ("gone.png\ta cat", r"all.tsv, line 2: .*gone.png is no file; names of images are relative"),
+        ("gone.png\ta cat", r"all.tsv, line 2: .*gone.png: no such file. .*Names of images are relative"),
         ("wide.png\ta cat", r"line 2: .*wide.png: has 9 x 4 pixels, but the images before it 6 x 4"),
         ("a.png\t ", r"line 2: the target side is empty"),
         ("a.png", r"line 2: expected 2 columns"),

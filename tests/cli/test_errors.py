@@ -98,6 +98,7 @@ def test_answers_are_escaped_on_a_terminal_alone(
 def test_notices_and_warnings_are_escaped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def warn(_words: list[str]) -> int:
         tell("line 1\nlabel \x1b[2J")
+        warnings.simplefilter("always")  # the tests make errors of them
         warnings.warn("bad \x1b]0;title\x07", stacklevel=1)
         return 0
 

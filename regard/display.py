@@ -1,7 +1,7 @@
 """Text from elsewhere as a terminal may show it: control characters are written as escapes, never sent. (no torch)"""
 
 import unicodedata
-from typing import Any, TextIO
+from typing import Any
 
 __all__ = ["EscapedStream", "escaped", "one_line"]
 
@@ -34,7 +34,7 @@ def one_line(text: str, *, longest: int = _LONGEST) -> str:
 class EscapedStream:
     """A terminal's stream, to which all text is written escaped; everything else is the stream's own."""
 
-    def __init__(self, stream: TextIO):
+    def __init__(self, stream: Any):
         self._stream = stream
 
     def write(self, text: str) -> int:

@@ -10,7 +10,6 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Iterable
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path

@@ -84,3 +84,24 @@ def test_readers_report_what_they_read(tmp_path: Path) -> None:
         read_bytes(tmp_path / "a")
     assert list(first) == list(second) == [str(tmp_path / "a")]
     assert first != second
+
+
+def test_write_atomically_replaces_no_file_unasked(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    write_atomically(path, b"one", overwrite=False)
+    with pytest.raises(FileExistsError) as error:
+        write_atomically(path, b"two", overwrite=False)
+    assert error.value.filename == str(path)
+    assert path.read_bytes() == b"one"
+    write_atomically(path, "three")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("a.bin", "three")]
+
+
+def test_write_atomically_leaves_nothing_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(UserError, match=r"a.txt: cannot be written: No space left on device"):
+        write_atomically(tmp_path / "a.txt", "text")
+    assert list(tmp_path.iterdir()) == []

@@ -78,7 +78,7 @@ def _stopped(error: BaseException) -> int:
 def _explained(error: BaseException) -> tuple[str, int]:
     """The message for an error, and the exit code."""
     if is_out_of_memory(error):
-        return f"not enough memory: {error or 'an allocation failed'}", UNUSABLE
+        return f"not enough memory: {str(error) or 'an allocation failed'}", UNUSABLE
     if isinstance(error, ValueError | OSError):
         return _in_words(error), UNUSABLE
     what = type(error).__name__

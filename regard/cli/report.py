@@ -73,6 +73,7 @@ def score_table(scores: Mapping[str, Any]) -> str:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Columns lined up, two spaces apart; a very wide cell sticks out and widens nothing."""
+    rows = [[cell.replace("\n", "\\n") for cell in row] for row in rows]  # a line is a row
     columns = list(zip(*rows, strict=True))
     widths = [max((len(cell) for cell in column if len(cell) <= _WIDE), default=0) for column in columns]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

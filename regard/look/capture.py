@@ -20,6 +20,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from regard.errors import UserError
 from regard.look.capture_file import open_capture, save_capture
 from regard.look.files import check_path
 from regard.look.gradients import Taken, products
@@ -65,6 +66,10 @@ class Capture(Sequence[Seen]):
         path = Path(path)
         if path.is_dir():
             recording = Recording.open(path)
+            try:
+                _ = recording.names
+            except ValueError as error:
+                raise UserError(f"{path} holds no reads: {error}") from error
             story = Story(recording.counts)
             return cls.of(recording, story, title=path.name, model="")
         title, model, scenes = open_capture(path)

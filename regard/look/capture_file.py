@@ -9,7 +9,6 @@ Nothing of it is code: labels and numbers. It is written head by head under anot
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -21,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.files import check_file, parse_json
+from regard.files import check_file, parse_json, written_whole
 from regard.look.map import Map, Seen
 from regard.look.names import KINDS
 from regard.look.plain import made
@@ -134,18 +133,13 @@ def _write(path: Path, parts: dict[str, _Part], facts: dict[str, str]) -> None:
         start = stop
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for part in parts.values():
-                for array in part.arrays():
-                    file.write(np.ascontiguousarray(array).data)
-            if file.tell() != 8 + len(text) + start:
-                raise ValueError("a map has not the size of its axes")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with written_whole(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for part in parts.values():
+            for array in part.arrays():
+                file.write(np.ascontiguousarray(array).data)
+        if file.tell() != 8 + len(text) + start:
+            raise ValueError("a map has not the size of its axes")
 
 
 class _Stored(NamedTuple):

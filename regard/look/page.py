@@ -11,7 +11,6 @@ Numbers are there exactly as long as that keeps the page small. A larger page is
 import base64
 import io
 import json
-import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from regard.errors import UserError
+from regard.files import written_whole
 from regard.look.map import Map, Seen
 from regard.look.page_cut import Cut, blocks, largest
 from regard.look.recording_file import numbers_of
@@ -45,13 +45,8 @@ _FORMAT, _VERSION = "regard page", 1
 
 def write(path: Path, captures: Sequence["Capture"]) -> None:
     """Write the page; it is there when it is whole, and replaces what was there then."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.writelines(_parts(captures))
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with written_whole(path) as file:
+        file.writelines(part.encode("utf-8") for part in _parts(captures))
 
 
 def text(captures: Sequence["Capture"]) -> str:

@@ -117,9 +117,15 @@ def _change_recording(draw: random.Random, path: Path) -> str:
 
 
 def _changed(draw: random.Random, content: bytes) -> bytes:
-    """A safetensors file with a few bytes of it changed, or values of its header."""
-    if draw.random() < 0.7:
-        length = int.from_bytes(content[:8], "little")
+    """A safetensors file with a few bytes or numbers of it changed, or values of its header."""
+    length, way = int.from_bytes(content[:8], "little"), draw.random()
+    if way < 0.25:
+        at = draw.randrange(8 + length, len(content) + 1)
+        bytes_ = draw.choice((b"\0", b"\xff", b"\x7c", draw.randbytes(1))) * min(
+            len(content) - at, draw.choice((1, 2, 40))
+        )
+        return content[:at] + bytes_ + content[at + len(bytes_) :]
+    if way < 0.8:
         header = json.loads(content[8 : 8 + length])
         facts = header.get("__metadata__", {})
         if "index" in facts and draw.random() < 0.8:

@@ -23,23 +23,6 @@ ROOT = Path(__file__).parents[2]
 TOY = "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 24"
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a tiny finished run that spells words backwards."""
-    folder = tmp_path_factory.mktemp("cli")
-    words = ["stop", "pots", "lever", "drawer", "live", "noon", "snap", "loops"]
-    rows = [f"{word}\t{word[::-1]}\n" for word in words]
-    for name in ("train", "val", "test"):
-        (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
-    data = " ".join(f"--data.{name} {folder / name}.tsv" for name in ("train", "val", "test"))
-    options = (
-        f"--run {folder / 'run'} {data} --data.max-length 9 --tokeniser.kind char --train.steps 3 "
-        f"--train.batch-tokens 80 --train.tensorboard false --decode.beam 2 {TOY}"
-    )
-    assert main(["train", "translate", *options.split()]) == 0
-    return folder / "run"
-
-
 def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
@@ -121,41 +104,6 @@ def test_config_is_printed_and_read_again(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().out == printed
     assert main(["train", "dates", "--config", str(file), "--model.core.cell", "rnn", "--print-config"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["model"]["core"]["cell"] == "rnn"
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("model: {core: {layrs: 3}}", ", line 1: model.core.layrs is not a setting; did you mean layers?"),
-        ("model:\n  core:\n    layers: 0\n", ", line 3: model.core.layers must be from 1 to 1,000, but is 0"),
-        ("model: [", ", line 1: no YAML file of settings"),
-        ("- 1", ": must hold settings by name, but holds list"),
-        ("model: !!python/object/apply:os.system [ls]", ", line 1: no YAML file of settings: a value of the kind"),
-        ("data: 2001-01-01", "line 1: no YAML file of settings: a value of the kind 'tag:yaml.org,2002:timestamp'"),
-        ("data: &a {val_size: 1}\nmodel: *a", ", line 2: no YAML file of settings: an alias (*) is not read"),
-        ("data: {<<: {val_size: 1}}", ", line 1: no YAML file of settings: a merge (<<) is not read"),
-        ("max_length: 1\nmax_length: 2", ", line 2: no YAML file of settings: 'max_length' is given twice"),
-        ("model: " + "[" * 10_000, ", line 1: no YAML file of settings: nested more than 16 deep"),
-        ("model: " + "{a: " * 10_000, ", line 1: no YAML file of settings: nested more than 16 deep"),
-        ("max_length: " + "9" * 400, ", line 1: max_length must be from 1 to 1,000,000, but is 999"),
-        ("max_length: " + "9" * 5000, ", line 1: no YAML file of settings: '999"),
-        ("train: {lr: " + "9" * 400 + "}", ", line 1: train.lr must be from 1e-12 to 100, but is inf"),
-        ("train: {lr: .nan}", ", line 1: train.lr must be a number, but is nan"),
-        ("#" * (300 << 10), ": has 307,200 bytes, more than the 262,144 that are read."),
-        ("a: \x07", "special characters are not allowed"),
-    ],
-)
-def test_config_file_with_a_mistake_is_named(
-    tmp_path: Path, content: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "bad.yaml"
-    file.write_text(content, encoding="utf-8")
-    assert main(["train", "dates", "--config", str(file), "--print-config"]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"regard: {file}")
-    assert err.count("\n") == 1
-    assert len(err) < 1200
-    assert message in err
 
 
 def test_evaluate_prints_a_table_or_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,99 +317,3 @@ def test_help_is_quick_because_torch_stays_out() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: regard train dates")
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "message"),
-    [
-        (RuntimeError("of its own"), 70, "RuntimeError: of its own -- this is a defect of regard: please report it"),
-        (RecursionError("maximum depth"), 70, "RecursionError: maximum depth -- this is a defect of regard"),
-        (KeyError("x\x1b[2J"), 70, r"KeyError: 'x\\x1b[2J' -- this is a defect of regard"),
-        (type("PanicException", (BaseException,), {})("in Rust"), 70, "PanicException: in Rust -- this is a defect"),
-        (MemoryError(), 2, "not enough memory: an allocation failed"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), 2, "not enough memory: [enforce"),
-        (ValueError(), 2, "ValueError"),
-        (OSError(28, "No space left on device", "a/b"), 2, "a/b: No space left on device"),
-    ],
-)
-def test_any_error_ends_in_one_line(
-    error: BaseException, code: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(_words: list[str]) -> int:
-        raise error
-
-    monkeypatch.setattr("regard.cli.main._dispatch", fail)
-    assert main(["train"]) == code
-    err = capsys.readouterr().err
-    assert err.startswith(f"regard: {message}")
-    assert err.count("\n") == 1
-    monkeypatch.setenv("REGARD_TRACEBACK", "1")
-    with pytest.raises(type(error)):
-        main(["train"])
-
-
-def test_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["x" * 5000], ["train", "y" * 5000], ["train", "dates", "--" + "z" * 5000]):
-        assert main(words) == 2
-        assert len(capsys.readouterr().err) < 1200
-
-
-def test_answers_are_escaped_on_a_terminal_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def answer(_words: list[str]) -> int:
-        print("a\x1b[31mb\tc")
-        return 0
-
-    monkeypatch.setattr("regard.cli.main._dispatch", answer)
-    assert main(["predict"]) == 0
-    assert capsys.readouterr().out == "a\x1b[31mb\tc\n"
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert main(["predict"]) == 0
-    assert capsys.readouterr().out == "a\\x1b[31mb\tc\n"
-
-
-def test_notices_and_warnings_are_escaped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def warn(_words: list[str]) -> int:
-        tell("line 1\nlabel \x1b[2J")
-        warnings.warn("bad \x1b]0;title\x07", stacklevel=1)
-        return 0
-
-    monkeypatch.setattr("regard.cli.main._dispatch", warn)
-    assert main(["train"]) == 0
-    assert capsys.readouterr().err == "line 1\nlabel \\x1b[2J\nregard: warning: bad \\x1b]0;title\\x07\n"
-
-
-def test_settings_file_that_is_no_regular_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for name, message in (("pipe", "is a named pipe"), ("none", "no such file"), (".", "is a folder")):
-        assert main(["train", "dates", "--config", str(tmp_path / name), "--print-config"]) == 2
-        assert f"{tmp_path / name}: {message}" in capsys.readouterr().err
-
-
-def test_settings_that_cannot_be_are_told_before_anything_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for words in ("--threads 100000", "--train.device meta", "--train.eps 1e-308", "--decode.max-ratio 1e308"):
-        assert main(["train", "dates", *words.split(), "--run", str(tmp_path / "run")]) == 2
-    assert main(["train", "dates", "--data.locales", "\udcff", "--run", str(tmp_path / "run")]) == 2
-    assert "--data.locales must be text in UTF-8" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_line_that_is_too_long_is_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "long.txt"
-    file.write_bytes(b"stop\n" + b"x" * 1_000_001)
-    for verb in ("predict", "look"):
-        assert main([verb, str(run), str(file), *(["--out", str(tmp_path / "a.html")] if verb == "look" else [])]) == 2
-        assert f"{file}, line 2: has more than 1,000,000 bytes" in capsys.readouterr().err
-
-
-def test_input_that_is_a_pipe_or_a_device_is_refused(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for name, message in ((str(tmp_path / "pipe"), "is a named pipe"), ("/dev/zero", "is a device or socket")):
-        for verb in ("predict", "look"):
-            assert main([verb, str(run), name]) == 2
-            assert f"{name}: {message}" in capsys.readouterr().err

@@ -19,3 +19,9 @@ def test_scores_are_shown_by_name_known_ones_first():
 def test_classes_have_a_table_of_their_own():
     told = score_table(SCORES | {"ap": 50.0, "by_class": {"cat": 60.0, "dog": 40.04}})
     assert told.endswith("by class, %\n  cat  60.0\n  dog  40.0")
+
+
+def test_line_feed_in_the_data_ends_no_row():
+    sample = {"source": "a\nsignature  forged", "output": "x\ny", "reference": "x\ny"}
+    told = score_table(SCORES | {"samples": [sample]})
+    assert told.splitlines()[-1] == r"  a\nsignature  forged  x\ny"

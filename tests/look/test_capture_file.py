@@ -24,6 +24,16 @@ def saved(capture: Capture, tmp_path: Path) -> Path:
     return capture.save(tmp_path / "a.safetensors")
 
 
+def raw(path: Path, text: str) -> None:
+    """Put a text where the index is."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["__metadata__"]["index"] = text
+    told = json.dumps(header).encode()
+    path.write_bytes(len(told).to_bytes(8, "little") + told + content[8 + length :])
+
+
 def changed(path: Path, change) -> None:
     """Rewrite a file's header."""
     content = path.read_bytes()
@@ -123,9 +133,19 @@ def _no_kind(header, index):
     index["scenes"][0]["maps"][0]["kind"] = "os.system"
 
 
+def _of_map(**values):
+    return lambda header, index: index["scenes"][0]["maps"][0].update(values)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (_of_map(layer="1"), r"damaged: index.scenes\[0\].maps\[0\].layer must be a whole number, but is 1"),
+        (_of_map(heads="ab"), r"maps\[0\].heads must be a list"),
+        (_of_map(facts={"a": 1}), r"facts.a must be text"),
+        (_of_map(load=1), r"maps\[0\] has no 'load'"),
+        (lambda header, index: index["scenes"][0]["axes"]["source"].update(on="image"), "is no picture of its scene"),
+        (lambda header, index: index.update(title=None), "index.title must be text, but is None"),
         (lambda header, index: header["__metadata__"].update(version="2"), "has version 2 of the format; .* reads 1"),
         (lambda header, index: header["__metadata__"].update(format="x"), "is no capture"),
         (lambda header, index: header["__metadata__"].pop("index"), "damaged: its header has no index"),
@@ -153,6 +173,23 @@ def test_a_truncated_file_and_no_file_are_named(saved, tmp_path):
     (tmp_path / "text.safetensors").write_text("hello")
     with pytest.raises(UserError, match="is damaged, or no capture"):
         Capture.open(tmp_path / "text.safetensors")
+
+
+def test_numbers_that_are_not_finite_are_named(saved):
+    content = bytearray(saved.read_bytes())
+    content[-2:] = b"\x00\x7c"  # infinity in float16
+    saved.write_bytes(content)
+    maps = [one for seen in Capture.open(saved) for one in seen.maps]
+    with pytest.raises(UserError, match=r"is damaged: maps/.* holds numbers that are not finite"):
+        _ = [one.weights for one in maps]
+
+
+def test_index_nested_too_deeply_or_with_a_key_twice_is_named(saved):
+    twice = '{"title": "a", "title": "b"}'
+    for text, message in (("[" * 100_000, "nested too deeply"), (twice, "'title' is given twice")):
+        raw(saved, text)
+        with pytest.raises(UserError, match=message):
+            Capture.open(saved)
 
 
 def test_an_opened_capture_has_no_calls(saved):

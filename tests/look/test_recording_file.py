@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from regard.attention.scores import Dot
 from regard.errors import UserError
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
+from regard.look.capture import Capture
 from regard.look.listen import listen
 from regard.look.part import Part
 from regard.look.recording import Recording
@@ -308,6 +310,24 @@ def blank(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:8] + b"?" * (file.stat().st_size - 8))
 
 
+def call(**change: object) -> Callable[[Path], None]:
+    """Changes what the index says of the last call of the first read."""
+
+    def harm(folder: Path) -> None:
+        reads = json.loads((folder / "index.json").read_text())["reads"]
+        reads[0]["calls"][-1] |= change
+        changed(folder, reads=reads)
+
+    return harm
+
+
+def cut(folder: Path) -> None:
+    """Leave out a call, but not its shape."""
+    reads = json.loads((folder / "index.json").read_text())["reads"]
+    del reads[0]["calls"][0]
+    changed(folder, reads=reads)
+
+
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
@@ -316,6 +336,15 @@ def blank(folder: Path) -> None:
         (blank, r"0000-00000001.safetensors: damaged: no JSON"),
         (lambda folder: (folder / "0000-00000001.safetensors").write_bytes(b""), r"is damaged: it must hold"),
         (lambda folder: (folder / "0000-00000001.safetensors").unlink(), r"0000-00000001.safetensors is missing"),
+        (cut, r"the read 'first.*' has 2 calls, 3 shapes, in no order"),
+        (call(number=0), r"has 3 calls, 3 shapes, in no order"),
+        (call(number=9), r"ran 3 times, but has calls 0 to 9"),
+        (call(number="2"), r"calls\[2\].number must be a whole number, but is 2"),
+        (call(sizes=[2, 3, 7]), r"of weights \[2, 3, 7\] must be kept \[2, 3, 7\], not \(2, 3, 7, 7\)"),
+        (call(sizes=[2, 3, 7, 10**30]), r"no sizes of weights"),
+        (call(sizes=[7]), r"no sizes of weights: \[7\]"),
+        (lambda folder: changed(folder, queries=[0, 99]), r"queries must lie in the queries of 7"),
+        (lambda folder: (folder / "index.json").write_text("[" * 100_000), r"index.json: damaged: JSON is nested too"),
         (lambda folder: (folder / "index.json").unlink(), r"is no recording, or was never finished"),
         (lambda folder: (folder / "index.json").write_text("{"), "index.json: damaged: no JSON"),
         (lambda folder: (folder / "index.json").write_text("[]"), r"is no recording: .*index.json does not say"),
@@ -340,6 +369,18 @@ def test_damage_is_named(unchecked, written, harm, message):
     harm(written)
     with pytest.raises(UserError, match=message):
         Recording.open(written)
+
+
+def test_calls_of_several_batch_sizes_are_shown_where_they_are(tmp_path):
+    model = Two().eval()
+    with listen(model, to=tmp_path / "maps"):
+        for size in (1, 3, 2):
+            items = torch.randn(size, 7, 6)
+            model.first(items, model.first.memory(items), mask=causal())
+    scenes = Capture.open(tmp_path / "maps").scenes
+    assert len(scenes) == 3
+    assert [sum(one.name.startswith("first") for one in seen.maps) for seen in scenes] == [3, 2, 1]
+    assert all(one.weights.isfinite().all() for seen in scenes for one in seen.maps)
 
 
 def test_a_path_that_is_no_folder_is_named(tmp_path, written):

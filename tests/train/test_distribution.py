@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from regard.errors import UserError
 from regard.train.distribution import Replica, World, joined, pick_device
 from tests.helpers import close
 from tests.train.together import CONFIG, PART, toy
@@ -90,6 +91,8 @@ def test_device_is_found_or_named() -> None:
     assert pick_device("auto").type in (torch._C._get_accelerator().type, "cpu")
     with pytest.raises(ValueError, match=r"device abacus cannot be used here"):
         pick_device("abacus")
+    with pytest.raises(UserError, match="device meta cannot be used here"):
+        pick_device("meta")  # which holds no numbers
 
 
 def test_model_is_lent_with_other_weights_and_given_back_as_it_was() -> None:

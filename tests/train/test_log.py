@@ -34,12 +34,12 @@ def test_without_a_terminal_there_is_a_line_now_and_then(tmp_path: Path, capsys:
         for is_line in (False, True, False):
             tell(log, progress, is_line=is_line)
         log.busy("validating")
-        log.note("[bold] is a word")
+        log.note("[bold] is a word, :smile: too\x1b[2J")
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.splitlines() == [
         "epoch 2  step 7  loss 4.0000  lr 5.00e-01  60 tokens/s  3:05:00 left",
-        "[bold] is a word",
+        "[bold] is a word, :smile: too\\x1b[2J",
     ]
 
 

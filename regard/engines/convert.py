@@ -12,6 +12,7 @@ Vocabularies are the ids written as numbers, so that tokenizers stay the caller'
 import importlib
 import math
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 from regard.attention.positional import Alibi
 from regard.attention.scores import InnerProduct
 from regard.data.tokenise import BOS, EOS, PAD, UNK
-from regard.engines.lowering import adds_of, attentions_of, blocks_of_both, norms_of
+from regard.engines.lowering import attentions_of, irregular, norms_of
 from regard.layers.forms import (
     AttentionForm,
     BlockForm,
@@ -41,44 +42,28 @@ _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU"}
 
 def cannot(form: TextForm) -> str | None:
     """Why CTranslate2 cannot compute a form, as the end of a sentence; None if it can."""
-    return next(_reasons(form), None)
+    attentions, width = attentions_of(form), form.writes.output.shape[1]
+    of_attentions = (_of_attention(attention, width) for attention in attentions)
+    return next(chain(irregular(form), chain.from_iterable(of_attentions), _of_whole(form, attentions, width)), None)
 
 
-def _reasons(form: TextForm) -> Iterator[str]:
-    """All reasons."""
-    core, width = form.core, form.writes.output.shape[1]
-    orders = {one.order for one in adds_of(form)}
-    activations = {block.feedforward.activation for block in blocks_of_both(form)}
-    if len(orders) > 1 or not orders <= {"pre", "post"}:
-        yield f"its norms stand {' and '.join(sorted(orders))}, not all pre or all post"
-    stacks = (core.decoder_norm, core.encoder_norm) if form.source is not None else (core.decoder_norm,)
-    if any((norm is None) == (orders == {"pre"}) for norm in stacks):
-        yield "its stacks of pre-norm blocks do not end in a norm, or those of post-norm blocks do"
-    if len(activations) > 1 or not activations <= set(_ACTIVATIONS):
-        yield f"its activations are {', '.join(sorted(activations))}, not one of {', '.join(_ACTIVATIONS)}"
+def _of_whole(form: TextForm, attentions: list[AttentionForm], width: int) -> Iterator[str]:
     if len({norm.eps for norm in norms_of(form)}) > 1:
         yield "its norms have several eps, and only one is known there"
     if any(table.scale != math.sqrt(width) for table in (form.source, form.writes.inputs) if table is not None):
         yield "its embeddings are not scaled by the root of their size"
-    for block in core.decoder:
-        if block.window is not None:
-            yield f"its decoder sees a window of {block.window} targets"
-    if len({attention.num_heads for attention in attentions_of(form)}) > 1:
-        yield "its blocks have numbers of heads that differ"
-    for attention in attentions_of(form):
-        yield from _of_attention(attention, width)
-    if form.source is not None:
-        for attention in attentions_of(form):
-            if attention.read.bias is not None:
-                yield "it has positions by distance (alibi), which are known there for language models alone"
-    elif len({attention.read.bias is None for attention in attentions_of(form)}) > 1:
+    windows = [block.window for block in form.core.decoder if block.window is not None]
+    if windows:
+        yield f"its decoder sees a window of {windows[0]} targets"
+    has_bias = {attention.read.bias is not None for attention in attentions}
+    if form.source is not None and has_bias != {False}:
+        yield "it has positions by distance (alibi), which are known there for language models alone"
+    if len(has_bias) > 1:
         yield "its blocks have positions that differ"
 
 
 def _of_attention(attention: AttentionForm, width: int) -> Iterator[str]:
-    score, bias, heads = attention.read.score, attention.read.bias, attention.num_heads
-    if not isinstance(score, InnerProduct) or score.cap is not None:
-        yield f"its score is {score}, and only inner products are known there"
+    bias, heads = attention.read.bias, attention.num_heads
     if bias is not None and type(bias) is not Alibi:
         yield f"its positions are {type(bias).__name__}, which is not what is known there"
     if type(bias) is Alibi and not torch.equal(bias.slopes, Alibi(heads).slopes):

@@ -159,6 +159,7 @@ class CTranslate2Engine(Following[_Converted]):
             "sampling_topp": config.top_p,
             "suppress_sequences": [[str(token)] for token in banned],
             "include_prompt_in_result": False,
+            "end_token": [],  # an end symbol that is not banned is a token like others
         }
         seen = [list(prompt) for prompt in prompts]
         fed = seen if window is None else [tokens[-window:] for tokens in seen]
@@ -186,7 +187,6 @@ class CTranslate2Engine(Following[_Converted]):
             rows, count = [row for row, other in enumerate(shapes) if other == shape], shape[0]
             for part in (rows[worker :: self.workers] for worker in range(min(self.workers, len(rows)))):
                 texts = [[str(token) for token in fed[row]] for row in part]
-                # No end symbol ends a text before its length.
                 found = runner.generate_batch(texts, min_length=count, max_length=count, asynchronous=True, **how)
                 calls += zip(part, found, strict=True)
         return ((row, [int(word) for word in call.result().sequences[0]]) for row, call in calls)

@@ -17,7 +17,7 @@ __all__ = ["Engine"]
 
 
 class Engine(ABC):
-    """A trained model, ready to decode; made by `regard.engines.registry.prepare`. What changes in the model counts."""
+    """A trained model, ready to decode; made by `regard.engines.registry.prepare`. It follows changes of the model."""
 
     name: str
     """As in `regard.engines.config.ENGINES`."""
@@ -37,8 +37,8 @@ class Engine(ABC):
         """The hypotheses of each sentence (ids as the model reads them), best first, in the order given.
 
         PAD and BOS are never produced.
-        Raises: ValueError if a sentence holds no ids, or one that is not in the vocabulary; TypeError if the model is no
-                encoder-decoder; UserError if it has become one that the engine cannot run.
+        Raises: ValueError if a sentence holds no ids, or one that is not in the vocabulary; TypeError if the model is
+                no encoder-decoder; UserError if it has become one that the engine cannot run.
         """
         raise TypeError(f"this model reads no source: engine {self.name} can only go on with its texts")
 

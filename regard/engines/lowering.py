@@ -8,7 +8,7 @@ sizes fit together. What is not known is refused, and torch runs it.
 Source: lattner2004 (lowering).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -19,7 +19,7 @@ from torch.nn.modules import module as torch_module
 
 from regard.attention.choices import Soft
 from regard.attention.positional import Alibi, ByDistance, RelativeBias
-from regard.attention.scores import Dot, ScaledDot
+from regard.attention.scores import Dot, InnerProduct, ScaledDot
 from regard.engines.originals import Originals
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.dropout import Dropout
@@ -47,7 +47,19 @@ from regard.models.model import Model
 from regard.models.reads.tokens import TokenReader
 from regard.models.writes.tokens import TokenWriter
 
-__all__ = ["GLOBAL_HOOKS", "HOOKS", "KINDS", "ORIGINALS", "adds_of", "attentions_of", "blocks_of_both", "lowered", "norms_of", "refusal_by"]
+__all__ = [
+    "GLOBAL_HOOKS",
+    "HOOKS",
+    "KINDS",
+    "ORIGINALS",
+    "adds_of",
+    "attentions_of",
+    "blocks_of_both",
+    "irregular",
+    "lowered",
+    "norms_of",
+    "refusal_by",
+]
 
 
 @dataclass(frozen=True)
@@ -201,6 +213,31 @@ def norms_of(form: TextForm) -> list[NormForm]:
     return [one.norm for one in adds_of(form)] + [norm for norm in last if norm is not None]
 
 
+def irregular(form: TextForm) -> Iterator[str]:
+    """Why no engine but torch computes a form, whose sizes fit: blocks that are not alike, or parts that none knows."""
+    core, blocks = form.core, blocks_of_both(form)
+    alike: dict[str, list[Any]] = {
+        "orders of norms": [one.order for one in adds_of(form)],
+        "activations": [block.feedforward.activation for block in blocks],
+        "numbers of heads": [attention.num_heads for attention in attentions_of(form)],
+    }
+    yield from (f"its blocks have {what} that differ" for what, values in alike.items() if len(set(values)) > 1)
+    order, activation = alike["orders of norms"][0], alike["activations"][0]
+    if order not in ("pre", "post"):
+        yield f"its norms stand {order}, not pre or post"
+    last = (core.decoder_norm, core.encoder_norm) if form.source is not None else (core.decoder_norm,)
+    if any((norm is None) == (order == "pre") for norm in last):
+        yield f"its stacks of {order}-norm blocks {'do not end' if order == 'pre' else 'end'} in a norm"
+    if activation not in ("relu", "gelu"):
+        yield f"its activation is {activation}, not relu or gelu"
+    if any(block.cross is not None and block.cross.read.bias is not None for block in blocks):
+        yield "its attention to the source has positions"
+    for attention in attentions_of(form):
+        score = attention.read.score
+        if not isinstance(score, InnerProduct) or score.cap is not None:
+            yield f"its score is {score}, not a plain inner product"
+
+
 def _check_sizes(form: TextForm, model: nn.Module) -> None:
     """Raises NoFormError where torch would raise an error, too, or leave out a part."""
 
@@ -209,11 +246,13 @@ def _check_sizes(form: TextForm, model: nn.Module) -> None:
             raise NoFormError(model, reason)
 
     core, target, output = form.core, form.writes.inputs, form.writes.output
-    ids, width = output.shape
+    width = output.shape[1]
     need(len(core.decoder) > 0, "has no decoder")
     need(target.weight.shape == output.shape, f"reads {tuple(target.weight.shape)} and writes {tuple(output.shape)}")
     need(form.source is None or form.source.weight.shape[1] == width, f"reads and writes items of other than {width}")
-    need(all((block.cross is None) == (form.source is None) for block in core.decoder), "has blocks that read no source")
+    need(
+        all((block.cross is None) == (form.source is None) for block in core.decoder), "has blocks that read no source"
+    )
     need(form.source is not None or not core.encoder, "has an encoder and reads no source")
     if isinstance(core.positions, LearnedForm):
         need(core.positions.weight.shape[1] == width, f"has positions of other than {width} numbers")

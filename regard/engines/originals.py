@@ -1,7 +1,7 @@
 """Whether classes still are what they were when they were written: whoever patches one changes every module of it.
 
-    originals = Originals(classes)      at import: what the classes hold, which must be written in their own modules
-    originals.changed()                 where one holds another function by now; None: nowhere
+originals = Originals(classes)      at import: what the classes hold, which must be written in their own modules
+originals.changed()                 where one holds another function by now; None: nowhere
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class Originals:
     """The functions of some classes, of those that they inherit from, too."""
 
     def __init__(self, classes: Iterable[type]):
-        self.classes = [base for base in dict.fromkeys(base for kind in classes for base in kind.__mro__[:-1])]
+        self.classes = list(dict.fromkeys(base for kind in classes for base in kind.__mro__[:-1]))
         self._functions = {kind: _functions(kind) for kind in self.classes}
         self._foreign = next((name for kind in self.classes if (name := _foreign(kind)) is not None), None)
         self._values = self._all()

@@ -1,8 +1,8 @@
 """Sees that a model has changed since it was lowered, at a small part of the time that a sentence takes.
 
-Looked at, in a few dozen microseconds: the class of every module; its hooks, parts, settings and tensors, by identity;
-the version that torch counts for each tensor, and where it lies; the functions of the classes. What is not seen: numbers
-that are written past torch's count, through `tensor.data` or an array of numpy that shares the memory.
+Looked at, in less than a tenth of a millisecond: the class of every module; its hooks, parts, settings and tensors, by
+identity; the version that torch counts for each tensor, and where it lies; the functions of the classes. Not seen are
+numbers that are written past torch's count, through `tensor.data` or an array of numpy that shares the memory.
 """
 
 from collections.abc import Iterable

@@ -70,7 +70,9 @@ class Read(nn.Module):
             raise NoFormError(bias, f"is a {type(bias).__name__}, whose numbers are not by distance alone")
         is_bare = type(score).map_query is Score.map_query and type(score).map_keys is Score.map_keys
         return ReadForm(
-            score=score.form(size) if is_bare else None, beta=choose.beta if isinstance(choose, Soft) else None, bias=bias
+            score=score.form(size) if is_bare else None,
+            beta=choose.beta if isinstance(choose, Soft) else None,
+            bias=bias,
         )
 
     def extra_repr(self) -> str:

@@ -199,6 +199,18 @@ def test_texts_go_on_alike(positions: Any, window: int | None) -> None:
     assert [len(tokens) for tokens in found] == [40] * 6
 
 
+def test_an_end_symbol_that_is_not_banned_is_a_token_like_others() -> None:
+    model = continuer()
+    with torch.no_grad():
+        model.core.decoder_norm.bias[0] = 5
+        model.reads.table.weight[EOS, 0] = 5
+    how: dict[str, Any] = {"window": 8, "seeds": [1], "banned": []}
+    config = SampleConfig(length=12, temperature=0)
+    found = prepare(model).generate([[5, 6]], config, **how)
+    assert found == TorchEngine(model).generate([[5, 6]], config, **how)
+    assert EOS in found[0]
+
+
 def test_draws_follow_the_seed_and_the_distribution() -> None:
     model = continuer()
     engine = prepare(model, threads=2)

@@ -5,6 +5,7 @@ Source: vaswani2017, section 3.
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from regard.engines.compiled.work import (
     WIDTH,
     WINDOW,
 )
-from regard.engines.lowering import adds_of, attentions_of, blocks_of_both
+from regard.engines.lowering import attentions_of, blocks_of_both, irregular
 from regard.layers.forms import (
     AttentionForm,
     BlockForm,
@@ -54,35 +55,16 @@ _ORDERS = {"post": 0, "pre": 1}
 
 def cannot(form: TextForm) -> str | None:
     """Why compiled code cannot compute a form, as the end of a sentence; None if it can."""
-    core, blocks, attentions = form.core, blocks_of_both(form), attentions_of(form)
+    core, attentions = form.core, attentions_of(form)
     alike: dict[str, Iterable[Any]] = {
-        "orders of norms": (one.order for one in adds_of(form)),
-        "activations": (block.feedforward.activation for block in blocks),
-        "numbers of heads": ((one.num_heads, one.key_heads) for one in attentions),
+        "numbers of heads of keys": (one.key_heads for one in attentions),
         "sizes of heads": (_head_sizes(one) for one in attentions),
         "windows": (block.window for block in core.decoder),
-        "positions of encoder blocks": (id(block.attention.read.bias) for block in core.encoder),
-        "positions of decoder blocks": (id(block.attention.read.bias) for block in core.decoder),
+        "positions in the encoder": (id(block.attention.read.bias) for block in core.encoder),
+        "positions in the decoder": (id(block.attention.read.bias) for block in core.decoder),
     }
-    for what, values in alike.items():
-        if len(set(values)) > 1:
-            return f"its blocks have {what} that differ"
-    order, activation = adds_of(form)[0].order, blocks[0].feedforward.activation
-    norms = (core.decoder_norm, core.encoder_norm) if form.source is not None else (core.decoder_norm,)
-    if order not in _ORDERS:
-        return f"its norms stand {order}, not pre or post"
-    if activation not in _ACTIVATIONS:
-        return f"its activation is {activation}, not one of {', '.join(_ACTIVATIONS)}"
-    if any((norm is None) == (order == "pre") for norm in norms):
-        return f"its stacks of {order}-norm blocks {'do not end' if order == 'pre' else 'end'} in a norm"
-    for block in blocks:
-        if block.cross is not None and block.cross.read.bias is not None:
-            return "its attention to the source has positions"
-    for attention in attentions:
-        score = attention.read.score
-        if not isinstance(score, InnerProduct) or score.cap is not None:
-            return f"its score is {score}, not a plain inner product"
-    return None
+    differ = (f"its blocks have {what} that differ" for what, values in alike.items() if len(set(values)) > 1)
+    return next(chain(irregular(form), differ), None)
 
 
 def _head_sizes(attention: AttentionForm) -> tuple[int, int]:

@@ -1,0 +1,317 @@
+"""Random small models, answered by the torch engine, compiled code and CTranslate2: outputs, scores and refusals.
+
+An engine's answer counts as torch's if it is the same; or if torch itself, in double precision, scores both alike to
+within the rounding of float32, so that which comes first is a tie. A request that torch refuses must be refused by
+every engine with an error of the same kind, and a model or a request that an engine alone refuses with a sentence.
+"""
+
+import itertools
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+
+from regard.attention.masks import Padded
+from regard.data.tokenise import BOS, EOS, PAD
+from regard.decode.config import DecodeConfig, SampleConfig
+from regard.decode.hypothesis import Hypothesis
+from regard.decode.stepper import Stepper, score
+from regard.engines import ctranslate2
+from regard.engines.compiled import engine as compiled
+from regard.engines.engine import Engine
+from regard.engines.reference import TorchEngine
+from regard.errors import UserError
+from regard.models.build import build, build_language_model
+from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
+from tests.campaigns.campaign import Campaign, Outcome
+
+__all__ = ["CAMPAIGN"]
+
+ENGINES = {"compiled": compiled, "ctranslate2": ctranslate2}
+BANNED = (PAD, BOS)
+CLOSE = 2e-4
+"""How far scores may lie apart, of sums of some dozens of float32 log-probabilities of some units each; relative where
+they are larger than one."""
+MAY_ALONE = {
+    "ctranslate2": r"must hold more than PAD and BOS|learned positions",
+    "compiled": r"$^",
+}
+"""Requests that an engine refuses though torch answers, as docs/engines.md says."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and what is asked of it."""
+
+    model: Any
+    told: str
+    decode: DecodeConfig | None
+    """None: a language model goes on with the inputs."""
+    sample: SampleConfig
+    inputs: list[list[int]]
+    window: int | None
+
+
+def case_of(seed: int, number: int) -> Case:
+    """The case of this number."""
+    draw = random.Random(f"{seed} {number}")
+    torch.manual_seed(draw.getrandbits(32))
+    core, reads_source, vocab = _core(draw), draw.random() < 0.7, draw.choice([6, 7, 19, 33, 100])
+    if reads_source:
+        tie = draw.choice(["all", "target", "none"])
+        others = vocab if tie == "all" else draw.choice([vocab, 5, 40])
+        model = build(ModelConfig(core=core, tie=tie), source_vocab=others, target_vocab=vocab)
+    else:
+        model, others = build_language_model(LanguageModelConfig(core=core), vocab=vocab), vocab
+    strength = draw.choice([0.0, 0.3, 1.0])
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(strength * (float(weight.std(correction=0)) or 0.5) * torch.randn_like(weight))
+    beam = draw.choice([1, 1, 2, 3, 4, 5, 8])
+    decode = DecodeConfig(
+        beam=beam,
+        n_best=draw.randint(1, beam),
+        length_penalty=draw.choice([0.0, 0.6, 1.0, 1.0, 2.0]),
+        max_ratio=draw.choice([0.0, 1.0, 2.0]),
+        max_extra=draw.choice([0, 1, 3, 10]),
+        max_length=draw.choice([1, 7, 30, 512]),
+        batch_tokens=draw.choice([8192, 8192, 50]),
+    )
+    sample = SampleConfig(length=draw.choice([1, 2, 9, 30]), temperature=0)
+    window = draw.choice([None, 1, 2, 8, 40])
+    inputs = _inputs(draw, others, core.max_positions)
+    request = decode if reads_source else (sample, window)
+    told = f"{core}, vocab {others}, {vocab}, strength {strength}, {request}, {inputs}"
+    return Case(model.eval(), told, decode if reads_source else None, sample, inputs, window)
+
+
+def _core(draw: random.Random) -> TransformerConfig:
+    chosen: dict[str, Any] = {}
+    is_plain = draw.random() < 0.5  # of those that CTranslate2 runs, too
+    for name, hint in get_type_hints(TransformerConfig).items():
+        if get_origin(hint) is Literal:  # the default half of the time: most models are to be ones that engines run
+            chosen[name] = draw.choice([*get_args(hint), *[get_args(hint)[0]] * len(get_args(hint))])
+    heads = draw.choice([1, 2, 3, 4, 8])
+    width = draw.choice([1, 2, 3, 5, 8, 12, 16, 31, 33, 48, 64])
+    if is_plain or draw.random() < 0.5:
+        width = -(-width // heads) * heads
+    chosen |= {"heads": heads, "width": width, "feedforward": draw.choice([1, 7, 16, 33, 64, 100])}
+    if is_plain and (chosen["positions"] in ("alibi", "relative") or chosen["score"] in ("cosine", "additive")):
+        chosen |= {"positions": draw.choice(["sinusoidal", "learned", "none"]), "score": "scaled-dot"}
+    chosen |= {"layers": draw.randint(1, 3), "decoder_layers": draw.choice([None, None, 1, 2, 3])}
+    others = {
+        "head_dim": (0.3, draw.randint(1, 64)),
+        "head_value_dim": (0.3, draw.randint(1, 33)),
+        "key_heads": (0.3, draw.choice([size for size in range(1, heads + 1) if heads % size == 0])),
+        "window": (0.2, draw.choice([1, 2, 5, 50])),
+        "soft_cap": (0.05, 3.0),
+    }
+    chosen |= {name: value for name, (share, value) in others.items() if draw.random() < share and not is_plain}
+    return TransformerConfig(max_positions=draw.choice([4, 10, 30, 60, 200]), **chosen)
+
+
+def _inputs(draw: random.Random, vocab: int, most: int) -> list[list[int]]:
+    lengths = [draw.choice([1, 1, 2, 3, 5, 9, 20]) for _ in range(draw.choice([1, 1, 2, 3, 7, 33]))]
+    if draw.random() < 0.3:
+        lengths = [min(length, max(1, most // 3)) for length in lengths]
+    if draw.random() < 0.1:
+        lengths[0] = draw.choice([most, most + 1, most - 1])
+    inputs = [[draw.randrange(4, vocab) for _ in range(length)] for length in lengths]
+    if draw.random() < 0.6:
+        inputs = [[*ids, EOS] for ids in inputs]
+    if draw.random() < 0.06:
+        inputs[draw.randrange(len(inputs))] = draw.choice([[], [-1], [vocab], [2**40], [PAD], [BOS], [EOS], [PAD, 4]])
+    return [] if draw.random() < 0.01 else inputs
+
+
+Answer = list[list[Hypothesis]] | list[list[int]] | Exception
+
+
+def asked(engine: Engine, case: Case) -> Answer:
+    """What it answers, or the error."""
+    try:
+        if case.decode is not None:
+            return engine.search(case.inputs, config=case.decode, bos=BOS, eos=EOS, pad=PAD)
+        seeds = [1] * len(case.inputs)
+        return engine.generate(case.inputs, case.sample, window=case.window, seeds=seeds, banned=BANNED)
+    except (ValueError, TypeError, UserError) as error:
+        return error
+
+
+class Without(torch.nn.Module):
+    """A model that gives banned ids no share of the softmax, which is where CTranslate2 bans them."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model = model
+
+    def start(self, source: Padded) -> Any:
+        """The model's."""
+        return self.model.start(source)
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """The model's, banned ids all but impossible."""
+        logits, state = self.model.step(tokens, state)
+        return logits.index_fill(1, torch.tensor(BANNED), -1e30), state
+
+
+def run(seed: int, number: int) -> Outcome:
+    """One model by every engine."""
+    case = case_of(seed, number)
+    exact, kinds = asked(TorchEngine(case.model), case), []
+    for name, maker in ENGINES.items():
+        if maker.refusal(case.model) is not None:
+            kinds.append("refused")
+            continue
+        model, expected = case.model, exact
+        if name == "ctranslate2" and case.decode is not None and isinstance(exact, list):
+            model = Without(case.model)
+            expected = asked(TorchEngine(model), case)
+        found = asked(maker.prepare(case.model, threads=2, workers=number % 2 + 1), case)
+        kind, detail = compared(model, case, found, expected, alone=MAY_ALONE[name])
+        if kind in ("different", "refusal"):
+            return Outcome(kind, case.told, f"{name}: {detail}")
+        kinds.append(kind)
+    if kinds[0] != "refused" and (problem := rougher(case, exact)) is not None:
+        return Outcome("different", case.told, problem)
+    return Outcome(_kind(kinds), case.told)
+
+
+def rougher(case: Case, exact: Answer) -> str | None:
+    """What is wrong with the answers in fewer bits: as many must come, and errors be the same."""
+    for compute_type in ("bfloat16", "int8"):
+        found = asked(compiled.prepare(case.model, compute_type=compute_type), case)
+        if isinstance(found, Exception) or isinstance(exact, Exception):
+            past = isinstance(found, Exception) and "learned positions" in str(found)
+            if type(found) is not type(exact) and not past and "learned positions" not in str(exact):
+                return f"{compute_type}: {found!r} for {exact!r}"
+        elif [len(some) for some in found] != [len(some) for some in exact]:
+            return f"{compute_type}: {[len(some) for some in found]} hypotheses for {[len(some) for some in exact]}"
+    return None
+
+
+def compared(model: Any, case: Case, found: Answer, expected: Answer, *, alone: str) -> tuple[str, str]:
+    """equal, tie, refused, alone, or what is wrong: refusal or different; with the detail."""
+    if isinstance(found, Exception) or isinstance(expected, Exception):
+        if type(found) is type(expected) and _sense(found) == _sense(expected):
+            return "error", ""
+        if isinstance(found, Exception) and not isinstance(expected, Exception) and re.search(alone, str(found)):
+            return "alone", ""
+        return "refusal", f"{_sense(found)} for {_sense(expected)}"
+    if case.decode is None:
+        return compared_texts(case, cast("list[list[int]]", found), cast("list[list[int]]", expected))
+    return compared_outputs(
+        model, case, cast("list[list[Hypothesis]]", found), cast("list[list[Hypothesis]]", expected)
+    )
+
+
+def _sense(answer: Answer) -> str:
+    """An error without the numbers that tell where; `an answer` for what is none."""
+    if not isinstance(answer, Exception):
+        return "an answer"
+    return f"{type(answer).__name__} {re.sub(r'[0-9]+', 'N', str(answer).split(', got')[0])}"
+
+
+def compared_outputs(
+    model: Any, case: Case, found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
+) -> tuple[str, str]:
+    """Of hypotheses."""
+    assert case.decode is not None
+    alpha, is_tie = case.decode.length_penalty, False
+    for source, ours, theirs in zip(case.inputs, found, expected, strict=True):
+        if len(ours) != len(theirs):
+            return "different", f"{len(ours)} hypotheses for {len(theirs)}"
+        for one, other in zip(ours, theirs, strict=True):
+            same = (one.tokens, one.finished) == (other.tokens, other.finished)
+            if same and _close(one.score, other.score) and _close(one.log_prob, other.log_prob):
+                continue
+            is_tie = True
+            exact = [_exact(model, source, some) for some in (one, other)]
+            if not _close(one.log_prob, exact[0], among=exact):
+                return "different", f"log p off by {one.log_prob - exact[0]:.1e}"
+            scores = [total / some.length**alpha for total, some in zip(exact, (one, other), strict=True)]
+            if not _close(*scores):
+                return "different", f"score off by {scores[0] - scores[1]:.1e}"
+    return ("tie", "") if is_tie else ("equal", "")
+
+
+def _close(one: float, other: float, among: Sequence[float] = ()) -> bool:
+    return abs(one - other) <= CLOSE * max(1.0, abs(one), abs(other), *map(abs, among))
+
+
+def _exact(model: Any, source: Sequence[int], one: Hypothesis) -> float:
+    """log p of a hypothesis in double precision."""
+    targets = [[*one.tokens, EOS] if one.finished else list(one.tokens)]
+    return _in_double(
+        model, lambda: float(score(cast("Stepper[Any]", model), _padded(source), targets=targets, bos=BOS))
+    )
+
+
+def _padded(source: Sequence[int]) -> Padded:
+    return Padded(torch.tensor([list(source)]), torch.tensor([len(source)]))
+
+
+def _in_double(model: Any, work: Callable[[], float]) -> float:
+    model.double()
+    try:
+        with torch.no_grad():
+            return work()
+    finally:
+        model.float()
+
+
+def compared_texts(case: Case, found: list[list[int]], expected: list[list[int]]) -> tuple[str, str]:
+    """Of texts that go on: where they part first, both tokens must be as likely."""
+    is_tie = False
+    for prompt, ours, theirs in zip(case.inputs, found, expected, strict=True):
+        if len(ours) != len(theirs):
+            return "different", f"{len(ours)} tokens for {len(theirs)}"
+        if ours == theirs:
+            continue
+        is_tie = True
+        place = next(at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other)
+        seen = _seen(prompt, theirs[:place], case.window)
+        gap = _in_double(case.model, lambda seen=seen, pair=(ours[place], theirs[place]): _gap(case.model, seen, *pair))
+        if not gap <= CLOSE:
+            return "different", f"logits off by {gap:.1e}"
+    return ("tie", "") if is_tie else ("equal", "")
+
+
+def _seen(prompt: list[int], said: list[int], window: int | None) -> list[int]:
+    """What the model sees before the next token: see `regard.decode.sample.sample`."""
+    seen, fed = list(prompt), list(prompt if window is None else prompt[-window:])
+    for token in said:
+        seen.append(token)
+        fed = [*fed, token] if window is None or len(fed) < window else seen[-max(1, window // 2) :]
+    return fed
+
+
+def _gap(model: Any, seen: list[int], one: int, other: int) -> float:
+    state, logits = model.begin(1), torch.empty(0)
+    for token in seen:
+        logits, state = model.step(torch.tensor([token]), state)
+    largest = max(1.0, float(logits[0].abs().max()))
+    return math.fabs(float(logits[0, one] - logits[0, other])) / largest
+
+
+_FINE = ("equal", "tie", "error", "alone", "refused")
+"""Answered as torch does, or but for ties; refused by both; a request that an engine refuses alone; a model."""
+
+
+def _kind(kinds: Sequence[str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in zip(ENGINES, kinds, strict=True))
+
+
+CAMPAIGN = Campaign(
+    name="engines",
+    about="random small models by torch, compiled code and CTranslate2",
+    cases=1000,
+    run=run,
+    fine=frozenset(_kind(pair) for pair in itertools.product(_FINE, repeat=len(ENGINES))),
+    seconds=240.0,
+)

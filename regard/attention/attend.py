@@ -115,21 +115,26 @@ def pose(
         raise TypeError(f"mask must be a Mask, but is {type(mask).__name__}; see regard.dense(tensor)")
     if bias is not None and not isinstance(bias, Bias):
         bias = Given(bias)
+    rules = {"score": score, "choose": choose, "mask": mask, "bias": bias}
     if isinstance(memory, Store):
-        return _posed(query, memory, score, choose, mask, bias)
+        return _posed(query, memory, **rules)
     tensors = given(query, memory)
-    problem = _posed(tensors.query, Memory(tensors.keys, tensors.values), score, choose, mask, bias)
-    if not can_look_at(tensors.query) or problem.is_empty or are_finite(*tensors):
+    problem = _posed(tensors.query, Memory(tensors.keys, tensors.values), **rules)
+    if not can_look_at(tensors.query) or problem.is_empty:
+        return problem
+    if bias is not None and bias.may_be_infinite() and (added := problem.added()) is not None:
+        check_finite_bias(added, problem.allowed(added))
+    if are_finite(*tensors):
         return problem
     seen = zeroed_where(tensors, problem.allowed(problem.added()), problem.leading)
     shapes = query.shape, *(tensor.shape for tensor in memory)
     for (name, tensor), shape in zip(seen._asdict().items(), shapes, strict=True):
         check_finite(name, tensor.view(shape))
-    return _posed(seen.query, Memory(seen.keys, seen.values), score, choose, mask, bias)
+    return _posed(seen.query, Memory(seen.keys, seen.values), **rules)
 
 
 def _posed(
-    query: Tensor, memory: Store, score: Score, choose: Choice, mask: Mask | None, bias: Bias | None
+    query: Tensor, memory: Store, *, score: Score, choose: Choice, mask: Mask | None, bias: Bias | None
 ) -> Problem:
     check_pair(query, memory.keys, memory.values)
     mapped = memory.map_keys_with(score)
@@ -184,16 +189,13 @@ def _looked_at(run: Callable[[Problem], Tensor], problem: Problem) -> Tensor:
     out = run(problem)
     if not can_look_at(out) or are_finite(out):
         return out
-    bias = problem.added()
-    allowed = problem.allowed(bias)
-    if bias is not None:
-        check_finite_bias(bias, allowed)
+    allowed = problem.allowed(problem.added())
     if allowed is not None and not problem.choose.draws:
         seen = zeroed_where(Tensors(problem.query, problem.keys, problem.values), allowed, problem.leading)
         out = run(problem._replace(**seen._asdict()))
         if are_finite(out):
             return out
     raise ValueError(
-        f"query and keys must have scores within the range of {problem.query.dtype}, but what is read is not finite, "
-        "though they are: the products of their numbers are too large"
+        f"a read must stay within the range of {problem.query.dtype} on its way, but what is read is not finite, "
+        "though queries, keys and values are: their products, or sums of values, are too large"
     )

@@ -40,6 +40,10 @@ class Bias(nn.Module, ABC):
         """
         return None
 
+    def may_be_infinite(self) -> bool:
+        """Whether it holds numbers that are not finite beside -inf, which hides: only a bias that is given may."""
+        return False
+
     def select(self, index: Int[Tensor, " rows"]) -> "Bias":
         """The bias of those rows of the first leading axis; unchanged if it is the same for all of them."""
         return self
@@ -85,6 +89,10 @@ class Given(Bias):
         check_fits("bias", self.tensor, places)
         return places.rows_of(self.tensor)
 
+    def may_be_infinite(self) -> bool:
+        """Whether infinity or NaN is the largest number."""
+        return self.tensor.numel() > 0 and not bool(self.tensor.detach().amax() < float("inf"))
+
     def select(self, index: Int[Tensor, " rows"]) -> Bias:
         """Those rows, when there is a leading axis that tells rows apart."""
         if self.tensor.dim() < 3 or self.tensor.shape[0] == 1:
@@ -118,6 +126,10 @@ class Sum(Bias):
             return None
         # An axis is added because leading axes line up before the last two.
         return torch.add(*line_up(left.unsqueeze(-2), right.unsqueeze(-2))).squeeze(-2)
+
+    def may_be_infinite(self) -> bool:
+        """Whether either does."""
+        return self.left.may_be_infinite() or self.right.may_be_infinite()
 
     def select(self, index: Int[Tensor, " rows"]) -> Bias:
         """Both of those rows."""

@@ -75,7 +75,8 @@ def leading_axes(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int, ...]
     ours, last = query.shape[:-2], query.dim() - 3
     if ours == keys.shape[:-2] == values.shape[:-2]:
         return tuple(ours)
-    leading = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(ours, keys.shape, values.shape, strict=False))
+    sizes = zip(ours, keys.shape[:-2], values.shape[:-2], strict=True)
+    leading = tuple(next((size for size in axis if size != 1), 1) for axis in sizes)
     for name, tensor in (("keys", keys), ("values", values)):
         theirs = tensor.shape[:-2]
         for axis, (size, whole) in enumerate(zip(theirs, leading, strict=True)):
@@ -116,9 +117,9 @@ def check_finite_bias(bias: Tensor, allowed: Tensor | None) -> None:
 def are_finite(*tensors: Tensor) -> bool:
     """Whether all numbers are finite: a sum a tensor, and a closer look at one whose sum is not finite."""
     for tensor in tensors:
-        tensor = tensor.detach()
-        total = tensor.sum(dtype=torch.float32) if tensor.dtype == torch.float16 else tensor.sum()
-        if not math.isfinite(total.item()) and not bool(tensor.isfinite().all()):
+        numbers = tensor.detach()
+        total = numbers.sum(dtype=torch.float32) if numbers.dtype == torch.float16 else numbers.sum()
+        if not math.isfinite(total.item()) and not bool(numbers.isfinite().all()):
             return False
     return True
 

@@ -22,8 +22,8 @@ __all__ = ["Cosine", "Location", "SoftCap"]
 class Cosine(Score):
     """score = <q, k> / (|q| |k|); q and k of equal size. A vector of length zero scores 0, and its gradient is zero.
 
-    So does one whose numbers are all subnormal (below 1.2e-38 in float32, 6.1e-5 in float16): its direction is rounding,
-    and the gradient, which is that of the direction over the length, is beyond the range of the dtype.
+    So does one whose numbers are all subnormal (below 1.2e-38 in float32, 6.1e-5 in float16): its direction is mostly
+    rounding, and the gradient, which goes by one over the length, is beyond the range of the dtype.
 
     The softmax of numbers in [-1, 1] is nearly flat: give the choice a scale, Soft(beta) (the key strength of
     graves2014). Lengths are divided out before q and k meet, once a memory for the keys.
@@ -116,7 +116,9 @@ class SoftCap(Score):
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
     ) -> Float[Tensor, "... query key"]:
         """The inner score's, capped."""
-        return self.cap * torch.tanh(self.score.compare(query, keys) / self.cap)
+        scores = self.score.compare(query, keys)
+        # Zero times the score: one beyond the range of the dtype may have the wrong sign, and must show, not be capped.
+        return torch.add(self.cap * torch.tanh(scores / self.cap), scores, alpha=0)
 
     def form(self, dim: int) -> Form | None:
         """A capped inner product; kernels know no other capped scores."""

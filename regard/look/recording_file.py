@@ -280,5 +280,5 @@ def _heard(read: _StoredRead, part: Part) -> Heard:
                 f"of weights {list(call.sizes)} must be kept {list(part.shape(call.sizes))}, not {shape[:8]}"
             )
     if len({call.sizes[1] for call in read.calls if len(call.sizes) == 4}) > 1:
-        raise ValueError(f"the read {name!r} has not the same heads in all calls")
+        raise ValueError(f"the read {read.name[:60]!r} has not the same heads in all calls")
     return Heard(ran=read.ran, calls=list(read.calls), shapes=list(read.shapes))

@@ -10,7 +10,8 @@ from regard.attention.choices import Soft
 from regard.attention.kernels.table import KERNELS
 from regard.attention.masks import causal, dense, padding
 from regard.attention.memory import Memory
-from regard.attention.scores import Additive, Dot, General
+from regard.attention.scores import Additive, Concat, Dot, General, ScaledDot
+from regard.attention.scores_more import Cosine, SoftCap
 from tests.helpers import close
 
 
@@ -157,9 +158,129 @@ def test_nan_that_was_read_is_named_with_its_place(kernel):
     query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 4, 2)
     spoilt = keys.clone()
     spoilt[1, 2, 3] = math.nan
-    with pytest.raises(ValueError, match=r"keys must be finite where no mask hides them, but have nan at \(1, 2, 3\), and 1 such"):
+    with pytest.raises(
+        ValueError, match=r"keys must be finite where no mask hides them, but have nan at \(1, 2, 3\), and 1 such"
+    ):
         attend(query, (spoilt, values), kernel=kernel)
     wrong = values.clone()
     wrong[0, 3, 1] = math.nan
-    with pytest.raises(ValueError, match=r"values must be finite where no mask hides them, but have nan at \(0, 3, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"values must be finite where no mask hides them, but have nan at \(0, 3, 1\)"
+    ):
         attend(query, (keys, wrong), kernel=kernel)
+
+
+READS = [
+    ("reference", ScaledDot),
+    ("products", ScaledDot),
+    ("sdpa", ScaledDot),
+    ("additive", lambda: Additive(5, 5, 3)),
+    ("auto", Cosine),
+    ("auto", lambda: Concat(5, 5, 3)),
+    ("auto", lambda: SoftCap(ScaledDot(), 2.0)),
+]
+each_kernel = pytest.mark.parametrize(("kernel", "score"), READS)
+
+
+@each_kernel
+@pytest.mark.parametrize(
+    ("query", "keys", "value_dim"),
+    [
+        ((3, 0, 5), (3, 4), 2),
+        ((3, 4, 5), (3, 0), 2),
+        ((0, 4, 5), (0, 3), 2),
+        ((2, 0, 4, 5), (2, 0, 3), 2),
+        ((3, 5), (4,), 0),
+    ],
+)
+def test_empty_reads_give_zeros_or_nothing(kernel, score, query, keys, value_dim):
+    tensors = torch.randn(query), torch.randn(*keys, 5), torch.randn(*keys, value_dim)
+    for tensor in tensors:
+        tensor.requires_grad_()
+    how = {"score": score(), "mask": causal(), "kernel": kernel}
+    out = attend(tensors[0], tensors[1:], **how)
+    assert out.shape == (*query[:-1], value_dim)
+    assert not out.any()
+    gradients = torch.autograd.grad(out.sum(), tensors)
+    assert not any(gradient.any() for gradient in gradients)
+    assert weigh(tensors[0], tensors[1:], **how).shape == (*query[:-1], keys[-1])
+
+
+@each_kernel
+def test_what_no_query_sees_is_absent_whatever_its_numbers(kernel, score):
+    query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 4, 2)
+    query[1, 0], keys[0, 3], keys[1, 1:] = torch.inf, torch.nan, 1e30
+    values[0, 3], values[1, 1:] = -torch.inf, torch.nan
+    shown = torch.ones(2, 3, 4, dtype=torch.bool)
+    shown[0, :, 3], shown[1, :, 1:], shown[1, 0] = False, False, False
+    bias = torch.randn(2, 3, 4).masked_fill(~shown, torch.inf)
+    tensors = [tensor.requires_grad_() for tensor in (query, keys, values, bias)]
+    plain = [tensor.detach().nan_to_num(0, 0, 0).requires_grad_() for tensor in tensors]
+    how = {"score": score(), "choose": Soft(1.5, learn=True), "mask": dense(shown), "kernel": kernel}
+    outs = [attend(q, (k, v), bias=b, **how) for q, k, v, b in (tensors, plain)]
+    assert not outs[0][1, 0].any()
+    close(*outs)
+    learnt = list(how["choose"].parameters())
+    found, expected = (
+        torch.autograd.grad(out.square().sum(), [*own, *learnt])
+        for out, own in zip(outs, (tensors, plain), strict=True)
+    )
+    for got, right in zip(found, expected, strict=True):
+        close(got, right)
+
+
+@each_kernel
+def test_numbers_that_are_read_must_be_finite(kernel, score):
+    query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
+    how = {"score": score(), "mask": causal(), "kernel": kernel}
+    spoilt = values.index_fill(0, torch.tensor([3]), torch.inf)
+    with pytest.raises(ValueError, match=r"values must be finite where no mask hides them, but have inf at \(3, 0\)"):
+        attend(query, (keys, spoilt), **how)
+    with pytest.raises(ValueError, match=r"query must be finite where no mask hides them, but have nan at \(0, 0\)"):
+        attend(query * torch.nan, (keys, values), **how)
+    with pytest.raises(ValueError, match=r"bias must be finite, or -inf to hide a pair, .* but is inf at \(1, 2\)"):
+        attend(
+            query,
+            (keys, values),
+            bias=torch.zeros(3, 4).index_put((torch.tensor(1), torch.tensor(2)), torch.tensor(torch.inf)),
+            **how,
+        )
+
+
+@pytest.mark.parametrize("kernel", ["reference", "products", "sdpa"])
+def test_scores_beyond_the_range_of_the_dtype_are_refused(kernel):
+    query, keys, values = torch.full((3, 5), 1e30), torch.full((4, 5), 1e30), torch.randn(4, 2)
+    with pytest.raises(ValueError, match=r"a read must stay within the range of torch\.float32 on its way"):
+        attend(query, (keys, values), kernel=kernel)
+
+
+def test_capped_scores_beyond_the_range_of_the_dtype_are_refused():
+    """Such a score may have the wrong sign: 2e38 + 2e38 - 3e38 - 3e38 < 0, but is infinite, added from the left."""
+    query, keys = torch.full((1, 4), 1e19), torch.tensor([[2e19, 2e19, -3e19, -3e19], [0.0, 0.0, 0.0, 0.0]])
+    with pytest.raises(ValueError, match="a read must stay within the range"):
+        attend(query, (keys, torch.randn(2, 3)), score=SoftCap(Dot(), 2.0))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_attend_says_what_is_no_memory():
+    query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
+    with pytest.raises(TypeError, match=r"memory must be a memory or a pair \(keys, values\), but is Tensor"):
+        attend(query, keys)
+    with pytest.raises(TypeError, match="but is tuple of 3"):
+        attend(query, (keys, values, values))
+    with pytest.raises(TypeError, match="values must be a tensor, but is list"):
+        attend(query, (keys, values.tolist()))
+    with pytest.raises(ValueError, match=r"keys must be \(..., key, dim\), but has shape \(5,\)"):
+        attend(query, (keys[0], values))
+    with pytest.raises(TypeError, match=r"values must be floating point, but has dtype torch\.int64"):
+        attend(query, (keys, values.long()))
+    with pytest.raises(ValueError, match=r"query must have one number or more each, but has shape \(3, 0\)"):
+        attend(query[:, :0], (keys[:, :0], values))
+    with pytest.raises(
+        ValueError, match=r"beta must broadcast to the rows \(3, 1\) of this read, but has shape \(2, 1\)"
+    ):
+        attend(query, (keys, values), choose=Soft(torch.ones(2, 1)))
+    with pytest.raises(
+        ValueError, match=r"combined must have the same axes or some of size 1, .* \(2, 1, 4\) and \(3, 1, 1\)"
+    ):
+        attend(query, (keys, values), mask=padding([4, 4]) & dense(torch.ones(3, 1, 1) > 0))

@@ -20,7 +20,8 @@ from regard.attention.positional import Alibi, RelativeBias, ShawBias
 from regard.attention.scores import Additive, BareAdditive, Concat, Dot, General, ScaledDot, Score
 from regard.attention.scores_more import Cosine, Location, SoftCap
 from regard.attention.sparse import Sparse, TopK
-from tests.campaigns.reads_oracle import Case, entry, leading_axes, seen
+from tests.campaigns.reads_misfits import numbers_that_do_not_fit, sizes_that_do_not_fit, used
+from tests.campaigns.reads_oracle import Case, leading_axes
 
 __all__ = ["Read", "make"]
 
@@ -96,6 +97,9 @@ class Maker:
         self.leading = tuple(int(self.of(few)) for _ in range(self.of({0: 0.15, 1: 0.25, 2: 0.5, 3: 0.1})))
         self.num_queries = int(self.of([0] if self.has(0.03) else [1, 1, 2, 3, 5, 9]))
         self.num_keys = int(self.of([0] if self.has(0.03) else [1, 2, 3, 5, 8, 17, 40]))
+        if self.has(0.03):  # beyond the tiles of kernels
+            self.num_queries, self.num_keys = int(self.of([1, 70, 130])), int(self.of([130, 150, 300]))
+            self.leading = tuple(min(size, 2) for size in self.leading)
         self.dim = int(self.of([0] if self.has(0.01) else [1, 2, 3, 5, 8, 19]))
         self.value_dim = int(self.of([0] if self.has(0.02) else [1, 2, 3, 7, 16]))
 
@@ -118,7 +122,7 @@ class Maker:
         array = self.rng.standard_normal(shape)
         tiny = torch.finfo(self.dtype).tiny
         kind = self.of(
-            {"normal": 0.8, "zero": 0.03, "small": 0.05, "huge": 0.03, "denormal": 0.03, "equal": 0.03, "zeros": 0.03}
+            {"normal": 25, "zero": 1, "small": 1, "huge": 1, "enormous": 1, "denormal": 1, "equal": 1, "zeros": 1}
         )
         if kind != "normal":
             self.words.append(kind)
@@ -131,6 +135,8 @@ class Maker:
                 array = array * 1e-3
             case "huge":
                 array = array * HUGE[self.dtype]
+            case "enormous" if self.dtype != torch.float64:  # beyond which the oracle does not reach
+                array = np.clip(array, -2, 2) * (torch.finfo(self.dtype).max / 3)
             case "denormal":
                 array = array * tiny / 8
             case "equal":
@@ -245,22 +251,26 @@ class Maker:
                 return ("not", left), ~made
             right, other = self.mask(depth + 1)
             return (name, left, right), made & other if name == "and" else made | other
+        return self.plain_mask()
+
+    def plain_mask(self) -> tuple[tuple, Mask]:
+        own, made = ("causal",), causal()
         match self.of(["causal", "padding", "padding", "dense", "window", "prefix", "documents"]):
             case "padding" | "prefix" as name:
                 axes = tuple(1 if self.has(0.2) else n for n in self.leading[: self.rng.integers(0, 2)])
                 lengths = self.rng.integers(0, self.num_keys + 3, axes)
-                return (name, lengths), (padding if name == "padding" else prefix)(torch.tensor(lengths))
+                own, made = (name, lengths), (padding if name == "padding" else prefix)(torch.tensor(lengths))
             case "window":
                 size = int(self.rng.integers(1, 5))
                 ahead = int(self.rng.integers(0, size))
-                return ("window", size, ahead), window(size, ahead)
+                own, made = ("window", size, ahead), window(size, ahead)
             case "documents" if self.leading and self.num_keys:
                 ids = np.sort(self.rng.integers(0, 3, (1 if self.has(0.3) else self.leading[0], self.num_keys)))
-                return ("documents", ids), documents(torch.tensor(ids))
+                own, made = ("documents", ids), documents(torch.tensor(ids))
             case "dense":
                 array = self.rng.random(self.table_axes("mask")) > self.of([0.2, 0.5, 0.9])
-                return ("dense", array), dense(torch.tensor(array))
-        return ("causal",), causal()
+                own, made = ("dense", array), dense(torch.tensor(array))
+        return own, made
 
     def table_axes(self, name: str) -> tuple[int, ...]:
         """Axes of a mask or bias given as a tensor."""
@@ -315,9 +325,11 @@ def make(seed: int, number: int) -> Read:
     query, keys, values = _tensors(maker, key_dim)
     eps, eps_sum = (torch.finfo(x).eps for x in (maker.dtype, torch.promote_types(maker.dtype, torch.float32)))
     limits = torch.finfo(maker.dtype)
+    # Processors multiply bfloat16 without subnormal numbers.
+    step = limits.tiny * (1.0 if maker.dtype == torch.bfloat16 else limits.eps)
     case = Case(
         query, keys, values, own_score, own_choice, own_mask, own_biases,
-        eps, eps_sum, limits.tiny, limits.tiny * (1.0 if maker.dtype == torch.bfloat16 else limits.eps), _heads_made(maker),
+        eps, eps_sum, limits.tiny, step, _heads_made(maker),
     )  # fmt: skip
     memory = maker.of({"pair": 0.75, "memory": 0.1, "mapped": 0.08, "masked": 0.04, "static": 0.03})
     fixed = "dense" in str(own_mask) or "documents" in str(own_mask) or own_biases or "location" in str(own_score)
@@ -326,10 +338,25 @@ def make(seed: int, number: int) -> Read:
         memory = "pair"  # only what is read of a pair is looked at
     if memory == "static" and fixed:  # they tell of so many keys, and not of more slots
         memory = "memory"
-    _note_misfits(maker, case, memory)
-    _spoil(maker, case, memory)
-    layouts = [_laid_out(maker, array) for array in (case.query, case.keys, case.values)]
-    read = Read(case, maker.dtype, maker.kernel(own_score, own_choice), *layouts, memory, score, choose, mask, biases, maker.misfits)
+    maker.misfits += sizes_that_do_not_fit(maker.leading, maker.heads, maker.kind, case, memory)
+    if memory == "pair" and maker.has(0.08):
+        maker.words.append("spoilt")
+        _spoil(maker, case)
+    maker.misfits += [] if maker.misfits else numbers_that_do_not_fit(case)
+    plain = memory == "static"
+    layouts = [_laid_out(maker, array, plain=plain) for array in (case.query, case.keys, case.values)]
+    read = Read(
+        case,
+        maker.dtype,
+        maker.kernel(own_score, own_choice),
+        *layouts,
+        memory,
+        score,
+        choose,
+        mask,
+        biases,
+        maker.misfits,
+    )
     shapes = " ".join(str(tuple(tensor.shape)) for tensor in layouts)
     names = [f"{own_score['kind']}{'' if maker.heads is None else ' of heads'}", own_choice["kind"], read.kernel]
     dtype = str(maker.dtype).removeprefix("torch.")
@@ -363,97 +390,24 @@ def _heads_made(maker: Maker) -> int | None:
     return None if maker.kind == "bare" else maker.heads
 
 
-def _note_misfits(maker: Maker, case: Case, memory: str) -> None:
-    """What of the sizes does not fit."""
-    if case.leading is None:
-        maker.misfits.append("leading axes")
-    if maker.dim == 0 or case.keys.shape[-1] == 0:
-        maker.misfits.append("dim")
-    if maker.heads is None:
-        return
-    most, maps = len(maker.leading), {"location": "q", "bare": ""}.get(maker.kind, "qk")
-    for array, name in ((case.query, "q"), (case.keys, "k")):
-        size = array.shape[most - 1] if array.ndim - 2 == most else 1
-        if name in maps and size not in (1, maker.heads):
-            maker.misfits.append("heads")
-    if memory != "pair" and case.keys.ndim - 2 < most:
-        maker.misfits.append("heads of a memory")
-
-
-def _spoil(maker: Maker, case: Case, memory: str) -> None:
+def _spoil(maker: Maker, case: Case) -> None:
     """Infinity or NaN in some numbers, which must be refused if a query sees it, and else makes no difference."""
-    spoils = memory == "pair" and maker.has(0.08)
-    if spoils:
-        maker.words.append("spoilt")
-        for name in maker.of([("keys",), ("values",), ("query",), ("keys", "values")]):
-            array = getattr(case, name).copy()
-            items = array.reshape(-1, array.shape[-1]) if array.size else array
-            if items.size:
-                most = max(1, len(items) // 3)
-                hidden = np.flatnonzero(~_used(case, name).reshape(-1))
-                chosen = hidden if maker.has(0.7) else np.arange(len(items))
-                for i in maker.rng.permutation(chosen)[:most]:
-                    items[i, maker.rng.integers(items.shape[1])] = maker.of([np.inf, -np.inf, np.nan])
-            setattr(case, name, items.reshape(array.shape))
-    if "leading axes" in maker.misfits or maker.misfits:
-        return
-    for name in ("query", "keys", "values"):
-        if (~np.isfinite(getattr(case, name)).all(-1) & _used(case, name)).any():
-            maker.misfits.append("not finite")
-    if any(maker_bias[0] == "given" and not _is_bias(case, maker_bias[1]) for maker_bias in case.biases):
-        maker.misfits.append("not finite")
+    for name in maker.of([("keys",), ("values",), ("query",), ("keys", "values")]):
+        array = getattr(case, name).copy()
+        if array.size:
+            items = array.reshape(-1, array.shape[-1])
+            hidden = np.flatnonzero(~used(case, name).reshape(-1))
+            chosen = hidden if maker.has(0.7) else np.arange(len(items))
+            for i in maker.rng.permutation(chosen)[: max(1, len(items) // 3)]:
+                items[i, maker.rng.integers(items.shape[1])] = maker.of([np.inf, -np.inf, np.nan])
+        setattr(case, name, array)
 
 
-def _is_bias(case: Case, array: Array) -> bool:
-    """Whether a bias is finite or minus infinity wherever a query sees a key."""
-    leading = case.leading
-    assert leading is not None
-    shape = case.query.shape[-2], case.keys.shape[-2]
-    for index in np.ndindex(leading):
-        at = tuple(i if n > 1 else 0 for i, n in zip(index, array.shape[:-2], strict=False))
-        # The best of all scores may be infinite.
-        infinite = np.isposinf(array[at]) & (case.choice["kind"] != "hard")
-        bad = np.broadcast_to(np.isnan(array[at]) | infinite, shape)
-        if (bad & seen(case.mask, index, *shape)).any():
-            return False
-    return True
-
-
-def _used(case: Case, name: str) -> Array:
-    """(..., item): whether any query sees an item, or for queries whether it sees any key."""
-    array = getattr(case, name)
-    used = np.zeros(array.shape[:-1], bool)
-    leading = case.leading
-    if leading is None or any(n not in (1, m) for n, m in _rule_axes(case, leading)):
-        return used
-    shape = case.query.shape[-2], case.keys.shape[-2]
-    for index in np.ndindex(leading):
-        allowed = seen(case.mask, index, *shape)
-        for bias in case.biases:
-            if bias[0] == "given":
-                at = tuple(i if n > 1 else 0 for i, n in zip(index, bias[1].shape[:-2], strict=False))
-                allowed = allowed & ~np.isneginf(np.broadcast_to(bias[1][at], shape))
-        entry(used[..., None], index, leading)[..., 0] |= allowed.any(1 if name == "query" else 0)
-    return used
-
-
-def _rule_axes(case: Case, leading: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Sizes of leading axes of the masks and biases that are tensors, beside the read's; (0, 9) for one too many."""
-    arrays = [bias[1] for bias in case.biases if bias[0] == "given"]
-    rules = [case.mask]
-    while rules:
-        rule = rules.pop()
-        if rule and rule[0] == "dense":
-            arrays.append(rule[1])
-        elif rule and rule[0] in ("and", "or", "not"):
-            rules += rule[1:]
-    pairs = [pair for array in arrays for pair in zip(array.shape[:-2], leading, strict=False)]
-    return [*pairs, *((0, 9) for array in arrays if array.ndim - 2 > len(leading))]
-
-
-def _laid_out(maker: Maker, array: Array) -> Tensor:
+def _laid_out(maker: Maker, array: Array, *, plain: bool) -> Tensor:
     """The numbers in memory in some order, with steps, or spread over axes of size one."""
     tensor = torch.tensor(array).to(maker.dtype)
+    if plain:
+        return tensor
     match maker.of({"plain": 0.6, "turned": 0.2, "stepped": 0.2}):
         case "turned":
             return tensor.transpose(-2, -1).contiguous().transpose(-2, -1)

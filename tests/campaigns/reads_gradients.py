@@ -4,10 +4,10 @@
 
 The bound of the error is that of the terms that the gradient sums, as rounding is of terms and not of sums:
 
-    sum_ij w_ij (|g_i| |v_j| + sum_l w_il |g_i| |v_l|) |dt_ij|         relative: a few roundings, and what a total is off
+    sum_ij w_ij (|g_i| |v_j| + sum_l w_il |g_i| |v_l|) |dt_ij|        times a few roundings, and what a total is off
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from tests.campaigns.reads_oracle import Array, Case, Result, entry, read, total
 
 __all__ = ["compared", "parameters"]
 
-VERBOSE = False
 _NAMES = {"query_weight": "weight_q", "key_weight": "weight_k", "v": "v", "weight": "weight_q"}
 
 
@@ -41,28 +40,122 @@ def compared(made: Read, out: Tensor, inputs: dict[str, Tensor], exact: Result) 
     case, kind = made.case, made.case.choice["kind"]
     names = f"{case.score['kind']} {kind} {made.kernel} {made.dtype}"
     rng = np.random.default_rng(len(made.text))
-    weighting = rng.standard_normal(exact.out.shape)
-    given = torch.tensor(weighting).to(out.dtype)
-    loss = (out * given).sum()
-    gradients = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
+    given = torch.tensor(rng.standard_normal(exact.out.shape)).to(out.dtype)
+    weighting = given.double().numpy()
+    found = torch.autograd.grad((out * given).sum(), list(inputs.values()), allow_unused=True)
+    largest = torch.finfo(made.dtype).max
+    if _largest_product(case, weighting) > largest / 8:
+        return None  # products of gradients and values are beyond the range of the dtype
     unclear = np.isnan(exact.error).any() or (kind == "sparse" and (case.choice["alpha"] > 2 or case.eps > 1e-12))
-    for (name, tensor), gradient in zip(inputs.items(), gradients, strict=True):
-        if gradient is None:
-            gradient = torch.zeros_like(tensor)
-        got = gradient.double().numpy()
-        x = _get(case, name)
-        direction = _direction(case, name, x, rng)
-        expected, bound, is_settled = _expected(case, name, x, direction, given.double().numpy(), exact)
+    for (name, tensor), gradient in zip(inputs.items(), found, strict=True):
+        got = (torch.zeros_like(tensor) if gradient is None else gradient).double().numpy()
+        line = Line(case, name, _get(case, name), _direction(case, name, rng), weighting, exact)
+        expected, bound, is_settled = line.derivative()
         if not np.isfinite(got).all():
-            if np.abs(expected) + bound > torch.finfo(made.dtype).max / 1e3 or not np.isfinite(bound):
-                continue  # the gradient is as large
-            return "gradient not finite", f"of {name}; {names}"
-        difference = abs(float((got * direction).sum()) - expected)
-        if not unclear and is_settled and difference > bound:
-            if VERBOSE:
-                print(name, got, "x", x, "dir", direction, "got", (got * direction).sum(), "expected", expected, "bound", bound)
+            if np.isfinite(bound) and np.abs(expected) + bound <= largest / 1e3:  # else the gradient is as large
+                return "gradient not finite", f"of {name}; {names}"
+        elif not unclear and is_settled and abs(float((got * line.direction).sum()) - expected) > bound:
             return "gradient wrong", f"of {name}; {names}"
     return None
+
+
+@dataclass
+class Line:
+    """What is read, times random numbers and summed, as a function of one number: a step in a direction."""
+
+    case: Case
+    name: str
+    x: Array
+    direction: Array
+    weighting: Array
+    exact: Result
+
+    def derivative(self) -> tuple[float, float, bool]:
+        """It, a bound of the error of the package's, and whether finite differences settle."""
+        if self.case.choice["kind"] == "hard" and self.name != "values":  # that of the softmax stands in for its own
+            self.case = replace(self.case, choice={"kind": "soft", "beta": 1.0})
+            self.exact = read(self.case)
+        slopes = self.slopes(self.case)
+        h = 1e-4 / max(1.0, *(float(one.max(initial=0.0)) for one in slopes.values()), 0.0)
+        coarse = (self.at(h) - self.at(-h)) / (2 * h)
+        fine = (self.at(h / 2) - self.at(-h / 2)) / h
+        terms = self.terms(slopes, None) + self.terms(self.unbent(), 32 * self.case.eps)
+        terms += self.case.tiny * float(np.abs(self.direction).sum())
+        size = float((np.abs(self.exact.out) * np.abs(self.weighting)).sum())
+        noise = 1e-14 * (1 + min(self.exact.scores, 1e300)) * size / h
+        bound = terms + abs(coarse - fine) + noise + self.case.step
+        settled = abs(coarse - fine) <= 1e-3 * (terms / self.case.eps * 1e-2 + abs(fine)) + noise
+        return (4 * fine - coarse) / 3, bound, settled
+
+    def at(self, step: float) -> float:
+        """The sum after a step."""
+        return float((read(_with(self.case, self.name, self.x + step * self.direction)).out * self.weighting).sum())
+
+    def slopes(self, case: Case) -> dict[tuple[int, ...], Array]:
+        """sum_d |dt_ij / dx_d| |direction_d|, (query, key), by leading index."""
+        leading = self.exact.out.shape[:-2]
+        slopes = {index: np.zeros(self.exact.weights.shape[-2:]) for index in np.ndindex(leading)}
+        if self.name == "values":
+            return slopes
+        for column in range(self.x.shape[-1] if self.x.ndim else 1):
+            h, one = 1e-6, self.direction
+            if self.x.ndim:
+                one = np.zeros_like(self.direction)
+                one[..., column] = self.direction[..., column]
+            up, down = (_with(case, self.name, self.x + step * one) for step in (h, -h))
+            for index in slopes:
+                (high, *_), (low, *_) = totals(up, index, leading), totals(down, index, leading)
+                with np.errstate(invalid="ignore"):
+                    slopes[index] += np.nan_to_num(np.abs(high - low) / (2 * h))
+        return slopes
+
+    def unbent(self) -> dict[tuple[int, ...], Array]:
+        """The same if tanh were a line of slope one: tanh's own is off by a few roundings of one."""
+        case, leading = self.case, self.exact.out.shape[:-2]
+        inner = case.score.get("inner") or case.score
+        if not (self.name in inner or self.name in ("both", "query", "keys")):
+            return {}
+        if inner["kind"] not in ("additive", "concat", "bare"):
+            return {} if inner is case.score else self.slopes(replace(case, score=inner))
+        score = {part: np.abs(x) for part, x in inner.items() if part != "kind"}
+        finite = {part: np.abs(np.nan_to_num(getattr(case, part), posinf=0, neginf=0)) for part in ("query", "keys")}
+        case = replace(case, score={"kind": "unbent", **score}, biases=[], **finite)
+        further = _with(case, self.name, _get(case, self.name) + np.abs(self.direction))
+        slopes = {}
+        for index in np.ndindex(leading):
+            with np.errstate(invalid="ignore"):
+                slopes[index] = np.nan_to_num(totals(further, index, leading)[0] - totals(case, index, leading)[0])
+        return slopes
+
+    def terms(self, slopes: dict[tuple[int, ...], Array], relative: float | None) -> float:
+        """The magnitudes of the terms times what rounding makes of them, or times a number that is given."""
+        case, exact, leading = self.case, self.exact, self.exact.out.shape[:-2]
+        values, total = np.abs(np.where(np.isfinite(case.values), case.values, 0.0)), 0.0
+        for index, slope in slopes.items():
+            w, g, v = exact.weights[index], np.abs(self.weighting[index]), entry(values, index, leading)
+            own = 16 * (8 * case.eps + case.eps_sum * (8 + sum(w.shape) + v.shape[-1] + case.query.shape[-1]))
+            if self.name == "values":
+                d = entry(np.abs(self.direction), index, leading)
+                total += float(((w * own + np.nan_to_num(exact.doubt[index], nan=1.0)) @ d * g).sum())
+                continue
+            off = own + np.expm1(np.minimum(4 * exact.blurred[index], 700.0))[:, None] if relative is None else relative
+            products = g @ v.T
+            size = products + (w * products).sum(-1, keepdims=True)
+            if case.choice["kind"] == "sparse":
+                w = np.ones_like(w)
+            elif case.choice["kind"] == "shares":
+                t, _, allowed, _ = totals(case, index, leading)
+                whole = np.where(allowed, t, 0.0).sum(-1, keepdims=True)
+                w = np.where(whole > 0, 1 / np.maximum(whole, 1e-300), 0.0) * allowed
+            with np.errstate(over="ignore", invalid="ignore"):
+                total += float(np.nan_to_num((off * w + case.tiny) * size * slope, nan=np.inf).sum())
+        return total
+
+
+def _largest_product(case: Case, weighting: Array) -> float:
+    """The largest magnitude of a sum that a gradient of weights is."""
+    values = np.abs(np.where(np.isfinite(case.values), case.values, 0.0))
+    return float(values.max(initial=0.0)) * float(np.abs(weighting).max(initial=0.0)) * max(1, values.shape[-1])
 
 
 def _get(case: Case, name: str) -> Array:
@@ -95,8 +188,9 @@ def _with(case: Case, name: str, x: Array) -> Case:
     return replace(case, score={**case.score, "inner": score} if "inner" in case.score else score)
 
 
-def _direction(case: Case, name: str, x: Array, rng: np.random.Generator) -> Array:
+def _direction(case: Case, name: str, rng: np.random.Generator) -> Array:
     """Random, as large as each vector is; nothing along vectors that a cosine takes for zero, nor along infinities."""
+    x = _get(case, name)
     direction = rng.standard_normal(x.shape)
     if name in ("query", "keys", "values"):
         largest = np.abs(np.where(np.isfinite(x), x, 0.0)).max(-1, keepdims=True, initial=0.0)
@@ -104,99 +198,3 @@ def _direction(case: Case, name: str, x: Array, rng: np.random.Generator) -> Arr
         size = np.where(largest < case.tiny, 0.0 if "cosine" in kinds and name != "values" else 1.0, largest)
         direction = direction * size
     return np.where(np.isfinite(x), direction, 0.0)
-
-
-def _expected(
-    case: Case, name: str, x: Array, direction: Array, weighting: Array, exact: Result
-) -> tuple[float, float, bool]:
-    """The derivative, a bound of the error of the package's, and whether finite differences settle."""
-    if case.choice["kind"] == "hard" and name != "values":  # the gradient of the softmax stands in for its own
-        case = replace(case, choice={"kind": "soft", "beta": 1.0})
-        exact = read(case)
-    slopes = _slopes(case, name, x, direction, exact)
-    steepest = max((float(one.max(initial=0.0)) for one in slopes.values()), default=0.0)
-    h = 1e-4 / max(1.0, steepest)
-
-    def at(step: float) -> float:
-        return float((read(_with(case, name, x + step * direction)).out * weighting).sum())
-
-    coarse, fine = (at(h) - at(-h)) / (2 * h), (at(h / 2) - at(-h / 2)) / h
-    terms = _terms(case, name, direction, weighting, exact, slopes)
-    unbent = {index: 32 * case.eps_sum * slope for index, slope in _unbent(case, name, direction, exact).items()}
-    terms += _terms(replace(case, eps_sum=1.0), name, direction, weighting, exact, unbent) if unbent else 0.0
-    terms += case.tiny * float(np.abs(direction).sum())
-    size = float((np.abs(exact.out) * np.abs(weighting)).sum())
-    noise = 1e-14 * (1 + min(exact.scores, 1e300)) * size / h
-    bound = terms + abs(coarse - fine) + noise + case.step
-    return (4 * fine - coarse) / 3, bound, abs(coarse - fine) <= 1e-3 * (terms / case.eps * 1e-2 + abs(fine)) + noise
-
-
-def _slopes(case: Case, name: str, x: Array, direction: Array, exact: Result) -> dict[tuple[int, ...], Array]:
-    """sum_d |dt_ij / dx_d| |direction_d|, (query, key), by leading index."""
-    leading = exact.out.shape[:-2]
-    slopes = {index: np.zeros(exact.weights.shape[-2:]) for index in np.ndindex(leading)}
-    if name == "values":
-        return slopes
-    columns = x.shape[-1] if x.ndim else 1
-    for column in range(columns):
-        h, one = 1e-6, direction
-        if x.ndim:
-            one = np.zeros_like(direction)
-            one[..., column] = direction[..., column]
-        up, down = (_with(case, name, x + step * one) for step in (h, -h))
-        for index in slopes:
-            (high, *_), (low, *_) = totals(up, index, leading), totals(down, index, leading)
-            with np.errstate(invalid="ignore"):
-                slopes[index] += np.nan_to_num(np.abs(high - low) / (2 * h))
-    return slopes
-
-
-def _unbent(case: Case, name: str, direction: Array, exact: Result) -> dict[tuple[int, ...], Array]:
-    """The same if tanh were a line of slope one: its own slope is off by a few roundings of one, however small it is."""
-    leading = exact.out.shape[:-2]
-    inner = case.score.get("inner") or case.score
-    if not (name in inner or name in ("both", "query", "keys")):
-        return {}
-    if inner["kind"] not in ("additive", "concat", "bare"):
-        return {} if inner is case.score else _slopes(replace(case, score=inner), name, _get(case, name), direction, exact)
-    score = {part: np.abs(x) for part, x in inner.items() if part != "kind"}
-    finite = {part: np.abs(np.nan_to_num(getattr(case, part), posinf=0, neginf=0)) for part in ("query", "keys")}
-    case = replace(case, score={"kind": "unbent", **score}, biases=[], **finite)
-    further = _with(case, name, _get(case, name) + np.abs(direction))
-    slopes = {}
-    for index in np.ndindex(leading):
-        with np.errstate(invalid="ignore"):
-            slopes[index] = np.nan_to_num(totals(further, index, leading)[0] - totals(case, index, leading)[0])
-    return slopes
-
-
-def _terms(
-    case: Case, name: str, direction: Array, weighting: Array, exact: Result, slopes: dict[tuple[int, ...], Array]
-) -> float:
-    """The bound: magnitudes of the terms, times what rounding makes of them."""
-    total, leading = 0.0, exact.out.shape[:-2]
-    for index, slope in slopes.items():
-        w, g = exact.weights[index], np.abs(weighting[index])
-        v = np.abs(np.where(np.isfinite(case.values), case.values, 0.0))
-        v = entry(v, index, leading)
-        own = case.eps_sum * (16 + sum(w.shape) + v.shape[-1] + case.query.shape[-1]) * 16
-        with np.errstate(over="ignore"):
-            relative = own + np.expm1(np.minimum(4 * exact.blurred[index], 700.0))[:, None]
-        if name == "values":
-            d = entry(np.abs(direction), index, leading)
-            doubt = np.nan_to_num(exact.doubt[index], nan=1.0)
-            total += float(((w * own + doubt) @ d * g).sum())
-            continue
-        products = g @ v.T
-        if case.choice["kind"] == "sparse":
-            w = np.ones_like(w)
-        elif case.choice["kind"] == "shares":
-            t, *_, allowed, _ = totals(case, index, leading)
-            w = np.where(allowed & (w > 0), w / np.maximum(np.where(allowed, t, 1.0), 1e-300), 1.0)
-            whole = np.where(allowed, t, 0.0).sum(-1, keepdims=True)
-            w = np.where(whole > 0, 1 / np.maximum(whole, 1e-300), 0.0) * allowed
-        mean = (exact.weights[index] * products).sum(-1, keepdims=True)
-        total += float((relative * w * (products + mean) * slope).sum())
-        floor = case.tiny * (products + mean) * slope
-        total += float(np.nan_to_num(floor).sum())
-    return total

@@ -67,7 +67,7 @@ class Result:
     closed: Array
     """(..., query): whether it sees no key."""
     scores: float
-    """The largest magnitude on the way to a score."""
+    """The largest magnitude on the way to a score or a sum of values."""
     blurred: Array = field(default_factory=lambda: np.zeros(0))
     """(..., query): the largest error of a total."""
 
@@ -108,32 +108,30 @@ def seen(mask: tuple | None, index: tuple[int, ...], num_queries: int, num_keys:
     """(query, key): whether a query may attend to a key."""
     key = np.arange(num_keys)[None, :]
     place = np.arange(num_queries)[:, None] + num_keys - num_queries
-    whole = np.ones((num_queries, num_keys), bool)
-    if mask is None:
-        return whole
+    found = np.ones((num_queries, num_keys), bool)
     match mask:
         case ("causal",):
-            return key <= place
+            found = key <= place
         case ("padding", lengths):
-            return whole & (key < _of_row(lengths, index))
+            found = found & (key < _of_row(lengths, index))
         case ("prefix", lengths):
-            return (key <= place) | (key < _of_row(lengths, index))
+            found = (key <= place) | (key < _of_row(lengths, index))
         case ("window", size, ahead):
-            return (key > place + ahead - size) & (key <= place + ahead)
+            found = (key > place + ahead - size) & (key <= place + ahead)
         case ("documents", ids):
             of = ids[index[0] if len(ids) > 1 else 0]
             rows = [[p >= 0 and of[p] == of[j] for j in range(num_keys)] for p in place[:, 0]]
-            return np.array(rows, bool).reshape(num_queries, num_keys)
+            found = np.array(rows, bool).reshape(num_queries, num_keys)
         case ("dense", array):
             at = tuple(i if n > 1 else 0 for i, n in zip(index, array.shape[:-2], strict=False))
-            return whole & array[at]
+            found = found & array[at]
         case ("and", left, right):
-            return seen(left, index, num_queries, num_keys) & seen(right, index, num_queries, num_keys)
+            found = seen(left, index, num_queries, num_keys) & seen(right, index, num_queries, num_keys)
         case ("or", left, right):
-            return seen(left, index, num_queries, num_keys) | seen(right, index, num_queries, num_keys)
+            found = seen(left, index, num_queries, num_keys) | seen(right, index, num_queries, num_keys)
         case ("not", hidden):
-            return ~seen(hidden, index, num_queries, num_keys)
-    raise AssertionError(mask)
+            found = ~seen(hidden, index, num_queries, num_keys)
+    return found
 
 
 def _of_row(lengths: Array, index: tuple[int, ...]) -> int:
@@ -143,7 +141,7 @@ def _of_row(lengths: Array, index: tuple[int, ...]) -> int:
 def _mapped(case: Case, x: Array, weight: Array | None) -> tuple[Array, Array, Array]:
     """W x, its error, and the sum of the magnitudes."""
     if weight is None:
-        return x, np.zeros_like(x), np.abs(x)
+        return _as_it_is(case, x)
     size = np.abs(x) @ np.abs(weight).T
     found = x @ weight.T
     return found, case.eps_sum * (x.shape[-1] + 2) * size + case.eps * size + case.step, size
@@ -203,25 +201,29 @@ def score_of(case: Case, q: Array, k: Array, index: tuple[int, ...]) -> tuple[Ar
         for name in ("weight_q", "weight_k", "v")
         if score.get(name) is not None
     }
-    if kind in ("dot", "scaled"):
-        plain = (q, np.zeros_like(q), q), (k, np.zeros_like(k), k)
-        return _products(case, *plain, 1.0 if kind == "dot" else 1 / math.sqrt(q.shape[-1]))
-    if kind == "cosine":
-        return _products(case, _direction(case, q), _direction(case, k), 1.0)
-    if kind == "features":
-        return _products(case, _features(case, q), _features(case, k), 1.0)
-    query = _mapped(case, q, own.get("weight_q"))
+    if kind in ("dot", "scaled", "cosine", "features"):
+        make = {"cosine": _direction, "features": _features}.get(kind, _as_it_is)
+        return _products(case, make(case, q), make(case, k), 1 / math.sqrt(q.shape[-1]) if kind == "scaled" else 1.0)
+    query, keys = _mapped(case, q, own.get("weight_q")), _mapped(case, k, own.get("weight_k"))
     if kind == "location":
-        found, error, size = (x[:, : len(k)] for x in query)
-        return found, error + case.eps * np.abs(found), float(size.max(initial=0.0))
-    keys = _mapped(case, k, own.get("weight_k"))
-    if kind == "general":
+        found, error, most = (x[:, : len(k)] for x in query)
+        error = error + case.eps * np.abs(found)
+    elif kind == "general":
         found, error, most = _products(case, query, keys, 1.0)
-        return found, error, max(most, float(query[2].max(initial=0.0)), float(keys[2].max(initial=0.0)))
-    if kind == "unbent":  # v . (q + k): how much there is for rounding to change in the slopes of tanh
+    elif kind == "unbent":  # v . (q + k): how much there is for rounding to change in the slopes of tanh
         found = (query[0] @ own["v"])[:, None] + (keys[0] @ own["v"])[None]
-        return found, np.zeros_like(found), 0.0
-    return _network(case, query, keys, own["v"])
+        error, most = np.zeros_like(found), 0.0
+    else:
+        found, error, most = _network(case, query, keys, own["v"])
+    return (
+        found,
+        error,
+        max(float(np.max(x, initial=0.0)) for x in (most, query[2], keys[2] if kind != "location" else 0)),
+    )
+
+
+def _as_it_is(case: Case, x: Array) -> tuple[Array, Array, Array]:
+    return x, np.zeros_like(x), np.abs(x)
 
 
 def bias_of(case: Case, q: Array, shape: tuple[int, int], index: tuple[int, ...]) -> tuple[Array, Array]:
@@ -330,7 +332,10 @@ def _sparse(case: Case, total: Array, error: Array, allowed: Array) -> tuple[Arr
                 high = middle
         shares = np.maximum(scaled - low, 0.0) ** (1 / (alpha - 1))
         found[i] = shares / shares.sum()
-    spread = error.max(-1, keepdims=True, initial=0.0) + 8 * case.eps_sum * (1 + math.log2(1 + total.shape[-1])) * total.shape[-1]
+    spread = (
+        error.max(-1, keepdims=True, initial=0.0)
+        + 8 * case.eps_sum * (1 + math.log2(1 + total.shape[-1])) * total.shape[-1]
+    )
     off = math.sqrt(total.shape[-1]) * spread
     if alpha > 2:  # a power below one: its slope has no bound, but |x^r - y^r| <= |x - y|^r
         off = np.maximum(off, (2 * (alpha - 1) * off) ** (1 / (alpha - 1)))
@@ -365,7 +370,8 @@ def read(case: Case) -> Result:
         v = entry(case.values, index, leading)
         v = np.where(allowed.any(0)[:, None], v, 0.0)
         found, doubt = weights_of(case, total, off, allowed)
-        most = max(most, magnitude)
+        sums = len(v) * float(np.abs(v).max(initial=0.0))
+        most = max(most, magnitude, sums, magnitude * sums if case.choice["kind"] == "shares" else 0.0)
         size = found @ np.abs(v)
         weights[index], out[index], closed[index], doubts[index] = found, found @ v, ~allowed.any(1), doubt
         sums = (case.eps_sum * (len(v) + 4) + 3 * case.eps) * size + case.step * (1 + np.abs(v).sum(0))

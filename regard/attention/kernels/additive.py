@@ -60,7 +60,8 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     if isinstance(beta, Tensor):
         beta = beta.to(query.dtype).reshape(-1, 1)  # (head or 1, 1)
         v = v * beta
-        bias = None if bias is None else _times(bias, beta[:, None], four(problem.allowed(added)))
+        if bias is not None and (allowed := problem.allowed(added)) is not None:
+            bias = _times(bias, beta[:, None], four(allowed))
         diagonals = None if diagonals is None else diagonals * beta
     elif beta != 1:
         v = v * beta
@@ -76,7 +77,7 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
 
 
 def _times(bias: Tensor, beta: Tensor, allowed: Tensor) -> Tensor:
-    """The bias times beta where a pair is read, -inf elsewhere: infinities there must not reach the gradient of beta."""
+    """The bias times beta where a pair is read, -inf elsewhere: an infinity must not reach the gradient of beta."""
     return (bias.masked_fill(~allowed, 0.0) * beta).masked_fill(~allowed, float("-inf"))
 
 

@@ -18,8 +18,9 @@ __all__ = ["Problem"]
 class Problem(NamedTuple):
     """One read, ready to compute: queries and keys are already mapped by the score, and all have as many axes.
 
-    Leading axes line up; those of queries and keys, broadcast, are those of the read. The axis before the last two is that of heads, if there are at least two leading axes; the memory may have fewer
-    heads than the queries, of which then head h reads the memory's head h // group (grouped queries).
+    Leading axes line up; those of queries and keys, broadcast, are those of the read. The axis before the last two is
+    that of heads, if there are at least two leading axes; the memory may have fewer heads than the queries, of which
+    then head h reads the memory's head h // group (grouped queries).
     """
 
     query: Tensor

@@ -3,7 +3,6 @@
 For scores that are a scaled inner product of mapped queries and keys, with the soft choice.
 """
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -30,7 +29,7 @@ def refusal(problem: Problem) -> str | None:
 
 def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     """out = softmax(scale query keys^T + bias, over allowed keys) values, without forming the weights."""
-    query, keys, values = problem.query, problem.keys, problem.values
+    query, keys = problem.query, problem.keys
     if query.shape[-1] != keys.shape[-1]:
         problem.score.compare(query[..., :1, :], keys[..., :1, :])  # raises, and says what to do
     form, choose = problem.form, problem.choose

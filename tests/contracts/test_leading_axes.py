@@ -1,0 +1,203 @@
+"""Leading axes line up from the left, of queries, keys, values, masks and biases alike, in every kernel.
+
+What is right is the formula in float64 of tensors that are spelled out: every axis there, and as long as the read's.
+"""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.attention.attend import attend, weigh
+from regard.attention.choices import Choice, Soft
+from regard.attention.features import FeatureMap, elu_plus_one
+from regard.attention.kernels.table import KERNELS
+from regard.attention.linear import LinearState, Proportional
+from regard.attention.masks import dense
+from regard.attention.memory import Memory
+from regard.attention.scores import Additive, BareAdditive, General, ScaledDot, Score
+from regard.attention.sparse import TopK
+from tests.helpers import close
+
+BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 3, 4, 5, 7, 6, 2
+SHAPES = (QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)
+
+WHOLE = (BATCH, HEADS)
+QUERY = [WHOLE, (BATCH,), (BATCH, 1), (1, HEADS), (1, 1), (1,), ()]
+MEMORY = [*QUERY, (BATCH, 2), (1, 2)]
+READS = [
+    *((WHOLE, axes, axes) for axes in MEMORY),
+    *((axes, WHOLE, WHOLE) for axes in QUERY),
+    *((WHOLE, keys, values) for keys, values in ((WHOLE, (BATCH, 2)), ((1, 2), (BATCH, 1)), ((BATCH,), (1, HEADS)))),
+    ((BATCH,), (1, HEADS), ()),
+    ((1, 1), (1, 1), WHOLE),
+    ((BATCH,), (BATCH,), (BATCH,)),
+    ((BATCH,), (1,), ()),
+    ((), (), ()),
+    ((2, BATCH, HEADS), (2,), (2, BATCH, 2)),
+]
+"""Leading axes of queries, keys and values."""
+RULES = [None, WHOLE, (BATCH,), (BATCH, 1), (1, HEADS), (1,), ()]
+"""Leading axes of masks and biases."""
+
+SCORES: dict[str, Callable[[], Score]] = {
+    "scaled": ScaledDot,
+    "general": lambda: General(DIM, DIM, hidden=3),
+    "additive": lambda: Additive(DIM, DIM, hidden=3),
+    "heads": lambda: BareAdditive(DIM, num_heads=HEADS),
+    "features": FeatureMap,
+}
+CELLS = [
+    *(("scaled", kernel) for kernel in ("reference", "products", "sdpa", "gather", "auto")),
+    *(("general", kernel) for kernel in ("products", "sdpa", "auto")),
+    *((score, kernel) for score in ("additive", "heads") for kernel in ("reference", "additive", "gather", "auto")),
+    *(("features", kernel) for kernel in ("reference", "linear", "auto")),
+]
+
+
+def spelled(tensor: Tensor, leading: tuple[int, ...]) -> Tensor:
+    """Axes of size 1 before the last two, then every axis as long as the read's."""
+    tensor = tensor.reshape(*tensor.shape[:-2], *(1,) * (len(leading) + 2 - tensor.dim()), *tensor.shape[-2:])
+    if leading and tensor.shape[-3] not in (1, leading[-1]):
+        tensor = tensor.repeat_interleave(leading[-1] // tensor.shape[-3], -3)
+    return tensor.expand(*leading, *tensor.shape[-2:])
+
+
+def formula(score: Score, choose: Choice, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+    """What is read and the weights, of tensors that are spelled out."""
+    query, keys, values, allowed, bias = tensors
+    if isinstance(score, FeatureMap):
+        scores = elu_plus_one(query) @ elu_plus_one(keys).mT
+        shares = (scores * allowed) / (scores * allowed).sum(-1, keepdim=True).clamp(min=1e-9)
+        return shares @ values, shares
+    if isinstance(score, ScaledDot):
+        scores = query @ keys.mT / DIM**0.5
+    elif isinstance(score, General):
+        scores = (query @ score.query_weight.T) @ (keys @ score.key_weight.T).mT
+    else:
+        if isinstance(score, Additive):
+            query, keys = query @ score.query_weight.T, keys @ score.key_weight.T
+        assert isinstance(score, Additive | BareAdditive)
+        v = score.v if score.v.dim() == 1 else score.v[:, None, None]
+        scores = (torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3)) * v).sum(-1)
+    scores = (scores + bias).masked_fill(~allowed, -torch.inf)
+    if isinstance(choose, TopK):
+        scores = scores.masked_fill(scores < scores.topk(choose.k).values[..., -1:], -torch.inf)
+    shares = scores.masked_fill(~allowed.any(-1, keepdim=True), 0.0).softmax(-1) * allowed.any(-1, keepdim=True)
+    return shares @ values, shares
+
+
+def leading_of(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    most = max(map(len, shapes))
+    return tuple(max((*shape, *(1,) * most)[axis] for shape in shapes) for axis in range(most))
+
+
+def drawn(axes: tuple[int, ...], *shape: int) -> Tensor:
+    return torch.randn(*axes, *shape, dtype=torch.float64).requires_grad_()
+
+
+def chosen(name: str, kernel: str) -> Choice:
+    return Proportional() if name == "features" else TopK(3) if kernel == "gather" else Soft()
+
+
+@pytest.mark.parametrize(("name", "kernel"), CELLS)
+def test_leading_axes_line_up_from_the_left(name, kernel):
+    score, choose = SCORES[name]().double(), chosen(name, kernel)
+    for number, axes in enumerate(READS):
+        leading = leading_of(*axes)
+        if (name == "heads" and leading[-1:] != (HEADS,)) or (kernel == "additive" and len(leading) > 2):
+            continue
+        query, keys, values = (
+            drawn(own, *shape)
+            for own, shape in zip(axes, ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True)
+        )
+        fitting = [rule for rule in RULES if rule is None or fits(rule, leading)]
+        mask_axes, bias_axes = fitting[number % len(fitting)], fitting[(number * 3 + 1) % len(fitting)]
+        allowed = torch.rand(*(mask_axes or ()), QUERIES, KEYS) > 0.3
+        allowed[..., 1, :] = False
+        if kernel == "linear":
+            allowed = allowed[..., :1, :]
+        bias = None if name == "features" or bias_axes is None else drawn(bias_axes, QUERIES, KEYS)
+        mask = None if mask_axes is None else dense(allowed)
+        how = {"score": score, "choose": choose, "mask": mask, "bias": bias}
+        out = attend(query, (keys, values), kernel=kernel, **how)
+        seen = torch.ones(QUERIES, KEYS, dtype=torch.bool) if mask is None else allowed
+        added = torch.zeros(QUERIES, KEYS, dtype=torch.float64) if bias is None else bias
+        parts = (spelled(tensor, leading) for tensor in (query, keys, values, seen, added))
+        expected, weights = formula(score, choose, *parts)
+        close(out, expected)
+        close(weigh(query, (keys, values), **how), weights)
+        inputs = [tensor for tensor in (query, keys, values, bias) if tensor is not None] + list(score.parameters())
+        weighting = torch.randn(out.shape, dtype=out.dtype)
+        pairs = [torch.autograd.grad((x * weighting).sum(), inputs, allow_unused=True) for x in (out, expected)]
+        for got, right in zip(*pairs, strict=True):
+            close(torch.zeros(()) if got is None else got, torch.zeros(()) if right is None else right)
+
+
+def fits(rule: tuple[int, ...], leading: tuple[int, ...]) -> bool:
+    return len(rule) <= len(leading) and all(n in (1, m) for n, m in zip(rule, leading, strict=False))
+
+
+@pytest.mark.parametrize(("name", "kernel"), CELLS)
+def test_expanded_and_turned_tensors_read_as_their_copies_do(name, kernel):
+    score, choose = SCORES[name]().double(), chosen(name, kernel)
+    query = torch.randn(BATCH, 1, DIM, QUERIES, dtype=torch.float64).mT.expand(BATCH, HEADS, QUERIES, DIM)
+    keys = torch.randn(1, 1, KEYS, DIM, dtype=torch.float64).expand(BATCH, HEADS, KEYS, DIM)
+    values = torch.randn(BATCH, KEYS, HEADS, VALUE_DIM, dtype=torch.float64).transpose(1, 2)
+    copies = [tensor.contiguous() for tensor in (query, keys, values)]
+    out = attend(query, (keys, values), score=score, choose=choose, kernel=kernel)
+    close(out, attend(copies[0], (copies[1], copies[2]), score=score, choose=choose, kernel=kernel))
+
+
+def test_memory_is_one_for_all_heads_where_it_has_no_axis_of_them():
+    """The smallest case of two rules: lined up from the right, the rows of this memory would be its heads."""
+    query, keys, values = torch.randn(2, 2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+    score = Additive(4, 4, hidden=3)
+    for kernel in ("reference", "additive", "auto"):
+        out = attend(query, (keys, values), score=score, kernel=kernel)
+        for row, head in itertools.product(range(2), range(2)):
+            close(out[row, head], attend(query[row, head], (keys[row], values[row]), score=score, kernel="reference"))
+
+
+def test_stored_memories_line_up_as_pairs_do():
+    query, keys, values = torch.randn(2, 3, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 6)
+    pair = attend(query, (keys, values))
+    close(attend(query, Memory(keys, values)), pair)
+    close(attend(query, Memory(keys, values).map_keys_with(score := ScaledDot()), score=score), pair)
+    score = FeatureMap()
+    state = LinearState.of(Memory(keys, values).map_keys_with(score))
+    how = {"score": score, "choose": Proportional()}
+    close(attend(query, state, **how), attend(query, (keys, values), **how))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("kernel", ["auto", *KERNELS])
+def test_axes_that_do_not_fit_are_named_whatever_the_kernel(kernel):
+    score = Additive(4, 4, hidden=3) if kernel == "additive" else FeatureMap() if kernel == "linear" else ScaledDot()
+    choose = TopK(2) if kernel == "gather" else Proportional() if kernel == "linear" else Soft()
+    how = {"score": score, "choose": choose, "kernel": kernel}
+    query, keys, values = torch.randn(2, 6, 3, 4), torch.randn(2, 6, 5, 4), torch.randn(2, 6, 5, 3)
+    with pytest.raises(ValueError, match=r"leading axes of keys must be the read's \(2, 6\) or 1, or divide"):
+        attend(query, (keys[:, :4], values[:, :4]), **how)
+    with pytest.raises(ValueError, match=r"leading axes of keys must be the read's \(2, 6\) or 1, or divide"):
+        attend(query, (keys[0], values[0]), **how)
+    with pytest.raises(ValueError, match=r"leading axes of values must be the read's \(2, 6\) or 1, or divide"):
+        attend(query, (keys, values[:, :5]), **how)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"leading axes of mask must be those of the read, \(2, 6\)"):
+        attend(query, (keys, values), mask=dense(torch.ones(3, 1, 5, dtype=torch.bool)), **how)
+
+
+def test_heads_of_a_score_are_the_last_leading_axis():
+    score = Additive(4, 4, hidden=3, num_heads=2)
+    query, keys, values = torch.randn(2, 2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+    shared = attend(query, (keys, values), score=score)
+    close(shared, attend(query, (keys.unsqueeze(1), values.unsqueeze(1)), score=score, kernel="reference"))
+    with pytest.raises(ValueError, match=r"that Additive maps by heads must have as many axes as the read, 4, but are"):
+        attend(query, Memory(keys, values).map_keys_with(score), score=score)
+    with pytest.raises(ValueError, match="a read by BareAdditive of 2 heads must have them as its last leading axis"):
+        attend(query[:, :1], (keys, values), score=BareAdditive(4, num_heads=2))
+    bare = BareAdditive(4, num_heads=2)  # a read of three axes may be one of heads and no batch
+    alone = attend(query[0], (keys, values), score=bare)
+    close(alone, attend(query[:1], (keys[None], values[None]), score=bare, kernel="reference")[0])

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from regard.data.config import OpinionKinds
 from regard.errors import UserError
-from regard.files import file_limit, read_bytes
+from regard.files import check_file, file_limit
 
 __all__ = ["KINDS", "Opinions"]
 
@@ -41,8 +41,6 @@ KINDS: dict[OpinionKinds, tuple[str, ...]] = {
 }
 """What is counted, by setting."""
 _VERSION, _LETTERS, _NOTHING = 1, 5, 0
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, MemoryError, BadZipFile, zlib.error)
-"""What numpy and zipfile raise for files that are damaged, encrypted or claim too much."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +119,14 @@ class Opinions:
     @classmethod
     def load(cls, path: Path, kinds: OpinionKinds, num_classes: int) -> "Opinions":
         """Read what `save` wrote. Raises UserError naming the file if it is missing, damaged, or of other classes."""
-        if not path.exists():
-            raise UserError(f"{path} is missing: the run is not complete")
+        if path.exists():
+            check_file(path)
         try:
-            with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 version, numbers, kind, counts = (file[name] for name in ("version", "numbers", "kind", "counts"))
-        except UserError:
-            raise
-        except _UNREADABLE as error:
+        except FileNotFoundError as error:
+            raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
+        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
             raise UserError(f"{path}: damaged: it must hold counts of pieces of text ({error})") from error
         shapes = (version.shape, numbers.shape, kind.shape, counts.shape)
         are_whole = all(part.dtype == np.int64 for part in (version, numbers, kind, counts))

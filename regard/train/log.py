@@ -15,6 +15,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,9 +23,11 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
-from torch.utils.tensorboard import SummaryWriter
 
 from regard.display import escaped
+from regard.errors import UserError
+from regard.files import check_file
+from regard.train.board import Board
 from regard.train.progress import Progress
 
 __all__ = ["Log"]
@@ -50,11 +53,11 @@ class Log:
         self._task = self._bar.add_task("", total=1.0, numbers="")
         if not speaks:
             return
-        path = folder / "log.jsonl"
-        _cut(path, log_bytes)
-        self._file = path.open("a", encoding="utf-8")
+        self._path = folder / "log.jsonl"
+        _cut(self._path, log_bytes)
+        self._file = self._path.open("a", encoding="utf-8")
         # Points of a later step than the one resumed from are dropped by TensorBoard.
-        self._board = SummaryWriter(str(folder / "tb"), purge_step=step + 1) if tensorboard else None
+        self._board = Board(folder / "tb", step=step + 1) if tensorboard else None
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -65,9 +68,10 @@ class Log:
     ) -> None:
         self._bar.stop()
         if self._speaks:
-            self._file.close()
-            if self._board:
-                self._board.close()
+            # A disk that was full may still be so when what is left is written; the first error is told.
+            for one in (self._file, *([self._board] if self._board else [])):
+                with suppress(OSError) if error else nullcontext():
+                    one.close()
 
     def size(self) -> int:
         """Bytes of log.jsonl so far, all of them handed to the system."""
@@ -91,11 +95,14 @@ class Log:
             "seconds": round(progress.seconds, 3),
         }
         line |= {name: _plain(value) for name, value in values.items()}
-        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self._file.flush()
-        for name, value in values.items():
-            if self._board and isinstance(value, int | float) and not isinstance(value, bool):
-                self._board.add_scalar(f"{kind}/{name}", value, progress.step)
+        try:
+            self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self._file.flush()
+            for name, value in values.items():
+                if self._board and isinstance(value, int | float) and not isinstance(value, bool):
+                    self._board.point(f"{kind}/{name}", value, progress.step)
+        except OSError as failure:
+            raise UserError(f"{self._path}: cannot be written: {failure.strerror or failure}.") from failure
 
     def trained(
         self,
@@ -144,7 +151,7 @@ class Log:
 
 def _cut(path: Path, length: int) -> None:
     """Forget what was written after the checkpoint that the run goes on from."""
-    if path.is_file() and path.stat().st_size > length:
+    if os.path.lexists(path) and check_file(path).st_size > length:
         os.truncate(path, length)
 
 

@@ -1,9 +1,12 @@
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from regard.errors import UserError
 from regard.train.log import Log
 from regard.train.progress import Progress
 
@@ -67,3 +70,33 @@ def test_curves_hold_numbers_only_and_forget_what_a_resumed_run_repeats(tmp_path
         (3, 23),
         (4, 24),
     ]
+
+
+def test_full_disk_ends_in_one_sentence_that_names_the_log(tmp_path: Path) -> None:
+    def work() -> None:
+        with Log(tmp_path, speaks=True, tensorboard=True, step=0, log_bytes=0) as log:
+            log._file.close()
+            log._file = open("/dev/full", "w", encoding="utf-8")  # noqa: SIM115
+            log.record("validation", Progress(), {"bleu": 1.0})
+
+    with pytest.raises(UserError, match=r"log\.jsonl: cannot be written: No space left on device"):
+        work()
+
+
+def test_log_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log.jsonl")
+    with pytest.raises(UserError, match=r"log\.jsonl: is a named pipe"):
+        Log(tmp_path, speaks=True, tensorboard=False, step=0, log_bytes=0)
+
+
+def test_curves_are_in_files_of_their_own_where_the_clock_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    for step in (1, 2):
+        with Log(tmp_path, speaks=True, tensorboard=True, step=step - 1, log_bytes=0) as log:
+            log.record("validation", Progress(step=step), {"bleu": step / 2})
+    assert len(list((tmp_path / "tb").iterdir())) == 2
+    events = EventAccumulator(str(tmp_path / "tb"))
+    events.Reload()
+    assert [(point.step, point.value) for point in events.Scalars("validation/bleu")] == [(1, 0.5), (2, 1.0)]

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,39 @@ def test_gradient_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
 
     with pytest.raises(Diverged, match=r"the gradient's norm is nan.*There is no checkpoint yet"):
         train(tmp_path, settings(), model=Steep())
+
+
+def test_metric_that_is_never_a_number_chooses_no_weights(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match="nll was NaN in every validation, so no weights can be chosen"):
+        train(tmp_path, settings(steps=4), validate=lambda model: {"nll": math.nan})
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def spoil(weight: torch.Tensor, value: float) -> Callable[[torch.Tensor], None]:
+    def hook(gradient: torch.Tensor) -> None:
+        weight.data.fill_(value)
+
+    return hook
+
+
+@pytest.mark.parametrize(("ema", "value", "what"), [(0.0, math.nan, "NaN"), (0.5, math.inf, "NaN|infinity")])
+def test_weights_that_are_no_numbers_are_never_kept(tmp_path: Path, ema: float, value: float, what: str) -> None:
+    class Broken(ToyModel):
+        """Has a weight spoiled by the optimizer's last step, after its loss was computed."""
+
+        def loss(self, batch: ToyBatch) -> ToyLoss:
+            found = super().loss(batch)
+            if self.training:
+                self.steps = getattr(self, "steps", 0) + 1
+                if self.steps == 4:
+                    self.norm.bias.register_hook(spoil(self.norm.bias, value))
+            return found
+
+    with pytest.raises(Diverged, match=rf"training stopped after step 4 of epoch 1: norm\.bias holds ({what})"):
+        train(tmp_path, settings(steps=4, validate_every=2, ema=ema), model=Broken())
+    assert steps_in(tmp_path / "checkpoints") == [2]
+    for path in tmp_path.rglob("*.safetensors"):
+        assert all(tensor.isfinite().all() for tensor in load_file(path).values())
 
 
 def test_resumed_run_with_other_settings_is_refused_with_their_names(tmp_path: Path) -> None:

@@ -78,3 +78,26 @@ def test_published_file_replaces_another_and_stays_when_the_source_goes(tmp_path
     second.unlink()
     assert shown.read_text() == "two"
     assert {path.name for path in tmp_path.iterdir()} == {"1", "shown"}
+
+
+@pytest.mark.parametrize(("value", "what"), [(float("nan"), "NaN"), (float("-inf"), "infinity")])
+def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path: Path, value: float, what: str) -> None:
+    path, model = tmp_path / "w.safetensors", nn.Linear(2, 3)
+    with torch.no_grad():
+        model.bias[1] = value
+    save_weights(path, model)
+    with pytest.raises(UserError, match=rf"w\.safetensors cannot be used: bias holds {what}"):
+        load_weights(path, nn.Linear(2, 3))
+
+
+def test_buffer_may_be_infinite(tmp_path: Path) -> None:
+    model = nn.Linear(2, 3)
+    model.register_buffer("hidden", torch.tensor([0.0, float("-inf")]))
+    save_weights(tmp_path / "w.safetensors", model)
+    load_weights(tmp_path / "w.safetensors", model)
+
+
+def test_weights_of_another_type_are_refused(tmp_path: Path) -> None:
+    save_weights(tmp_path / "w.safetensors", nn.Linear(2, 3).double())
+    with pytest.raises(UserError, match=r"weight is torch\.float64 and not torch\.float32"):
+        load_weights(tmp_path / "w.safetensors", nn.Linear(2, 3))

@@ -1,0 +1,183 @@
+"""A run folder from the first command to the report: what it keeps, what it refuses, what it leaves alone."""
+
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+from regard.digests import note
+from regard.errors import UserError
+from regard.recipes import text_to_text
+from regard.recipes.learned import check_learned, learn
+from regard.recipes.task import load
+from regard.train.lock import held
+from tests.recipes.toy import toy_arguments
+
+
+def words(folder: Path, *more: str, steps: int = 2) -> list[str]:
+    return ["train", *toy_arguments(folder, core="transformer", steps=steps), "--train.validate-every", "1", *more]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    assert main(words(folder)) == 0
+    return folder
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy of the run, to go on with."""
+    return Path(shutil.copytree(whole / "run", tmp_path / "run"))
+
+
+def again(run: Path, whole: Path, *, steps: int = 2) -> list[str]:
+    return words(whole, "--run", str(run), steps=steps)
+
+
+def told(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
+    """What a command that is refused says last."""
+    assert main(words) == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_first_command_that_fails_leaves_no_folder_and_the_mended_one_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nested = ["--run", str(tmp_path / "a" / "b")]
+    for wrong in (["--data.train", str(tmp_path / "nowhere.tsv")], ["--tokeniser.min-count", "1000"]):
+        assert "regard: " in told(capsys, words(tmp_path, *wrong, *nested))
+        assert not (tmp_path / "a").exists()
+    assert main(words(tmp_path, *nested)) == 0
+    assert load(tmp_path / "a" / "b").predict(["ada"])
+
+
+def test_run_that_diverged_before_a_checkpoint_gives_its_folder_to_other_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = told(capsys, words(tmp_path, "--train.lr", "1e38", "--train.warmup", "0", "--train.validate-every", "0"))
+    assert "There is no checkpoint yet" in message
+    assert (tmp_path / "run" / "log.jsonl").exists()
+    assert main(words(tmp_path)) == 0
+
+
+def test_weights_that_are_no_numbers_after_the_last_step_are_no_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = told(capsys, words(tmp_path, "--train.lr", "1e38", "--train.warmup", "0", steps=1))
+    assert "training stopped after step 1 of epoch" in message
+    assert "holds" in message
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_second_training_in_a_folder_is_refused_and_reading_is_not(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes: list[int] = []
+    with held(run):
+        other = threading.Thread(target=lambda: codes.append(main(again(run, whole, steps=3))))
+        other.start()
+        other.join()
+        assert codes == [2]
+        assert "trains in this folder; wait until it has ended" in capsys.readouterr().err
+        assert load(run).predict(["ada"])
+
+
+def test_data_that_was_edited_is_noticed(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = [b"as it was"]
+    real = text_to_text.TextTask.check
+
+    def check(self: text_to_text.TextTask) -> None:
+        real(self)
+        note("pairs.tsv", content[0])
+
+    monkeypatch.setattr(text_to_text.TextTask, "check", check)
+    other = run.parent / "other"
+    assert main(again(other, whole)) == 0
+    assert main(again(other, whole, steps=3)) == 0
+    content[0] = b"edited"
+    before = (other / "model.safetensors").read_bytes()
+    message = told(capsys, again(other, whole, steps=4))
+    assert "pairs.tsv: has other content than when the run began" in message
+    assert (other / "model.safetensors").read_bytes() == before
+
+
+def test_damaged_report_is_named_and_written_anew(run: Path, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run / "report.json"
+    report = json.loads(path.read_text(encoding="utf-8"))
+    for content in ("[" * 100_000, "[]", json.dumps(report | {"weights": 1})):
+        path.write_text(content, encoding="utf-8")
+        assert main(again(run, whole)) == 0
+        assert "report.json: damaged" in capsys.readouterr().err
+        assert json.loads(path.read_text(encoding="utf-8"))["test"] == report["test"]
+
+
+def test_finished_run_in_a_folder_that_cannot_be_written_is_told(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "mkdir", lambda *given, **more: pytest.fail("nothing is written"))
+    monkeypatch.setattr(Path, "replace", lambda *given, **more: pytest.fail("nothing is written"))
+    assert main(again(run, whole)) == 0
+    assert "holds this run, finished" in capsys.readouterr().out
+
+
+def test_trained_weights_without_a_checkpoint_are_not_overwritten(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(run / "checkpoints")
+    message = told(capsys, again(run, whole, steps=3))
+    assert "holds trained weights, but there is no checkpoint to go on from" in message
+
+
+def test_pipe_in_the_place_of_a_file_is_refused_at_once(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("log.jsonl", "report.json", "model.safetensors"):
+        (run / name).unlink()
+        os.mkfifo(run / name)
+        assert f"{name}: is a named pipe" in told(capsys, again(run, whole, steps=3))
+        (run / name).unlink()
+
+
+def test_what_was_learned_is_used_as_it_was_written(tmp_path: Path) -> None:
+    learn(tmp_path, lambda stage: (stage / "labels.json").write_text("[1]"), claim=lambda: None, data={"a": "b"})
+    check_learned(tmp_path)
+    (tmp_path / "labels.json").write_text("[2]")
+    with pytest.raises(UserError, match=r"labels\.json: damaged, or edited by hand.*remove .*learned\.json"):
+        check_learned(tmp_path)
+    (tmp_path / "labels.json").unlink()
+    with pytest.raises(UserError, match=r"labels\.json is missing"):
+        check_learned(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "{}",
+        '{"files": 3}',
+        "[" * 100_000,
+        '{"files": {"../x": [1, 2]}}',
+        '{"files": {}, "data": {}, "checksum": 1}',
+    ],
+)
+def test_damaged_list_of_what_was_learned_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "learned.json").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=r"learned\.json: damaged"):
+        check_learned(tmp_path)
+
+
+def test_learning_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fail(stage: Path) -> None:
+        (stage / "half").touch()
+        raise UserError("no")
+
+    with pytest.raises(UserError, match="no"):
+        learn(tmp_path, fail, claim=lambda: None, data={})
+    assert list(tmp_path.iterdir()) == []

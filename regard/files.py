@@ -35,6 +35,7 @@ __all__ = [
 
 JSON_LIMIT = 64 << 20
 """Bytes that a JSON file of a run folder may have; vocabularies of a million entries have a quarter."""
+_MOST_PARTS = 10_000_000
 _DEFAULT_MIB = 1024
 _VARIABLE = "REGARD_MAX_FILE_MIB"
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -130,7 +131,9 @@ def parse_json(content: bytes | str, *, origin: str) -> Any:
 
 
 def decode_json(text: str) -> Any:
-    """What a JSON text holds. Raises ValueError, also for a key given twice, or RecursionError."""
+    """What a JSON text holds. Raises ValueError, also for a key given twice and too many parts, or RecursionError."""
+    if len(text) > _MOST_PARTS and text.count("[") + text.count("{") > _MOST_PARTS:
+        raise ValueError(f"more than {_MOST_PARTS:,} lists and objects, which take a hundred bytes each")
     return _DECODER.decode(text)
 
 

@@ -47,6 +47,7 @@ def test_limit_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.
         (b"{", "no JSON"),
         (b"\xff", "no JSON"),
         (b"1" * 5000, "no JSON"),
+        (b"[" + b"[]," * 10_000_000 + b"0]", "more than 10,000,000 lists and objects"),
     ],
 )
 def test_json_that_is_damaged_names_the_file(tmp_path: Path, content: bytes, problem: str) -> None:

@@ -153,7 +153,8 @@ class ImagesConfig:
 
     train: str | None = None
     """Images to learn from: a folder with a folder per class, an IDX file, or a list of files and labels (.tsv, .csv:
-    two columns; .jsonl: file, label), files named from where the list is. Handwritten digits if not given."""
+    two columns; .jsonl: file, label), files named from where the list is. PNG, JPEG, BMP, GIF (its first frame), WEBP,
+    TIFF, PPM and PGM, of 8 or 16 bits. Handwritten digits if not given."""
 
     val: str | None = None
     """Images that choose the best weights. A share of the training images if not given."""

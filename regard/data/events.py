@@ -1,9 +1,9 @@
-"""Sounds with events: wav files with a CSV of onset, duration and label, or scenes made of single recordings.
+"""Sounds with events: sound files with a CSV of onset, duration and label, or scenes made of single recordings.
 
 A sound is heard in pieces of one length. Of a longer file, training takes pieces that follow one another by half their
 length; an event that a piece's edge cuts counts where a third of it is inside. Training plays a piece faster or slower
 and moves it, another way in each epoch, so that a few recordings are not learned by heart. What cannot be learned from
-is named before training: files that are missing or no wav, events without duration or outside their file.
+is named before training: files that are missing or no sound, events without duration or outside their file.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,7 +83,7 @@ def scenes_of(recordings: Recordings, split: str, count: int, config: EventsConf
 
 
 def read_events(path: Path, config: EventsConfig) -> Sounds:
-    """The wav files of a CSV, in pieces. All are opened, so that none fails later.
+    """The sound files of a CSV, in pieces. All are opened, so that none fails later.
 
     Raises: UserError naming the file and the line, what was expected and what was got.
     """

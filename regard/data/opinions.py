@@ -72,7 +72,7 @@ class Opinions:
         if len(numbers) * num_classes * 8 > file_limit():
             raise UserError(
                 f"the counts of {len(numbers):,} pieces of text in {num_classes:,} classes take more than "
-                f"{file_limit():,} bytes: use fewer classes, or no counts (opinions = none)."
+                f"{file_limit():,} bytes: use fewer classes, or none of these counts (--opinions none)."
             )
         kind = np.concatenate([there.nonzero()[1] for there in said])[first]
         counts = np.zeros((len(numbers), num_classes), np.int64)

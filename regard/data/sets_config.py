@@ -16,7 +16,8 @@ class BoxesConfig:
 
     Each of `train`, `val`, `test` is one of
 
-        instances.json     COCO: images, annotations with bbox = [x, y, width, height] in pixels, categories
+        instances.json     COCO: images, annotations with bbox = [x, y, width, height] in pixels, categories; those with
+                           iscrowd = 1 are left out, and counted
         boxes.csv          a header, then a box a line: file,x,y,width,height,label; only file: an image without boxes
         boxes.jsonl        an image a line: {"file": "1.png", "boxes": [{"x":, "y":, "width":, "height":, "label":}]}
 
@@ -64,8 +65,8 @@ class EventsConfig:
 
     Each of `train`, `val`, `test` is one of
 
-        events.csv         a header, then an event a line: file,onset,duration,label, of wav files beside it; only file:
-                           a file without events
+        events.csv         a header, then an event a line: file,onset,duration,label, of sound files (WAV, FLAC,
+                           Ogg) beside it; only file: a file without events
         recordings.npz     single recordings (samples, offsets, label, index, sample_rate), of which scenes are made
     """
 

@@ -77,7 +77,7 @@ class OtherSounds:
     """Other sounds with events to score a trained model on."""
 
     test: tuple[str, ...] = ()
-    """A CSV of wav files and their events, or an npz of recordings, of which test scenes are made. Several are scored
+    """A CSV of sound files and their events, or an npz of recordings, of which test scenes are made. Several are scored
     one by one. The run's own test data if not given."""
     on_bad: OnBad = "error"
     """What an event does that has no duration or lies outside its file: error stops, skip counts it."""

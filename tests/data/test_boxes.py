@@ -104,6 +104,13 @@ def test_box_over_the_edge_is_cut(folder):
     assert read_boxes(path, None, CONFIG).items[0].boxes.tolist() == [[30, 0, 10, 5]]
 
 
+def _line(key: str, value: str) -> str:
+    """A line of JSONL with a box of which one entry is this."""
+    box = {"x": "1", "y": "1", "width": "2", "height": "2", "label": '"cat"'} | {key: value}
+    inside = ", ".join(f'"{name}": {given}' for name, given in box.items())
+    return f'{{"file": "a.png", "boxes": [{{{inside}}}]}}\n'
+
+
 def test_bad_files_are_named(folder):
     cases = {
         "no.txt": ("", "expected boxes in a file of .json"),
@@ -116,6 +123,18 @@ def test_bad_files_are_named(folder):
         "gone.csv": ("file,x,y,width,height,label\nc.png,1,2,3,4,cat\n", "there is no image c.png"),
         "up.csv": ("file,x,y,width,height,label\n../a.png,1,2,3,4,cat\n", "must be a name inside"),
         "no.jsonl": ('{"file": "a.png"}\n', "line 1: expected"),
+        "twice.jsonl": ('{"file": "a.png", "boxes": []}\n' * 2, "line 2: the image 'a.png' stands in line 1 already"),
+        "key.jsonl": ('{"file": "a.png", "file": "b.png", "boxes": []}\n', "line 1: .*the key 'file' is given twice"),
+        "deep.jsonl": ("[" * 100_000, "line 1: expected"),
+        "null.jsonl": (_line("label", "null"), "line 1: expected a label, got none"),
+        "true.jsonl": (_line("x", "true"), "line 1: expected x, y, width, height, four numbers"),
+        "digits.jsonl": (_line("x", "9" * 400), "line 1: expected x, y, width, height, four numbers"),
+        "digits.csv": (
+            "file,x,y,width,height,label\na.png,1,2,3," + "9" * 400 + ",c\n",
+            "line 2: expected x, y, width",
+        ),
+        "under.csv": ("file,x,y,width,height,label\na.png,1,2,1_0,4,c\n", "line 2: expected x, y, width"),
+        "name.csv": ("file,x,y,width,height,label\n,1,2,3,4,c\n", "line 2: expected the name of an image file"),
     }
     for name, (content, message) in cases.items():
         (folder / name).write_text(content, encoding="utf-8")

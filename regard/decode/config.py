@@ -7,6 +7,9 @@ from regard.ranges import Count, Draws, Length, Range, check_ranges
 
 __all__ = ["DecodeConfig", "DrawingConfig", "SampleConfig"]
 
+_LEAST_TEMPERATURE = 0.001
+"""Scores over a smaller one are beyond the range of float32."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
@@ -50,16 +53,18 @@ class SampleConfig:
     length: Length = 200
     """Tokens that are added to each text."""
     temperature: Annotated[float, Range(0, 1_000)] = 0.8
-    """Below 1 the likely becomes more likely; 0 always takes the likeliest."""
+    """Below 1 the likely becomes more likely; 0 always takes the likeliest, and 0.001 is the least beside it."""
     top_k: Count | None = None
     """Draw from so many of the likeliest tokens; from all if not given."""
-    top_p: Annotated[float, Range(0, 1, is_open_below=True)] = 1.0
+    top_p: Annotated[float, Range(1e-6, 1)] = 1.0
     """Draw from the fewest tokens that have this share of the probability together."""
     draws: Draws = 1
     """Which of many possible texts: another number gives another one."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if 0 < self.temperature < _LEAST_TEMPERATURE:
+            raise ValueError(f"temperature must be 0 or at least {_LEAST_TEMPERATURE}, but is {self.temperature}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,16 +78,17 @@ class DrawingConfig:
     """How much more the text counts than in training: log p = log p(without) + guidance (log p(with) - log p(without));
     1 is the model as it is."""
     temperature: Annotated[float, Range(0, 1_000)] = 0.3
-    """Below 1 the likely becomes more likely; 0 always takes the likeliest."""
+    """Below 1 the likely becomes more likely; 0 always takes the likeliest, and 0.001 is the least beside it."""
     top_k: Count | None = None
     """Draw from so many of the likeliest codes; from all if not given."""
-    top_p: Annotated[float, Range(0, 1, is_open_below=True)] = 1.0
+    top_p: Annotated[float, Range(1e-6, 1)] = 1.0
     """Draw from the fewest codes that have this share of the probability together."""
     draws: Draws = 1
     """Which of many possible images: another number gives another one."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        self.choosing  # noqa: B018  # its own checks
 
     @property
     def choosing(self) -> SampleConfig:

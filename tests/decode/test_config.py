@@ -1,8 +1,10 @@
 import math
 
 import pytest
+import torch
 
-from regard.decode.config import DecodeConfig
+from regard.decode.config import DecodeConfig, DrawingConfig, SampleConfig
+from regard.decode.sample import narrowed
 
 
 @pytest.mark.parametrize(("source", "most"), [(1, 6), (2, 8), (7, 15), (13, 24), (14, 25), (15, 25), (100_000, 25)])
@@ -34,3 +36,28 @@ def test_limit_is_at_least_one() -> None:
 def test_config_refuses(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DecodeConfig(**change)
+
+
+@pytest.mark.parametrize("config", [SampleConfig, DrawingConfig])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"temperature": 1e-308}, "temperature must be 0 or at least 0.001, but is 1e-308"),
+        ({"temperature": 1001.0}, "temperature must be from 0 to 1,000, but is 1001.0"),
+        ({"top_p": 1e-300}, "top_p must be from 1e-06 to 1, but is 1e-300"),
+        ({"top_k": 0}, "top_k must be from 1 to"),
+        ({"draws": 10**13}, "draws must be from 0 to 1,000,000,000,000, but is 10000000000000"),
+    ],
+)
+def test_choice_of_tokens_refuses(config: type, change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(**change)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.001, 1000.0])
+@pytest.mark.parametrize("top_p", [1e-6, 1.0])
+def test_choice_of_tokens_has_shares_at_the_ends_of_its_ranges(temperature: float, top_p: float) -> None:
+    logits = torch.tensor([[3e4, -3e4, 0.0, -float("inf")], [1e-3, 0.0, 0.0, 0.0]])
+    shares = narrowed(logits, SampleConfig(temperature=temperature, top_p=top_p, top_k=3))
+    assert torch.allclose(shares.sum(-1), torch.ones(2))
+    assert bool((shares[:, 0] > 0).all())

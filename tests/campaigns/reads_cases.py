@@ -399,7 +399,9 @@ def _spoil(maker: Maker, case: Case) -> None:
             hidden = np.flatnonzero(~used(case, name).reshape(-1))
             chosen = hidden if maker.has(0.7) else np.arange(len(items))
             for i in maker.rng.permutation(chosen)[: max(1, len(items) // 3)]:
-                items[i, maker.rng.integers(items.shape[1])] = maker.of([np.inf, -np.inf, np.nan])
+                # An infinite key that all queries score minus infinity has no weight, which is right as well.
+                kinds = [np.nan] if name == "keys" and len(chosen) == len(items) else [np.inf, -np.inf, np.nan]
+                items[i, maker.rng.integers(items.shape[1])] = maker.of(kinds)
         setattr(case, name, array)
 
 

@@ -148,7 +148,7 @@ def pose(
         asked=asked,
         prepared=memory.prepared if mapped is memory else None,
     )
-    choose.check((*leading, *query.shape[-2:-1], keys.shape[-2]))
+    choose.check(leading, query.shape[-2])
     return problem.spread(leading)
 
 

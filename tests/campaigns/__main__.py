@@ -8,7 +8,9 @@ from pathlib import Path
 from tests.campaigns.campaign import Campaign, Tally, gather
 
 FOLDER = Path(__file__).parent
-SUPPORT = {"__main__", "campaign", "child", "reads_cases", "reads_gradients", "reads_misfits", "reads_oracle"}
+SUPPORT = {"__main__", "campaign", "child"} | {
+    f"reads_{part}" for part in ("cases", "gradients", "layouts", "misfits", "oracle")
+}
 NAMES = sorted({path.stem for path in FOLDER.glob("[a-z]*.py") if not path.stem.startswith("test_")} - SUPPORT)
 
 

@@ -11,6 +11,7 @@ Source: lectures, A; vaswani2017, section 3.2.
 
 from collections.abc import Callable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -23,17 +24,18 @@ from regard.attention.checks import (
     check_finite,
     check_finite_bias,
     check_pair,
-    given,
     leading_axes,
+    lined_up,
     zeroed_where,
 )
 from regard.attention.choices import Choice, Soft
+from regard.attention.features import Features
 from regard.attention.kernels import reference, table
 from regard.attention.kernels.problem import Problem
 from regard.attention.linear import LinearState
 from regard.attention.masks import All, Mask
 from regard.attention.memory import Memory, Store
-from regard.attention.scores import ScaledDot, Score
+from regard.attention.scores import InnerProduct, ScaledDot, Score
 
 __all__ = ["attend", "pose", "weigh"]
 
@@ -77,7 +79,7 @@ def attend(
     run = table.pick(kernel, problem)
     if problem.is_empty or problem.values.shape[-1] == 0:
         return problem.zeros(problem.values.shape[-1])
-    return run(problem) if isinstance(memory, Store) else _looked_at(run, problem)
+    return run(problem) if isinstance(memory, Store) else _looked_at(run, problem, Tensors(query, *memory))
 
 
 def weigh(
@@ -98,7 +100,8 @@ def weigh(
     table.pick(kernel, problem)
     if problem.is_empty:
         return problem.zeros(problem.keys.shape[-2])
-    return reference.weights(problem) if isinstance(memory, Store) else _looked_at(reference.weights, problem)
+    run = reference.weights
+    return run(problem) if isinstance(memory, Store) else _looked_at(run, problem, Tensors(query, *memory))
 
 
 def pose(
@@ -115,32 +118,14 @@ def pose(
         raise TypeError(f"mask must be a Mask, but is {type(mask).__name__}; see regard.dense(tensor)")
     if bias is not None and not isinstance(bias, Bias):
         bias = Given(bias)
-    rules = {"score": score, "choose": choose, "mask": mask, "bias": bias}
-    if isinstance(memory, Store):
-        return _posed(query, memory, **rules)
-    tensors = given(query, memory)
-    problem = _posed(tensors.query, Memory(tensors.keys, tensors.values), **rules)
-    if not can_look_at(tensors.query) or problem.is_empty:
-        return problem
-    if bias is not None and bias.may_be_infinite() and (added := problem.added()) is not None:
-        check_finite_bias(added, problem.allowed(added))
-    if are_finite(*tensors):
-        return problem
-    seen = zeroed_where(tensors, problem.allowed(problem.added()), problem.leading)
-    shapes = query.shape, *(tensor.shape for tensor in memory)
-    for (name, tensor), shape in zip(seen._asdict().items(), shapes, strict=True):
-        check_finite(name, tensor.view(shape))
-    return _posed(seen.query, Memory(seen.keys, seen.values), **rules)
-
-
-def _posed(
-    query: Tensor, memory: Store, *, score: Score, choose: Choice, mask: Mask | None, bias: Bias | None
-) -> Problem:
+    if not isinstance(memory, Store):
+        query, keys, values = lined_up(query, memory)
+        memory = Memory(keys, values)
     check_pair(query, memory.keys, memory.values)
     mapped = memory.map_keys_with(score)
     keys, values = mapped.keys, mapped.values
     if not query.dim() == keys.dim() == values.dim():
-        query, keys, values = _lined_up(query, keys, values, score)
+        query, keys, values = _with_equal_axes(query, keys, values, score)
     asked, query = query, score.map_query(query)
     leading = leading_axes(query, keys, values)
     if score.num_heads is not None and score.num_heads not in leading[-1:]:
@@ -163,11 +148,11 @@ def _posed(
         asked=asked,
         prepared=memory.prepared if mapped is memory else None,
     )
-    choose.check((*leading, *query.shape[-2:-1], keys.shape[-2]))
+    choose.check(leading, query.shape[-2])
     return problem.spread(leading)
 
 
-def _lined_up(query: Tensor, keys: Tensor, values: Tensor, score: Score) -> tuple[Tensor, Tensor, Tensor]:
+def _with_equal_axes(query: Tensor, keys: Tensor, values: Tensor, score: Score) -> tuple[Tensor, Tensor, Tensor]:
     """All with as many axes as the one that has most. Raises ValueError for heads that were mapped as a batch."""
     for name, tensor in (("query", query), ("keys", keys), ("values", values)):
         check_axes(name, tensor)
@@ -180,22 +165,51 @@ def _lined_up(query: Tensor, keys: Tensor, values: Tensor, score: Score) -> tupl
     return align(query, num_axes), align(keys, num_axes), align(values, num_axes)
 
 
-def _looked_at(run: Callable[[Problem], Tensor], problem: Problem) -> Tensor:
-    """What `run` computes of pairs that are finite; ValueError if that is not finite.
+def _looked_at(run: Callable[[Problem], Tensor], problem: Problem, tensors: Tensors) -> Tensor:
+    """What `run` computes of a pair: what no query sees is left out if it spoils the read, else the read is refused.
 
-    What is hidden may have scores beyond the range of its dtype, and infinity less infinity is no number: then all
-    that no query sees is left out, and the read is made again.
+    What is read shows it, so no more is looked at where that is enough: zero times infinity is NaN, and so is what is
+    made of infinite scores. It is not enough for gradients, nor for scores that are no products and may be bounded.
     """
+    looks = can_look_at(tensors.query)
+    if looks and not _shows(problem) and not (are_finite(*tensors) and not _has_infinite_bias(problem)):
+        problem = _without_hidden(problem, tensors)
     out = run(problem)
-    if not can_look_at(out) or are_finite(out):
+    if not looks or are_finite(out):
         return out
-    allowed = problem.allowed(problem.added())
-    if allowed is not None and not problem.choose.draws:
-        seen = zeroed_where(Tensors(problem.query, problem.keys, problem.values), allowed, problem.leading)
-        out = run(problem._replace(**seen._asdict()))
-        if are_finite(out):
-            return out
+    out = run(_without_hidden(problem, tensors))
+    if are_finite(out):
+        return out
     raise ValueError(
         f"a read must stay within the range of {problem.query.dtype} on its way, but what is read is not finite, "
         "though queries, keys and values are: their products, or sums of values, are too large"
     )
+
+
+def _shows(problem: Problem) -> bool:
+    if not (isinstance(problem.form, InnerProduct) and isinstance(problem.choose, Soft)):
+        return False
+    tensors = problem.query, problem.keys, problem.values
+    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return not learns and not isinstance(problem.score, Features)
+
+
+def _has_infinite_bias(problem: Problem) -> bool:
+    return problem.bias is not None and problem.bias.may_be_infinite()
+
+
+def _without_hidden(problem: Problem, tensors: Tensors) -> Problem:
+    """The same read with zeros for what no query sees. Raises ValueError for numbers that are seen and not finite."""
+    bias = problem.added()
+    allowed = problem.allowed(bias)
+    if bias is not None:
+        check_finite_bias(bias, allowed)
+    if not are_finite(*tensors):
+        lined = lined_up(tensors.query, tensors[1:])
+        seen = zeroed_where(lined, allowed, problem.leading)
+        for name, tensor, given in zip(Tensors._fields, seen, tensors, strict=True):
+            check_finite(name, tensor.view(given.shape))
+        rules = {"score": problem.score, "choose": problem.choose, "mask": problem.mask, "bias": problem.bias}
+        problem = pose(seen.query, (seen.keys, seen.values), **rules)
+    mapped = Tensors(problem.query, problem.keys, problem.values)
+    return problem._replace(**zeroed_where(mapped, allowed, problem.leading)._asdict())

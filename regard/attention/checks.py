@@ -15,8 +15,8 @@ __all__ = [
     "check_finite",
     "check_finite_bias",
     "check_pair",
-    "given",
     "leading_axes",
+    "lined_up",
     "zeroed_where",
 ]
 
@@ -29,11 +29,13 @@ class Tensors(NamedTuple):
     values: Tensor
 
 
-def given(query: Tensor, memory: object) -> Tensors:
+def lined_up(query: Tensor, memory: object) -> Tensors:
     """The query and the pair (keys, values), with one number of axes. Raises TypeError, ValueError."""
     if not isinstance(memory, tuple | list) or len(memory) != 2:
         raise TypeError(f"memory must be a memory or a pair (keys, values), but is {_kind_of(memory)}")
     tensors = Tensors(query, *memory)
+    if all(isinstance(tensor, Tensor) and tensor.dim() == tensors[0].dim() >= 2 for tensor in tensors):
+        return tensors
     for name, tensor in tensors._asdict().items():
         check_axes(name, tensor)
     num_axes = max(tensor.dim() for tensor in tensors)
@@ -55,6 +57,9 @@ def check_pair(query: Tensor, keys: Tensor, values: Tensor) -> None:
     Rules: floating tensors of one dtype (autocast mixes them) on one device, of (..., query, dim), (..., key, key_dim)
     and (..., key, value_dim), where dim and key_dim are at least 1.
     """
+    same = query.dtype == keys.dtype == values.dtype and query.device == keys.device == values.device
+    if same and query.is_floating_point() and query.shape[-1] and keys.shape[-1]:
+        return
     for name, tensor in (("query", query), ("keys", keys), ("values", values)):
         if not tensor.is_floating_point():
             raise TypeError(f"{name} must be floating point, but has dtype {tensor.dtype}")
@@ -74,7 +79,7 @@ def leading_axes(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int, ...]
     """
     ours, last = query.shape[:-2], query.dim() - 3
     if ours == keys.shape[:-2] == values.shape[:-2]:
-        return tuple(ours)
+        return ours
     sizes = zip(ours, keys.shape[:-2], values.shape[:-2], strict=True)
     leading = tuple(next((size for size in axis if size != 1), 1) for axis in sizes)
     for name, tensor in (("keys", keys), ("values", values)):
@@ -117,7 +122,7 @@ def check_finite_bias(bias: Tensor, allowed: Tensor | None) -> None:
 def are_finite(*tensors: Tensor) -> bool:
     """Whether all numbers are finite: a sum a tensor, and a closer look at one whose sum is not finite."""
     for tensor in tensors:
-        numbers = tensor.detach()
+        numbers = tensor.detach() if tensor.requires_grad else tensor
         total = numbers.sum(dtype=torch.float32) if numbers.dtype == torch.float16 else numbers.sum()
         if not math.isfinite(total.item()) and not bool(numbers.isfinite().all()):
             return False

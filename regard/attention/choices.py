@@ -34,8 +34,8 @@ class Choice(nn.Module, ABC):
         """The same choice for the queries first .. last - 1 of a read alone; itself if all queries choose alike."""
         return self
 
-    def check(self, shape: tuple[int, ...]) -> None:
-        """Raise ValueError unless it can choose from scores of this shape, (..., query, key)."""
+    def check(self, leading: tuple[int, ...], num_queries: int) -> None:
+        """Raise ValueError unless it can choose for so many queries of a read of these leading axes."""
 
     @abstractmethod
     def weights(
@@ -78,12 +78,12 @@ class Soft(Choice):
         assert self._given is not None
         return self._given
 
-    def check(self, shape: tuple[int, ...]) -> None:
+    def check(self, leading: tuple[int, ...], num_queries: int) -> None:
         """Raise ValueError unless beta broadcasts to the rows of the scores."""
         beta = self._given if self.log_beta is None else self.log_beta
         if not isinstance(beta, Tensor):
             return
-        sizes, rows = tuple(beta.shape), (*shape[:-1], 1)
+        sizes, rows = tuple(beta.shape), (*leading, num_queries, 1)
         fits = all(size in (1, row) for size, row in zip(sizes[::-1], rows[::-1], strict=False))
         if len(sizes) > len(rows) or not fits:
             raise ValueError(f"beta must broadcast to the rows {rows} of this read, but has shape {sizes}")

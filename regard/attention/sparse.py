@@ -40,9 +40,9 @@ class Sparse(Choice):
         self.alpha = alpha
         self.soft = Soft(beta, learn=learn)
 
-    def check(self, shape: tuple[int, ...]) -> None:
+    def check(self, leading: tuple[int, ...], num_queries: int) -> None:
         """Raise ValueError unless beta broadcasts to the rows of the scores."""
-        self.soft.check(shape)
+        self.soft.check(leading, num_queries)
 
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
@@ -88,9 +88,9 @@ class TopK(Few):
         """k."""
         return self.k
 
-    def check(self, shape: tuple[int, ...]) -> None:
+    def check(self, leading: tuple[int, ...], num_queries: int) -> None:
         """Raise ValueError unless beta broadcasts to the rows of the scores."""
-        self.soft.check(shape)
+        self.soft.check(leading, num_queries)
 
     def pick(self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None) -> Picked:
         """The k best keys, and Soft over their scores."""

@@ -20,6 +20,7 @@ from regard.attention.positional import Alibi, RelativeBias, ShawBias
 from regard.attention.scores import Additive, BareAdditive, Concat, Dot, General, ScaledDot, Score
 from regard.attention.scores_more import Cosine, Location, SoftCap
 from regard.attention.sparse import Sparse, TopK
+from tests.campaigns.reads_layouts import laid_out
 from tests.campaigns.reads_misfits import numbers_that_do_not_fit, sizes_that_do_not_fit, used
 from tests.campaigns.reads_oracle import Case, leading_axes
 
@@ -344,19 +345,11 @@ def make(seed: int, number: int) -> Read:
         _spoil(maker, case)
     maker.misfits += [] if maker.misfits else numbers_that_do_not_fit(case)
     plain = memory == "static"
-    layouts = [_laid_out(maker, array, plain=plain) for array in (case.query, case.keys, case.values)]
+    layouts = [laid_out(maker, array, plain=plain) for array in (case.query, case.keys, case.values)]
     read = Read(
-        case,
-        maker.dtype,
-        maker.kernel(own_score, own_choice),
-        *layouts,
-        memory,
-        score,
-        choose,
-        mask,
-        biases,
+        case, maker.dtype, maker.kernel(own_score, own_choice), *layouts, memory, score, choose, mask, biases,
         maker.misfits,
-    )
+    )  # fmt: skip
     shapes = " ".join(str(tuple(tensor.shape)) for tensor in layouts)
     names = [f"{own_score['kind']}{'' if maker.heads is None else ' of heads'}", own_choice["kind"], read.kernel]
     dtype = str(maker.dtype).removeprefix("torch.")
@@ -399,21 +392,7 @@ def _spoil(maker: Maker, case: Case) -> None:
             hidden = np.flatnonzero(~used(case, name).reshape(-1))
             chosen = hidden if maker.has(0.7) else np.arange(len(items))
             for i in maker.rng.permutation(chosen)[: max(1, len(items) // 3)]:
-                items[i, maker.rng.integers(items.shape[1])] = maker.of([np.inf, -np.inf, np.nan])
+                # An infinite key that all queries score minus infinity has no weight, which is right as well.
+                kinds = [np.nan] if name == "keys" and len(chosen) == len(items) else [np.inf, -np.inf, np.nan]
+                items[i, maker.rng.integers(items.shape[1])] = maker.of(kinds)
         setattr(case, name, array)
-
-
-def _laid_out(maker: Maker, array: Array, *, plain: bool) -> Tensor:
-    """The numbers in memory in some order, with steps, or spread over axes of size one."""
-    tensor = torch.tensor(array).to(maker.dtype)
-    if plain:
-        return tensor
-    match maker.of({"plain": 0.6, "turned": 0.2, "stepped": 0.2}):
-        case "turned":
-            return tensor.transpose(-2, -1).contiguous().transpose(-2, -1)
-        case "stepped":
-            return torch.stack((tensor, tensor), -1).flatten(-2)[..., ::2]
-    spreads = [axis for axis, n in enumerate(tensor.shape[:-2]) if n == 1 and axis < len(maker.leading)]
-    if spreads and maker.has(0.3) and len(spreads) == len(tensor.shape[:-2]):
-        return tensor.expand(*maker.leading[: len(spreads)], *tensor.shape[-2:])
-    return tensor

@@ -50,13 +50,15 @@ class Problem(NamedTuple):
     def leading(self) -> tuple[int, ...]:
         """Leading axes of the weights, and of what is read."""
         ours, theirs = self.query.shape[:-2], self.keys.shape[:-2]
+        if ours == theirs:
+            return ours
         # Where heads are grouped, the queries have more of them.
         return tuple(k if q == 1 else q for q, k in zip(ours, theirs, strict=True))
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no query, or no key."""
-        return self.query.shape[-2] == 0 or self.keys.shape[-2] == 0 or 0 in self.leading
+        """Whether there is no query, no key or no row: vectors have one number or more."""
+        return self.query.numel() == 0 or self.keys.numel() == 0
 
     def zeros(self, size: int) -> Tensor:
         """Rows (..., query, size) of an empty read, whose gradients are zeros."""
@@ -73,14 +75,15 @@ class Problem(NamedTuple):
     def spread(self, leading: tuple[int, ...]) -> "Problem":
         """The same read with queries and keys that alone tell its leading axes, and as many heads of keys as values."""
         query, keys, values = self.query, self.keys, self.values
+        if query.shape[:-2] == leading and keys.shape[:-2] == values.shape[:-2]:
+            return self
         if self.leading != leading:
             query = query.expand(*leading, *query.shape[-2:])
-        if len(leading) > 1 and keys.shape[-3] != values.shape[-3]:
-            keys, values = (
-                x if x.shape[-3] in (1, leading[-1]) else _repeat(x, leading[-1] // x.shape[-3]) for x in (keys, values)
-            )
-        if keys is self.keys and values is self.values:
-            return self if query is self.query else self._replace(query=query)
+        if len(leading) < 2 or keys.shape[-3] == values.shape[-3]:
+            return self._replace(query=query)
+        keys, values = (
+            x if x.shape[-3] in (1, leading[-1]) else _repeat(x, leading[-1] // x.shape[-3]) for x in (keys, values)
+        )
         return self._replace(query=query, keys=keys, values=values, prepared=None)
 
     def ungrouped(self) -> "Problem":

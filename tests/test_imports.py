@@ -91,8 +91,7 @@ def test_dependencies_are_the_packages_that_are_imported() -> None:
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
     declared = [*project["dependencies"], *project["optional-dependencies"]["data"]]
     names = {re.split(r"[^\w-]", line)[0] for line in declared}
-    # torch.utils.tensorboard imports tensorboard; some have other names when imported.
-    wanted = {NAMES.get(name, name) for name in names} - {"tensorboard"}
+    wanted = {NAMES.get(name, name) for name in names}  # some have other names when imported
     imported = {name for path in (ROOT / "regard").rglob("*.py") for name in packages_imported_by(path)}
     # triton comes with the builds of torch that have GPUs.
     assert imported - sys.stdlib_module_names - {"regard", "triton"} == wanted

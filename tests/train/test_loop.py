@@ -72,7 +72,7 @@ def test_minutes_end_the_run_and_count_over_resumed_parts(tmp_path: Path) -> Non
     assert first.progress.step >= 1
     again = train(tmp_path, config)
     assert again.progress.step == first.progress.step
-    more = train(tmp_path, dataclasses.replace(config, minutes=1 / 300))
+    more = train(tmp_path, dataclasses.replace(config, minutes=first.progress.seconds / 60 + 1 / 600))
     assert more.progress.step > first.progress.step
     rates = [line["lr"] for line in log_of(tmp_path, "train")]
     assert len(rates) < 4 or rates[-1] < max(rates)

@@ -17,6 +17,7 @@ Source: the stopping rule is that of regard.decode.beam; patience kasai2022.
 
 import importlib
 import math
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -123,7 +124,7 @@ class CTranslate2Engine(Following[_Converted]):
                 calls.append((rows, steps, self._translate(ready.runner, words, steps, config, banned=(pad, bos))))
             for rows, steps, batch in calls:
                 for row, one in zip(rows, batch, strict=True):
-                    found = _settled(one.result(), steps=steps, limit=limits[row], config=config)
+                    found = _settled(_result(one), steps=steps, limit=limits[row], config=config)
                     if found is None:
                         unsettled.append(row)
                     else:
@@ -147,7 +148,9 @@ class CTranslate2Engine(Following[_Converted]):
         if ready.form.source is not None:
             return super().generate(prompts, config, **asked)
         check_prompts(prompts, vocab=len(ready.form.writes.output), **asked)
-        places = most_read(max(map(len, prompts), default=1), config.length, window)
+        if not prompts:
+            return []
+        places = most_read(max(map(len, prompts)), config.length, window)
         check_places(places, ready.form.most_places)
         ready.reach(places)
         runner = ready.runner
@@ -241,10 +244,10 @@ class CTranslate2Engine(Following[_Converted]):
 
 
 def _check_readable(sentences: Sequence[Sequence[int]]) -> None:
-    """Raises ValueError for a source that CTranslate2 does not read."""
+    """Raises ValueError for a source that CTranslate2 does not read: PAD is what it takes for EOS."""
     for number, ids in enumerate(sentences):
-        if set(ids) <= {PAD, BOS}:
-            raise ValueError(f"sentences must hold more than PAD and BOS, got {list(ids)} in sentence {number}")
+        if PAD in ids or set(ids) <= {BOS}:
+            raise ValueError(f"sentences must hold no PAD, and more than BOS, got {list(ids)} in sentence {number}")
 
 
 _STAGES = {True: ((0.5, 2.0), (1.0, 1.25), (1.0, 1.0)), False: ((1.0, 2.0), (1.0, 1.0))}
@@ -254,6 +257,18 @@ of a batch may be apart. The last stage searches to each one's own limit."""
 
 def _steps(limits: list[int], share: float) -> int:
     return min(*limits, max(_FEWEST_STEPS, math.ceil(share * max(limits))))
+
+
+def _result(call: Any) -> Any:
+    """What was promised. Raises: ValueError for an output that goes on past the last learned position."""
+    try:
+        return call.result()
+    except RuntimeError as error:
+        past = re.search(r"No position encodings .* >= (\d+)", str(error))
+        if past is None:
+            raise
+        check_places(int(past[1]) + 1, int(past[1]))
+        raise
 
 
 def _settled(result: Any, *, steps: int, limit: int, config: DecodeConfig) -> list[Hypothesis] | None:

@@ -42,7 +42,7 @@ def check_prompts(
     window: int | None,
     vocab: int | None,
 ) -> None:
-    """Raises ValueError for an empty prompt or one without a seed, an id outside the vocabulary, or if none is allowed."""
+    """Raises ValueError for a prompt without tokens or a seed, an id outside the vocabulary, or if none is allowed."""
     if len(seeds) != len(prompts):
         raise ValueError(f"seeds must be one a prompt ({len(prompts)}), got {len(seeds)}")
     if window is not None and window < 1:

@@ -166,6 +166,8 @@ def test_learned_positions_refuse_what_they_cannot_serve() -> None:
     engine = prepare(translator(CORES["gelu, learned positions"]))
     with pytest.raises(ValueError, match="there are 40 learned positions, but position 41 was asked for"):
         engine.search([[4] * 41], config=DecodeConfig(max_length=4), **SPECIAL)
+    with pytest.raises(ValueError, match="there are 40 learned positions, but position 41 was asked for"):
+        engine.search([[4] * 40], config=DecodeConfig(max_length=60), **SPECIAL)
 
 
 def test_greedy_tokens_are_those_of_the_model_itself_and_scores_lack_the_banned_share() -> None:

@@ -1,8 +1,6 @@
-"""Whatever is done to a model, an engine answers as torch does, or refuses it and says why."""
+"""Every setting, and whatever is done to a model: an engine answers as torch does, or refuses and says why."""
 
 import dataclasses
-import inspect
-import types
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
@@ -11,89 +9,32 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize, prune
 
 from regard.attention.positional import Alibi
 from regard.attention.scores_more import Cosine
 from regard.data.tokenise import BOS, EOS, PAD
-from regard.decode.config import DecodeConfig, SampleConfig
-from regard.engines import ctranslate2, registry
+from regard.engines import registry
 from regard.engines.compiled import engine as compiled
-from regard.engines.engine import Engine
-from regard.engines.lowering import KINDS, lowered
 from regard.engines.reference import TorchEngine
-from regard.engines.watch import Watch
 from regard.errors import UserError
 from regard.layers.blocks import DecoderBlock
 from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import MultiHead
-from regard.models.build import build, build_language_model
-from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
+from regard.models.config import ModelConfig, TransformerConfig
+from tests.engines.small import (
+    DECODE,
+    ENGINES,
+    SMALL,
+    VOCAB,
+    Change,
+    asked,
+    check,
+    near,
+    speaker,
+    translator,
+)
 
-VOCAB = 13
-SMALL = TransformerConfig(layers=2, width=12, heads=2, feedforward=20, max_positions=30)
 pytestmark = pytest.mark.usefixtures("unchecked")  # thousands of small models
-ENGINES = {"compiled": compiled, "ctranslate2": ctranslate2}
-DECODE = DecodeConfig(beam=2, n_best=2, max_length=6)
-SENTENCES = [[5, 6, 7, EOS], [8, EOS], [4, 9, 10, 11, 12, EOS]]
-Change = Callable[[Any], None]
-
-
-def translator(core: Any = SMALL, *, tie: Any = "none") -> Any:
-    torch.manual_seed(3)
-    return moved(build(ModelConfig(core=core, tie=tie), source_vocab=VOCAB, target_vocab=VOCAB))
-
-
-def speaker(core: Any = SMALL) -> Any:
-    torch.manual_seed(3)
-    return moved(build_language_model(LanguageModelConfig(core=core), vocab=VOCAB))
-
-
-def moved(model: Any) -> Any:
-    """No weight is 0 or 1, and PAD and BOS are unlikely: CTranslate2 leaves them out of its sums."""
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(0.3 * torch.randn_like(weight))
-        core = model.core
-        if isinstance(core.decoder_norm, nn.LayerNorm):
-            core.decoder_norm.bias[0] += 6
-        output = model.writes.output_table if hasattr(model, "writes") else model.reads.table
-        output.weight[[PAD, BOS], 0] -= 6
-    return model.eval()
-
-
-def asked(engine: Engine) -> Any:
-    """What an engine answers, or what kind of error it raises."""
-    try:
-        if hasattr(engine.model, "writes"):
-            found = engine.search(SENTENCES, config=DECODE, bos=BOS, eos=EOS, pad=PAD)
-            return [[(one.tokens, one.finished, round(one.score, 3)) for one in some] for some in found]
-        config = SampleConfig(length=8, temperature=0)
-        return engine.generate([[5, 6], [7]], config, window=12, seeds=[1, 2], banned=[PAD, BOS])
-    except UserError:
-        raise
-    except Exception as error:  # noqa: BLE001  # a model that torch cannot run is one that no engine need run
-        return type(error).__name__
-
-
-def near(found: Any, expected: Any) -> bool:
-    if isinstance(found, str) or isinstance(expected, str) or not isinstance(found[0][0], tuple):
-        return found == expected
-    pairs = zip((one for some in found for one in some), (one for some in expected for one in some), strict=True)
-    return all(one[:2] == other[:2] and abs(one[2] - other[2]) < 0.01 for one, other in pairs)
-
-
-def check(model: Any, name: str) -> str | None:
-    """Raises unless the engine answers as torch does, or refuses; with which reason."""
-    reason = ENGINES[name].refusal(model)
-    if reason is None:
-        engine = ENGINES[name].prepare(model)
-        assert near(asked(engine), asked(TorchEngine(model)))
-        return None
-    assert len(reason) < 300
-    with pytest.raises(UserError):
-        ENGINES[name].prepare(model)
-    return reason
 
 
 def literals() -> Iterator[tuple[str, Any]]:
@@ -142,155 +83,6 @@ def test_each_value_of_each_setting_is_answered_as_by_torch_or_refused(make, fie
 @pytest.mark.parametrize("tie", get_args(get_type_hints(ModelConfig)["tie"]))
 def test_each_way_to_tie_tables_is_answered_as_by_torch(tie, name) -> None:
     assert check(translator(tie=tie), name) is None
-
-
-class Louder:
-    """A forward that is not what it inherits."""
-
-    def __call__(self, *inputs: Any) -> Any:
-        out = super().__call__(*inputs)  # type: ignore[misc]
-        return out * 1.5 if isinstance(out, torch.Tensor) else out
-
-
-def derived(module: nn.Module) -> None:
-    module.__class__ = type("Derived", (type(module),), {})
-
-
-def overridden(module: nn.Module) -> None:
-    module.__class__ = type("Overridden", (Louder, type(module)), {})
-
-
-def patched(module: nn.Module) -> None:
-    module.forward = types.MethodType(type(module).forward, module)
-
-
-def called(module: nn.Module) -> None:
-    module.__dict__["_compiled_call_impl"] = lambda *inputs: None
-
-
-CHANGES: dict[str, Change] = {
-    "a subclass": derived,
-    "a subclass with its own forward": overridden,
-    "a forward of its own": patched,
-    "compiled": called,
-    "a forward hook": lambda module: module.register_forward_hook(lambda *told: None),
-    "a forward hook with keywords": lambda module: module.register_forward_hook(lambda *told: None, with_kwargs=True),
-    "a forward pre-hook": lambda module: module.register_forward_pre_hook(lambda *told: None),
-    "a backward hook": lambda module: module.register_full_backward_hook(lambda *told: None),
-    "a backward pre-hook": lambda module: module.register_full_backward_pre_hook(lambda *told: None),
-    "another buffer": lambda module: module.register_buffer("extra", torch.ones(1)),
-    "another parameter": lambda module: module.register_parameter("extra", nn.Parameter(torch.ones(1))),
-    "another part": lambda module: module.add_module("extra", nn.Identity()),
-}
-
-
-MODELS = [
-    lambda: translator(dataclasses.replace(SMALL, layers=1)),
-    lambda: translator(dataclasses.replace(SMALL, layers=1, positions="relative", norm="post")),
-    lambda: speaker(dataclasses.replace(SMALL, layers=1, positions="learned")),
-    lambda: speaker(dataclasses.replace(SMALL, layers=1, positions="alibi", score="dot")),
-    lambda: speaker(dataclasses.replace(SMALL, layers=1, positions="none")),
-]
-
-
-@pytest.mark.parametrize("make", MODELS)
-def test_whatever_is_done_to_any_module_is_seen_and_refused_by_its_name(make, unchecked) -> None:
-    for change, work in CHANGES.items():
-        for name, _ in make().named_modules():
-            model = make()
-            watch, module = Watch(model), model.get_submodule(name)
-            if isinstance(module, nn.ModuleList) and change == "another part":
-                continue  # a block more: see below
-            assert watch.is_current()
-            work(module)
-            assert not watch.is_current(), (change, name)
-            reason = lowered(model)
-            assert isinstance(reason, str), (change, name)
-            assert name in reason
-
-
-def test_each_kind_of_module_is_tried() -> None:
-    # nn.Linear is computed as ours is; no model here is built with it.
-    assert {type(module) for make in MODELS for module in make().modules()} == set(KINDS) - {nn.Linear}
-
-
-def methods() -> Iterator[tuple[type, str]]:
-    for kind in dict.fromkeys(base for known in KINDS for base in known.__mro__[:-1]):
-        for name, value in vars(kind).items():
-            if inspect.isfunction(value) or isinstance(value, property | staticmethod | classmethod):
-                yield kind, name
-
-
-def test_a_method_that_is_replaced_in_a_class_is_refused(monkeypatch) -> None:
-    model = translator(dataclasses.replace(SMALL, layers=1))
-    engine = compiled.prepare(model)
-    for kind, name in methods():
-        written = vars(kind)[name]
-
-        def replaced(*inputs: Any, written: Any = written, **settings: Any) -> Any:
-            return written(*inputs, **settings)
-
-        monkeypatch.setattr(kind, name, property(written.fget) if isinstance(written, property) else replaced)
-        reason = lowered(model)
-        assert isinstance(reason, str)
-        assert f"{kind.__name__}.{name} is not the function" in reason
-        with pytest.raises(UserError, match=f"{kind.__name__}.{name}"):
-            engine.ready()
-        monkeypatch.undo()
-        assert engine.ready() is not None
-    assert not isinstance(lowered(model), str)
-
-
-def test_a_method_that_is_added_to_a_class_is_refused(monkeypatch) -> None:
-    model = translator()
-    monkeypatch.setattr(FeedForward, "__call__", lambda self, items: items, raising=False)
-    assert "FeedForward.__call__" in str(lowered(model))
-
-
-def test_hooks_of_all_modules_are_refused() -> None:
-    model = translator()
-    engine = compiled.prepare(model)
-    taken = nn.modules.module.register_module_forward_hook(lambda *told: None)
-    try:
-        assert compiled.refusal(model) == "there are hooks on all modules"
-        with pytest.raises(UserError, match="hooks on all modules"):
-            engine.ready()
-    finally:
-        taken.remove()
-    assert compiled.refusal(model) is None
-
-
-def test_parametrized_weights_are_refused() -> None:
-    class Doubled(nn.Module):
-        def forward(self, weight: torch.Tensor) -> torch.Tensor:
-            return 2 * weight
-
-    for name, _ in [*translator().named_parameters()]:
-        model = translator()
-        owner, _, weight = name.rpartition(".")
-        parametrize.register_parametrization(model.get_submodule(owner), weight, Doubled())
-        assert owner in compiled.refusal(model)
-    makers: list[Change] = [
-        parametrizations.weight_norm, parametrizations.spectral_norm,
-        lambda module: prune.random_unstructured(module, "weight", amount=0.5),
-    ]  # fmt: skip
-    for make in makers:
-        model = translator()
-        make(model.core.decoder[0].feedforward.expand)
-        assert "core.decoder.0.feedforward.expand" in compiled.refusal(model)
-
-
-def test_methods_of_an_instance_are_refused() -> None:
-    for path, name in (
-        ("", "step"), ("", "start"), ("core", "step"), ("core", "encode"), ("core.decoder.0", "step"),
-        ("core.decoder.0.attention", "memory"), ("core.decoder.0.attention", "extend"), ("writes", "logits"),
-        ("core.encoder.0.attention.read.score", "map_query"), ("core.encoder.0.attention.read.choose", "weights"),
-        ("core.encoder.0.attention.read.choose", "scaled"), ("reads", "embed"), ("core", "form"),
-    ):  # fmt: skip
-        model = translator()
-        module = model.get_submodule(path)
-        setattr(module, name, types.MethodType(lambda self, *inputs: None, module))
-        assert f"has a {name} of its own" in compiled.refusal(model)
 
 
 def of(path: str, name: str, value: Any) -> Change:
@@ -364,7 +156,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "a window": (each(DecoderBlock, window=2), True),
     "a window in one block": (of("core.decoder.1", "window", 2), False),
     "other heads": (each(MultiHead, num_heads=3, key_heads=3), True),
-    "other heads in one block": (lambda model: vars(model.core.encoder[1].attention).update(num_heads=3, key_heads=3), False),
+    "other heads in one block": (lambda model: each(MultiHead, num_heads=3, key_heads=3)(model.core.encoder[1]), False),
     "heads that do not divide": (of(OWN, "num_heads", 5), False),
     "another score": (of(f"{OWN}.read", "score", Cosine), False),
     "another choice": (lambda model: setattr(model.core.encoder[0].attention.read.choose, "_given", 2.0), False),

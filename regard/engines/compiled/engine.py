@@ -187,8 +187,9 @@ class CompiledEngine(Following[_Packed]):
         if packed.model.reads_source:
             return super().generate(prompts, config, seeds=seeds, **how)
         check_prompts(prompts, seeds=seeds, vocab=len(packed.model.target), **how)
-        longest = max(map(len, prompts), default=0)
-        check_places(most_read(longest, config.length, window), packed.model.form.most_places)
+        if not prompts:
+            return []
+        check_places(most_read(max(map(len, prompts)), config.length, window), packed.model.form.most_places)
         some = max(1, min(_TOGETHER, -(-len(prompts) // self._workers)))
         tasks = [range(first, min(first + some, len(prompts))) for first in range(0, len(prompts), some)]
 

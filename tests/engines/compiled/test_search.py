@@ -165,7 +165,7 @@ def test_weights_that_are_not_finite_are_refused_by_name(number, compute_type):
     model = model_of(SMALL)
     with torch.no_grad():
         model.core.decoder[1].cross.key.bias[7] = number
-    with pytest.raises(UserError, match="cross.key has a bias with numbers that are not finite"):
+    with pytest.raises(UserError, match=r"cross.key has a bias with numbers that are not finite"):
         prepare(model, compute_type=compute_type)
 
 

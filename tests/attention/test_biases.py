@@ -5,8 +5,11 @@ import torch
 
 from regard.attention.attend import attend
 from regard.attention.biases import Given
+from regard.attention.choices import Soft
+from regard.attention.masks import dense
 from regard.attention.places import Places
 from regard.attention.positional import Alibi, RelativeBias
+from regard.attention.scores import Additive
 from tests.helpers import close
 
 CPU = torch.device("cpu")
@@ -71,3 +74,23 @@ def test_given_refuses_another_size_or_device():
         Given(torch.zeros(3, 5)).see(QUERY, Places(3, 4, CPU))
     with pytest.raises(ValueError, match="bias must be on the query's device meta, but is on cpu"):
         Given(torch.zeros(3, 5)).see(QUERY, Places(3, 5, torch.device("meta")))
+
+
+@pytest.mark.parametrize("kernel", ["reference", "additive"])
+def test_hidden_infinities_of_a_bias_do_not_reach_the_gradient_of_beta(kernel):
+    bias = torch.zeros(3, 4)
+    bias[0, 1], bias[:, 3], bias[2] = torch.inf, torch.nan, -torch.inf
+    shown = torch.ones(3, 4, dtype=torch.bool)
+    shown[0, 1], shown[:, 3] = False, False
+    choose, score = Soft(2.0, learn=True), Additive(5, 5, 3)
+    query, memory = torch.randn(3, 5), (torch.randn(4, 5), torch.randn(4, 2))
+    outs = [
+        attend(
+            query, memory, score=score, choose=choose, mask=dense(shown & (bias > -torch.inf)), bias=b, kernel=kernel
+        )
+        for b in (bias, None)
+    ]
+    close(*outs)
+    assert not outs[0][2].any()
+    found = [torch.autograd.grad(out.square().sum(), choose.log_beta)[0] for out in outs]
+    close(*found)

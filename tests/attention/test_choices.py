@@ -197,3 +197,14 @@ def test_best_keys_are_the_first_of_equals(num_keys, k, kinds):
     assert got.shape == (2, 13, min(k, num_keys))
     ranked = scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
     assert torch.equal(got.sort(-1).values, ranked.sort(-1).values)
+
+
+def test_best_keys_put_nan_first_so_that_it_shows():
+    scores = torch.tensor([[1.0, torch.nan, 3.0, 2.0, torch.nan]])
+    assert set(best_keys(scores, 3)[0].tolist()) >= {1, 4}
+    spoilt = torch.full((2, 600), 0.5)
+    spoilt[0, 130], spoilt[1, 7:] = torch.nan, torch.nan
+    for k in (1, 2, 100):
+        index = best_keys(spoilt, k)
+        assert index.max() < 600
+        assert spoilt.gather(-1, index).isnan().any(-1).all()

@@ -297,3 +297,14 @@ def test_multihead_reads_by_sums_in_training_and_step_by_step():
     for i in range(1, 13):
         state = layer.extend(state, items[:, i : i + 1])
         close(layer(items[:, i : i + 1], state), together[:, i : i + 1])
+
+
+def test_state_of_fewer_axes_lines_up_from_the_left():
+    query, keys, values = torch.randn(2, 2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 3)
+    score = FeatureMap()
+    state = LinearState.of(Memory(keys, values).map_keys_with(score))
+    whole = LinearState.of(Memory(keys.unsqueeze(1), values.unsqueeze(1)).map_keys_with(score))
+    how = {"score": score, "choose": PROPORTIONAL}
+    close(attend(query, state, **how), attend(query, whole, **how))
+    with pytest.raises(ValueError, match=r"keys must be \(2, new, 4 features\)"):
+        state.extend(torch.rand(3, 1, 4), torch.rand(3, 1, 3))

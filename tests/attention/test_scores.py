@@ -387,3 +387,23 @@ def test_soft_cap_refuses_what_is_no_cap_or_no_score():
             SoftCap(Dot(), cap)
     with pytest.raises(TypeError, match="SoftCap caps a Score, but got Linear"):
         SoftCap(nn.Linear(2, 2), 1.0)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-45, 1e-39, 1e-30, 1.0, 1e30, 3e38])
+def test_cosine_has_finite_gradients_of_vectors_of_any_length(size):
+    query = (torch.tensor([[0.6, -0.8]]) * size).requires_grad_()
+    keys = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], requires_grad=True)
+    scores = Cosine()(query, keys)
+    has_direction = size >= torch.finfo(torch.float32).tiny
+    expected = torch.tensor([[0.6, -0.8, -0.2 / math.sqrt(2)]])
+    close(scores, expected if has_direction else torch.zeros(1, 3))
+    of_query, of_keys = torch.autograd.grad(scores.sum(), [query, keys])
+    assert of_query.isfinite().all()
+    assert of_keys.isfinite().all()
+    if not has_direction:
+        assert not of_query.any()
+        assert not of_keys.any()
+    elif size <= 1:
+        alone = torch.tensor([[0.6, -0.8]], dtype=torch.float64, requires_grad=True)
+        (slope,) = torch.autograd.grad(Cosine()(alone, keys.double()).sum(), alone)
+        torch.testing.assert_close(of_query.double() * size, slope, rtol=1e-4, atol=1e-5)

@@ -185,3 +185,17 @@ def test_mistakes_are_named():
     for make in (Sparse, lambda beta: TopK(2, beta=beta)):
         with pytest.raises(ValueError, match=r"beta must be a positive number, but is 0\.0"):
             make(beta=0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("choose", [Sparse(1.5), Sparse(2.0), TopK(3)], ids=repr)
+def test_sparse_choices_are_right_in_half_precision(choose, dtype):
+    """Rows that see nothing are zero; others are those of the same scores in float64, rounded once."""
+    scores = torch.randn(5, 7).to(dtype)
+    allowed = torch.rand(5, 7) > 0.3
+    allowed[2] = False
+    weights = choose(scores, allowed)
+    assert weights.dtype == dtype
+    assert not weights[2].any()
+    exact = choose(scores.double(), allowed)
+    assert (weights.double() - exact).abs().max() <= torch.finfo(dtype).eps

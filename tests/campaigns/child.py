@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,7 @@ def _work(work: Callable[[], int], paths: Sequence[Path]) -> None:
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
         resource.setrlimit(resource.RLIMIT_AS, (ALLOWANCE, ALLOWANCE))
+        warnings.resetwarnings()  # those who test make errors of warnings, a user's Python does not
         code = work()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1

@@ -7,7 +7,6 @@ Some valid settings take long because they ask for much (a thousand layers, ten 
 and beyond what is quick, the case prints the configuration instead of training with it, so that it is read and checked.
 """
 
-import copy
 import importlib
 import json
 import os
@@ -28,6 +27,7 @@ from regard.recipes.registry import RECIPES, entry
 from regard.recipes.settings import Setting, groups, plain
 from tests.campaigns.campaign import Campaign, Outcome
 from tests.campaigns.child import Ended, command, judged
+from tests.campaigns.options_damage import mutate_tree, mutated
 from tests.campaigns.options_data import BASE, SMALL_MEMORY, folder, inputs_of, trained
 
 __all__ = ["CAMPAIGN"]
@@ -161,9 +161,9 @@ def _settings_file(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
     content = plain(entry(recipe).config(), whole=True)
     path = place / "run.yaml"
     for _ in range(draw.randint(0, 3)):
-        _mutate_tree(draw, content)
+        mutate_tree(draw, content)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode("utf-8", "surrogatepass")
-    path.write_bytes(_mutated(draw, text) if draw.random() < 0.7 else text)
+    path.write_bytes(mutated(draw, text) if draw.random() < 0.7 else text)
     if draw.random() < 0.05:
         path.unlink()
         _odd_path(draw, path)
@@ -238,7 +238,7 @@ def _input(draw: random.Random, recipe: str, place: Path) -> tuple[list[str], by
         _odd_path(draw, path)
     else:
         whole = Path(inputs_of(recipe)[0])
-        path.write_bytes(_mutated(draw, whole.read_bytes() if whole.is_file() else b"a b"))
+        path.write_bytes(mutated(draw, whole.read_bytes() if whole.is_file() else b"a b"))
     return [str(path)], b""
 
 
@@ -320,65 +320,6 @@ def _odd_path(draw: random.Random, path: Path) -> None:
         case 6:
             path.write_bytes(b"a\tb\n" * 3)
             path.chmod(0)
-
-
-def _mutate_tree(draw: random.Random, tree: dict[str, Any]) -> None:
-    name = draw.choice(list(tree))
-    if isinstance(tree[name], dict) and tree[name] and draw.random() < 0.9:
-        _mutate_tree(draw, tree[name])
-        return
-    values = (
-        0,
-        -1,
-        10**30,
-        10**400,
-        float("nan"),
-        float("inf"),
-        True,
-        None,
-        [],
-        {},
-        [[1]],
-        {"name": 1},
-        "x",
-        "\x07",
-        1e308,
-    )
-    tree[name] = copy.deepcopy(draw.choice(values))
-
-
-def _mutated(draw: random.Random, content: bytes) -> bytes:
-    """A few bytes or lines changed, doubled, cut or put in."""
-    for _ in range(draw.randint(1, 3)):
-        at = draw.randrange(len(content) + 1)
-        to = min(len(content), at + draw.choice((1, 4, 40)))
-        lines = content.split(b"\n")
-        line = draw.choice(lines)
-        pieces = (
-            b"\xff",
-            b"\0",
-            b"*a",
-            b"&a ",
-            b"!!binary ",
-            b"<<: ",
-            b"[" * 5000,
-            b"{a: " * 500,
-            b"- ",
-            b"? ",
-            b"9" * 5000,
-        )
-        match draw.randrange(5):
-            case 0:
-                content = content[:at]
-            case 1:
-                content = content[:at] + content[to:]
-            case 2:
-                content = content[:at] + draw.choice(pieces) + content[at:]
-            case 3:
-                content = content[:at] + draw.randbytes(to - at) + content[to:]
-            case 4:
-                content = content + b"\n" + line
-    return content
 
 
 def _pairs(words: list[str]) -> list[list[str]]:

@@ -5,5 +5,5 @@ from tests.campaigns.captures import CAMPAIGN
 
 
 def test_damaged_captures_are_drawn_or_refused_in_one_line() -> None:
-    found = gather(CAMPAIGN, seed=1, cases=40, processes=2)
+    found = gather(CAMPAIGN, seed=1, cases=12, processes=2)
     assert [(number, one) for number, one in found if one.kind not in CAMPAIGN.fine] == []

@@ -24,7 +24,7 @@ SHARES = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
         ({"temperature": 1.0, "top_k": 9}, [0.5, 0.3, 0.15, 0.05]),
         ({"temperature": 1.0, "top_p": 0.5}, [1.0, 0, 0, 0]),
         ({"temperature": 1.0, "top_p": 0.51}, [0.625, 0.375, 0, 0]),
-        ({"temperature": 1.0, "top_p": 1e-9}, [1.0, 0, 0, 0]),
+        ({"temperature": 1.0, "top_p": 1e-6}, [1.0, 0, 0, 0]),
     ],
 )
 def test_narrowed_by_hand(settings, expected):

@@ -115,8 +115,9 @@ def moved(finished: Path, tmp_path: Path) -> Path:
     """A run whose data files are gone."""
     copy = tmp_path / "moved"
     shutil.copytree(finished, copy)
-    text = (copy / "run.json").read_text(encoding="utf-8")
-    (copy / "run.json").write_text(text.replace(str(finished.parent), str(tmp_path / "gone")), encoding="utf-8")
+    text = (copy / "run.json").read_text(encoding="utf-8").replace(str(finished.parent), str(tmp_path / "gone"))
+    content = {name: value for name, value in json.loads(text).items() if name != "checksum"}
+    (copy / "run.json").write_text(json.dumps(content), encoding="utf-8")
     return copy
 
 

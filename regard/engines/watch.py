@@ -1,6 +1,6 @@
 """Sees that a model has changed since it was lowered, at a small part of the time that a sentence takes.
 
-Looked at, in about a tenth of a millisecond: the class of every module; its hooks, parts, settings and tensors, by
+Looked at, in some tenths of a millisecond: the class of every module; its hooks, parts, settings and tensors, by
 identity; the version that torch counts for each tensor, and where it lies; the functions of the classes. Not seen are
 numbers that are written past torch's count, through `tensor.data` or an array of numpy that shares the memory.
 Parts and tensors that are added without replacing one are not looked for: no class that is known uses them.

@@ -202,7 +202,7 @@ def compared(model: Any, case: Case, found: Answer, expected: Answer, *, alone: 
     if isinstance(found, Exception) or isinstance(expected, Exception):
         if type(found) is type(expected) and _sense(found) == _sense(expected):
             return "error", ""
-        if isinstance(found, Exception) and not isinstance(expected, Exception) and re.search(alone, str(found)):
+        if isinstance(found, Exception) and re.search(alone, str(found)):
             return "alone", ""
         return "refusal", f"{_sense(found)} for {_sense(expected)}"
     if case.decode is None:

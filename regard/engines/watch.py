@@ -1,8 +1,9 @@
 """Sees that a model has changed since it was lowered, at a small part of the time that a sentence takes.
 
-Looked at, in less than a tenth of a millisecond: the class of every module; its hooks, parts, settings and tensors, by
+Looked at, in some tenths of a millisecond: the class of every module; its hooks, parts, settings and tensors, by
 identity; the version that torch counts for each tensor, and where it lies; the functions of the classes. Not seen are
 numbers that are written past torch's count, through `tensor.data` or an array of numpy that shares the memory.
+Parts and tensors that are added without replacing one are not looked for: no class that is known uses them.
 """
 
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from operator import attrgetter, getitem, is_
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from regard.engines.lowering import GLOBAL_HOOKS, HOOKS, ORIGINALS
 from regard.layers.dropout import Dropout
@@ -28,12 +30,13 @@ class Watch:
         modules = list(model.modules())
         self._modules = modules
         self._kinds = list(map(type, modules))
-        tables = [table for module in modules for table in _tables(module)]
-        self._tables = [table for table in tables if table]
-        self._length = sum(map(len, self._tables))
-        self._empty = [table for table in tables if not table]
-        self._empty += [getattr(module, name) for module in modules for name in HOOKS]
-        entries = [(table, name) for table in self._tables for name in table if name not in _OF_TORCH]
+        self._own = list(map(vars, modules))
+        self._length = sum(map(len, self._own))
+        self._hooks = [getattr(module, name) for module in modules for name in HOOKS]
+        self._handles = RemovableHandle.next_id
+        tables = [*self._own, *(table for module in modules for table in (module._parameters, module._buffers))]
+        tables += [module._modules for module in modules]
+        entries = [(table, name) for table in tables for name in table if name not in _OF_TORCH]
         entries += [(vars(module), "training") for module in modules if type(module) is Dropout]
         self._owners, self._names = [table for table, _ in entries], [name for _, name in entries]
         self._values = [table[name] for table, name in entries]
@@ -49,14 +52,17 @@ class Watch:
                 and list(map(_version, self._tensors)) == self._versions
                 and list(map(Tensor.data_ptr, self._tensors)) == self._places
                 and list(map(type, self._modules)) == self._kinds
-                and sum(map(len, self._tables)) == self._length
-                and not any(self._empty)
-                and not any(GLOBAL_HOOKS)
+                and sum(map(len, self._own)) == self._length
+                and self._has_no_hooks()
                 and ORIGINALS.changed() is None
             )
         except KeyError:  # something is gone
             return False
 
-
-def _tables(module: nn.Module) -> list[dict[str, Any]]:
-    return [vars(module), module._parameters, module._buffers, module._modules]
+    def _has_no_hooks(self) -> bool:
+        # Each hook is given a number, wherever it is registered: they are looked for when one was given since.
+        if self._handles != RemovableHandle.next_id:
+            if any(self._hooks) or any(GLOBAL_HOOKS):
+                return False
+            self._handles = RemovableHandle.next_id
+        return True

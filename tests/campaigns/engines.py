@@ -2,8 +2,9 @@
 
 An engine's answer counts as torch's if it is the same. It counts as a tie if torch itself, in double precision, scores
 what the engine found as the engine does, and either scores both answers alike to within the rounding of float32, or
-finds the other one, too, when its scores are moved by as little (a hypothesis may have left the beam by a hair). A request that torch refuses must be refused by
-every engine with an error of the same kind, and a model or a request that an engine alone refuses with a sentence.
+finds the other one, too, when its scores are moved by as little (a hypothesis may have left the beam by a hair).
+A request that torch refuses must be refused by every engine with an error of the same kind, and a model or a request
+that an engine refuses alone with a sentence.
 """
 
 import itertools
@@ -201,7 +202,7 @@ def compared(model: Any, case: Case, found: Answer, expected: Answer, *, alone: 
     if isinstance(found, Exception) or isinstance(expected, Exception):
         if type(found) is type(expected) and _sense(found) == _sense(expected):
             return "error", ""
-        if isinstance(found, Exception) and not isinstance(expected, Exception) and re.search(alone, str(found)):
+        if isinstance(found, Exception) and re.search(alone, str(found)):
             return "alone", ""
         return "refusal", f"{_sense(found)} for {_sense(expected)}"
     if case.decode is None:
@@ -235,7 +236,9 @@ def compared_outputs(
             exact = [_exact(model, source, some) for some in (one, other)]
             if not _close(one.log_prob, exact[0], among=exact):
                 return "different", f"log p off by {one.log_prob - exact[0]:.1e}"
-            scores = [total / some.length**case.decode.length_penalty for total, some in zip(exact, (one, other))]
+            scores = [
+                total / some.length**case.decode.length_penalty for total, some in zip(exact, (one, other), strict=True)
+            ]
             if not _close(*scores) and not _left_by_a_hair(model, case, source, ours):
                 return "different", f"score off by {scores[0] - scores[1]:.1e}"
     return ("tie", "") if is_tie else ("equal", "")

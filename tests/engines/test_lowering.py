@@ -85,7 +85,8 @@ def test_whatever_is_done_to_any_module_is_seen_and_refused_by_its_name(make, un
                 continue  # a block more: see below
             assert watch.is_current()
             work(module)
-            assert not watch.is_current(), (change, name)
+            # What is added beside all that a class uses changes no answer.
+            assert watch.is_current() == change.startswith("another"), (change, name)
             reason = lowered(model)
             assert isinstance(reason, str), (change, name)
             assert name in reason

@@ -103,7 +103,9 @@ def _refused(made: Read, error: Exception) -> tuple[str, str]:
         return "refused by this kernel", ""
     if made.misfits:
         return "refused", ""
-    if "within the range of" in str(error) and read(made.case).scores > torch.finfo(made.dtype).max / 8:
+    # A bias that is made of the queries may leave the range as scores do.
+    is_range = "within the range of" in str(error) or "bias must be finite" in str(error)
+    if is_range and read(made.case).scores > torch.finfo(made.dtype).max / 8:
         return "refused", ""
     return "refused though it fits", detail
 

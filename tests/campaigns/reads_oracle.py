@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Case", "Result", "leading_axes", "read", "seen", "totals"]
+__all__ = ["Case", "Result", "leading_axes", "parameter", "read", "seen", "totals"]
 
 Array = np.ndarray
 

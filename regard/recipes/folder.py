@@ -79,12 +79,15 @@ def read_run(folder: str | Path) -> Run:
     if content["recipe"] not in RECIPES:
         own = "; if it is your own, run the file that holds it instead of `regard`"
         raise UserError(f"{path}: recipe {content['recipe']!r} is none of {', '.join(RECIPES)}{own}")
-    config = changed(
-        RECIPES[content["recipe"]].config(),
-        content["config"],
-        called=lambda name: f"{path}: config.{name}",
-        complete=True,
-    )
+    try:
+        config = changed(
+            RECIPES[content["recipe"]].config(),
+            content["config"],
+            called=lambda name: f"{path}: config.{name}",
+            complete=True,
+        )
+    except UserError as error:  # a rule about several settings names none of them, nor the file
+        raise error if str(path) in str(error) else UserError(f"{path}: config: {error}") from error
     unsealed(path, content)
     return Run(**{key: content[key] for key in ("recipe", "seed", "created", "regard")}, config=config)
 

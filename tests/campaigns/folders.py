@@ -3,7 +3,7 @@
 What comes must be what an undamaged folder gives, bit for bit, or a refusal that names a file of the folder. No
 checkpoint that could be mended goes, nor a file that is not ours.
 
-One thing is no damage: weights of this very model in the place of model.safetensors, which a user may put there.
+One thing is no damage: weights of this very model in the place of a model.safetensors, which a user may put there.
 """
 
 import hashlib
@@ -221,7 +221,7 @@ def _damaged(draw: random.Random, folder: Path) -> tuple[str, dict[str, bytes]]:
         shutil.rmtree(gone)
         return f"{gone.relative_to(folder)} gone", {}
     if how < 0.16:
-        one, other = draw.sample([path for path in files if path.parent != folder or path.suffix == ".json"], 2)
+        one, other = draw.sample([path for path in files if "step-" in str(path) or path.suffix == ".json"], 2)
         first, second = one.read_bytes(), other.read_bytes()
         for path, content in ((one, second), (other, first)):
             path.unlink()

@@ -1,7 +1,7 @@
 """What a word of a command line stands for, where inputs are asked for: a file itself, its lines, or a text."""
 
 from collections.abc import Iterator, Sequence
-from io import BufferedReader
+from io import BufferedIOBase
 from pathlib import Path
 
 from regard.errors import UserError
@@ -45,7 +45,7 @@ def lines_of(given: str) -> Iterator[list[str]]:
         yield from lines_in(file, given)
 
 
-def lines_in(stream: BufferedReader, origin: str) -> Iterator[list[str]]:
+def lines_in(stream: BufferedIOBase, origin: str) -> Iterator[list[str]]:
     """Whole lines of a stream, those that are there at once: a person's come one by one.
 
     Raises: UserError, naming the line, for what is not UTF-8, or has more than MOST_BYTES.

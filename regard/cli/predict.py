@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from io import BufferedReader
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
@@ -154,7 +154,7 @@ def _with_beam(argv: list[str], beam: int) -> list[str]:
 def _blocks(given: str) -> Iterator[list[str]]:
     """The texts, as many at a time as there are now."""
     if given == "-":
-        return lines_in(cast("BufferedReader", sys.stdin.buffer), "standard input")
+        return lines_in(cast("BufferedIOBase", sys.stdin.buffer), "standard input")
     if is_file(given):
         return lines_of(given)
     if not given.strip():

@@ -235,7 +235,7 @@ def test_look_takes_texts_files_and_test_inputs_together(
     lines.write_text("\n".join(["", *["stop"] * 25]), encoding="utf-8")
     assert main(["look", str(run), "live", str(lines), "--test", "1", "0", "--out", str(out)]) == 0
     printed = capsys.readouterr()
-    assert "the first 20 of 25 lines" in printed.err
+    assert f"{lines}: the first 20 lines" in printed.err
     content, _ = page_of(out)
     titles = [scene["title"] for scene in content["captures"][0]["scenes"]]
     assert titles == printed.out.splitlines()[:-1]
@@ -277,7 +277,7 @@ def test_a_capture_that_is_damaged_or_asked_too_much_is_named(
     bad.write_bytes(b"12345678")
     for words, message in {
         (str(bad),): "bad.safetensors is damaged, or no capture",
-        ("nowhere.safetensors",): "nowhere.safetensors is no file of a capture: it is not there",
+        ("nowhere.safetensors",): "nowhere.safetensors: no such file",
         (str(bad), "text"): "'text' is one argument too many",
         (str(bad), "--gradients"): "--test and --gradients need the run",
     }.items():

@@ -296,7 +296,7 @@ def test_tsv_header_that_names_a_wanted_column_twice_is_refused(tmp_path):
         read_pairs(path, source_column="en", target_column="de")
 
 
-@pytest.mark.parametrize("content", [b"\xef\xbb\xbf", gzip.compress(b"\xef\xbb\xbf")])
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf", gzip.compress(b"\xef\xbb\xbf")], ids=["plain", "gzip"])
 def test_byte_order_mark_alone_is_no_pair(tmp_path, content):
     with pytest.raises(UserError, match=r"a.tsv: the file is empty"):
         read_pairs(written(tmp_path, "a.tsv", content))

@@ -213,7 +213,7 @@ def test_load_gives_back_what_was_saved(kind, tmp_path):
 
 
 DAMAGES = {
-    "not valid JSON": lambda content: "{",
+    "no JSON": lambda content: "{",
     '"format": "regard-tokeniser"': lambda content: {"model": {}},
     "version 1, got 2, from a newer regard": lambda content: {**content, "version": 2},
     '"config": {...} of joint': lambda content: {**content, "config": {"kinds": "bpe"}},
@@ -243,7 +243,7 @@ def test_load_rejects_a_damaged_file(message, tmp_path):
 
 
 def test_load_rejects_a_missing_file(tmp_path):
-    with pytest.raises(UserError, match="cannot be read: No such file"):
+    with pytest.raises(UserError, match="missing.json: no such file"):
         Tokeniser.load(tmp_path / "missing.json")
 
 

@@ -99,11 +99,23 @@ class CTranslate2Engine(Following[_Converted]):
         self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
     ) -> list[list[Hypothesis]]:
         """As `Engine.search`; bos and eos must be those of this library, which the conversion holds."""
-        ready, how = self.ready(), {"config": config, "bos": bos, "eos": eos, "pad": pad}
-        if ready is None:
-            return self.reference.search(sentences, **how)
+        how = {"config": config, "bos": bos, "eos": eos, "pad": pad}
+        return self.followed(
+            lambda ready: self._search(ready, sentences, **how), lambda: self.reference.search(sentences, **how)
+        )
+
+    def _search(
+        self,
+        ready: _Converted,
+        sentences: Sequence[Sequence[int]],
+        *,
+        config: DecodeConfig,
+        bos: int,
+        eos: int,
+        pad: int,
+    ) -> list[list[Hypothesis]]:
         if ready.form.source is None:
-            return super().search(sentences, **how)
+            return super().search(sentences, config=config, bos=bos, eos=eos, pad=pad)
         if (bos, eos) != (BOS, EOS):
             raise ValueError(f"bos and eos must be {BOS} and {EOS}, got {bos} and {eos}")
         lengths = [len(sentence) for sentence in sentences]
@@ -142,9 +154,23 @@ class CTranslate2Engine(Following[_Converted]):
         banned: Sequence[int],
     ) -> list[list[int]]:
         """As `Engine.generate`, all prompts at once: what is drawn follows from all prompts and seeds together."""
-        ready, asked = self.ready(), {"window": window, "seeds": seeds, "banned": banned}
-        if ready is None:
-            return self.reference.generate(prompts, config, **asked)
+        asked = {"window": window, "seeds": seeds, "banned": banned}
+        return self.followed(
+            lambda ready: self._generate(ready, prompts, config, **asked),
+            lambda: self.reference.generate(prompts, config, **asked),
+        )
+
+    def _generate(
+        self,
+        ready: _Converted,
+        prompts: Sequence[Sequence[int]],
+        config: SampleConfig,
+        *,
+        window: int | None,
+        seeds: Sequence[int],
+        banned: Sequence[int],
+    ) -> list[list[int]]:
+        asked = {"window": window, "seeds": seeds, "banned": banned}
         if ready.form.source is not None:
             return super().generate(prompts, config, **asked)
         check_prompts(prompts, vocab=len(ready.form.writes.output), **asked)

@@ -1,13 +1,20 @@
 """An engine that compiles a model's form, and follows the model: what has changed is compiled anew, or refused.
 
-    ready = self.ready()        what the model is compiled to, as it is now; None where torch is to answer
+    self.followed(work, otherwise)      work(what the model is compiled to, as it is now), or what torch answers
+
+The model is compared with what it was while `work` computes, on a thread of its own: in compiled code the interpreter
+is free, and one after the other the comparison would take a fifth of a short sentence's time. What was computed for a
+model that has changed is thrown away.
 
 The torch engine answers while somebody looks on, whose reads can be seen. Where `auto` chose the engine, it answers,
 too, once the model has become one that the engine cannot run; an engine that was asked for by name refuses then.
 """
 
+import os
 import threading
 from abc import abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
@@ -16,7 +23,7 @@ from regard.attention.positional import ByDistance
 from regard.engines.engine import Engine
 from regard.engines.lowering import lowered
 from regard.engines.reference import TorchEngine
-from regard.engines.watch import Watch
+from regard.engines.watch import Watch, samples
 from regard.errors import UserError
 from regard.layers.forms import TextForm, leaves
 from regard.telling import is_heard
@@ -24,6 +31,7 @@ from regard.telling import is_heard
 __all__ = ["Following"]
 
 Ready = TypeVar("Ready")
+Answer = TypeVar("Answer")
 
 
 class Following(Engine, Generic[Ready]):
@@ -37,6 +45,8 @@ class Following(Engine, Generic[Ready]):
         self.model = model
         self.reference = TorchEngine(model)
         self._lock = threading.Lock()
+        self._looking = ThreadPoolExecutor(1, thread_name_prefix="regard-following")
+        self._process = os.getpid()
         self._seen: list[Any] = []
         self._renew()
 
@@ -49,13 +59,28 @@ class Following(Engine, Generic[Ready]):
     def compile_form(self, form: TextForm) -> Ready:
         """What answers for a form that it can compute; it keeps the form."""
 
-    def ready(self) -> Ready | None:
-        """What answers; None: the torch engine.
+    def followed(self, work: Callable[[Ready], Answer], otherwise: Callable[[], Answer]) -> Answer:
+        """What `work` gives for the model as it is now; what `otherwise` gives where the torch engine is to answer.
 
-        Raises: UserError if the engine cannot run the model as it is now, and was asked for by name.
+        Raises: UserError if the engine cannot run the model as it is now, and was asked for by name; as `work`.
         """
         if is_heard():
-            return None
+            return otherwise()
+        if self._process == os.getpid():  # a forked child has not the threads of its parent
+            look = self._looking.submit(self._watch.is_current)
+            try:
+                answer = work(self._ready)
+            except Exception:
+                if look.result():
+                    raise
+            else:
+                if look.result():
+                    return answer
+        ready = self.ready()
+        return otherwise() if ready is None else work(ready)
+
+    def ready(self) -> Ready | None:
+        """What answers for the model as it is now; None: the torch engine. Raises: UserError as `followed`."""
         if not self._watch.is_current():
             with self._lock:
                 try:
@@ -81,7 +106,7 @@ class Following(Engine, Generic[Ready]):
 def _state(leaf: Any) -> list[Any]:
     """By what a change of a leaf is seen."""
     if isinstance(leaf, Tensor):
-        return [id(leaf), leaf._version, leaf.data_ptr()]
+        return [id(leaf), leaf._version, leaf.data_ptr(), *(read(at) for read, at in samples(leaf))]
     if isinstance(leaf, ByDistance):
         tensors = (*leaf.parameters(), *leaf.buffers())
         return [id(leaf), *(part for tensor in tensors for part in _state(tensor)), repr(leaf)]

@@ -1,22 +1,24 @@
 """Sees that a model has changed since it was lowered, at a small part of the time that a sentence takes.
 
 Looked at, in some tenths of a millisecond: the class of every module; its hooks, parts, settings and tensors, by
-identity; the version that torch counts for each tensor, and where it lies; the functions of the classes. Not seen are
-numbers that are written past torch's count, through `tensor.data` or an array of numpy that shares the memory.
+identity; the version that torch counts for each tensor, and where it lies; the functions of the classes. What is
+written past torch's count, through `tensor.data` or an array of numpy that shares the memory, is seen where it changes
+the first, the middle or the last number of a tensor: an update of all of them does, one of a single number may not.
 Parts and tensors that are added without replacing one are not looked for: no class that is known uses them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter, getitem, is_
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from regard.engines.lowering import GLOBAL_HOOKS, HOOKS, ORIGINALS
 from regard.layers.dropout import Dropout
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "samples"]
 
 _OF_TORCH = frozenset(vars(nn.Module()))
 """What torch gives every module, watched otherwise or without effect on what a module computes."""
@@ -42,6 +44,8 @@ class Watch:
         self._values = [table[name] for table, name in entries]
         self._tensors = [value for value in self._values if isinstance(value, Tensor)]
         self._versions, self._places = list(map(_version, self._tensors)), list(map(Tensor.data_ptr, self._tensors))
+        self._samples = [sample for tensor in self._tensors for sample in samples(tensor)]
+        self._numbers = [read(at) for read, at in self._samples]
 
     def is_current(self) -> bool:
         """Whether the model is as it was."""
@@ -51,6 +55,7 @@ class Watch:
                 all(map(is_, now, self._values))
                 and list(map(_version, self._tensors)) == self._versions
                 and list(map(Tensor.data_ptr, self._tensors)) == self._places
+                and [read(at) for read, at in self._samples] == self._numbers
                 and list(map(type, self._modules)) == self._kinds
                 and sum(map(len, self._own)) == self._length
                 and self._has_no_hooks()
@@ -66,3 +71,12 @@ class Watch:
                 return False
             self._handles = RemovableHandle.next_id
         return True
+
+
+def samples(tensor: Tensor) -> list[tuple[Callable[[int], float], int]]:
+    """Functions and arguments that give some of its numbers; none for tensors that numpy does not know."""
+    is_plain = tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.dtype == torch.float32
+    if not is_plain or tensor.numel() == 0 or tensor.is_inference():
+        return []
+    read = tensor.detach().numpy().item
+    return [(read, at) for at in sorted({0, tensor.numel() // 2, tensor.numel() - 1})]

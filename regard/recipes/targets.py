@@ -1,6 +1,6 @@
 """What inputs are answered with: a class, several labels, or numbers.
 
-    target = learned(kind, said)     what the training files say decides: names of classes or labels, scales of numbers
+    target = learned(kind, said)     as the training files say: names of classes or labels, scales of numbers
     target.rows(said)                other files' targets as a tensor's rows; what is malformed is named with its line
     target.writer(...)               which writer makes it of a vector
     target.scores(answers, right)    how good answers are; `metric` is the figure that decides
@@ -114,16 +114,15 @@ class Target(ABC):
     def learnable(self, said: Said, tell: Callable[[str], None]) -> tuple[list[int], NDArray[Any]]:
         """As `rows`; what is left out is told."""
         keep, targets = self.rows(said)
-        if len(keep) < len(said.texts):
-            name, item = said.what
-            tell(f"{said.origin}: left out {len(said.texts) - len(keep)} {item}s whose {name} cannot be used")
+        if left_out := len(said.texts) - len(keep):
+            tell(f"{said.origin}: left out {left_out} {said.what[1]}s whose {said.what[0]} cannot be used")
         return keep, targets
 
     def samples(self, inputs: Sequence[str], answers: Tensor, right: Tensor) -> list[dict[str, str]]:
         """A few inputs with what was said of them."""
-        said = [best.text for best, *_ in self.ranked(answers[:_SAMPLES], 1)]
-        rows = zip(inputs[:_SAMPLES], said, self.right_texts(right[:_SAMPLES]), strict=True)
-        return [{"source": text, "output": output, "reference": reference} for text, output, reference in rows]
+        outputs = (best.text for best, *_ in self.ranked(answers[:_SAMPLES], 1))
+        rows = zip(inputs[:_SAMPLES], outputs, self.right_texts(right[:_SAMPLES]), strict=True)
+        return [dict(zip(("source", "output", "reference"), row, strict=True)) for row in rows]
 
     def title(self, best: Answer) -> str:
         """An answer in a picture's title."""

@@ -1,6 +1,7 @@
 """Every setting, and whatever is done to a model: an engine answers as torch does, or refuses and says why."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
@@ -252,10 +253,49 @@ def test_nothing_is_compiled_again_while_nothing_changed() -> None:
     assert engine.ready() is ready
 
 
-def test_a_change_past_the_count_of_torch_is_what_use_is_for() -> None:
-    # The one gap that is told of in docs/engines.md: numbers written through `data`.
+def test_an_update_past_the_count_of_torch_is_seen() -> None:
     model = translator()
     engine = compiled.prepare(model)
+    before = asked(engine)
     model.core.encoder[0].attention.query.weight.data.mul_(3)
-    assert near(asked(compiled.prepare(model)), asked(TorchEngine(model)))
-    assert isinstance(engine.ready(), tuple)
+    assert near(asked(engine), asked(TorchEngine(model)))
+    assert not near(asked(engine), before)
+
+
+def test_an_answer_of_the_model_as_it_was_is_thrown_away() -> None:
+    model = translator()
+    engine = compiled.prepare(model)
+    before = engine.ready()
+    model.core.encoder[0].attention.query.weight.data.mul_(3)
+    given: list[object] = []
+    engine.followed(given.append, lambda: given.append(None))
+    assert len(given) == 2
+    assert given[0] is before
+    assert given[1] is engine.ready() is not before
+
+
+def test_an_error_is_that_of_the_model_as_it_is() -> None:
+    model = translator()
+    engine = compiled.prepare(model)
+    tried: list[object] = []
+
+    def work(ready: object) -> int:
+        tried.append(ready)
+        if len(tried) == 1:
+            raise ValueError("of the model as it was")
+        return 7
+
+    with pytest.raises(ValueError, match="of the model as it was"):
+        engine.followed(work, lambda: 0)
+    tried.clear()
+    model.writes.output_table.weight.data.mul_(0.5)
+    assert engine.followed(work, lambda: 0) == 7
+
+
+def test_engine_answers_in_a_forked_process() -> None:
+    engine = compiled.prepare(translator())
+    right = asked(engine)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if near(asked(engine), right) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

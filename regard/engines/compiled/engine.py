@@ -89,9 +89,14 @@ class CompiledEngine(Following[_Packed]):
     ) -> list[list[Hypothesis]]:
         """As `regard.decode.search.search`."""
         how = {"config": config, "bos": bos, "eos": eos, "pad": pad}
-        packed = self.ready()
-        if packed is None:
-            return self.reference.search(sentences, **how)
+        return self.followed(
+            lambda packed: self._search(packed, sentences, **how), lambda: self.reference.search(sentences, **how)
+        )
+
+    def _search(
+        self, packed: _Packed, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
+    ) -> list[list[Hypothesis]]:
+        how = {"config": config, "bos": bos, "eos": eos, "pad": pad}
         if not packed.model.reads_source:
             return super().search(sentences, **how)
         lengths = [len(sentence) for sentence in sentences]
@@ -180,10 +185,23 @@ class CompiledEngine(Following[_Packed]):
         banned: Sequence[int],
     ) -> list[list[int]]:
         """As `regard.decode.sample.sample`, prompts side by side."""
+        how = {"window": window, "seeds": seeds, "banned": banned}
+        return self.followed(
+            lambda packed: self._generate(packed, prompts, config, **how),
+            lambda: self.reference.generate(prompts, config, **how),
+        )
+
+    def _generate(
+        self,
+        packed: _Packed,
+        prompts: Sequence[Sequence[int]],
+        config: SampleConfig,
+        *,
+        window: int | None,
+        seeds: Sequence[int],
+        banned: Sequence[int],
+    ) -> list[list[int]]:
         how = {"window": window, "banned": banned}
-        packed = self.ready()
-        if packed is None:
-            return self.reference.generate(prompts, config, seeds=seeds, **how)
         if packed.model.reads_source:
             return super().generate(prompts, config, seeds=seeds, **how)
         check_prompts(prompts, seeds=seeds, vocab=len(packed.model.target), **how)

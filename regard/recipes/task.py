@@ -77,7 +77,7 @@ class Trained(ABC):
         return self._engine
 
     def use(self, engine: str = "auto", *, compute_type: str | None = None, workers: int | None = None) -> None:
-        """Decode with this engine from now on, which gets the weights as they are now, and torch's number of threads.
+        """Decode with this engine from now on, which follows the weights, on as many threads as torch has now.
 
         engine:  a name of regard.engines.config.ENGINES, or auto.
         workers: batches decoded side by side; the threads are shared out among them.

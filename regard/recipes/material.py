@@ -56,7 +56,6 @@ class Codec(NamedTuple):
 class Material(Protocol):
     """A recipe's data and metric."""
 
-    @property
     def origin(self) -> str:
         """Where the training texts are from, for messages."""
         ...

@@ -70,7 +70,7 @@ class TextTask(Task):
         """Pairs of like lengths together, so many tokens a batch."""
         examples = self.material.training(self.codec)
         settings = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
-        return TokenBatches(examples, **settings, origin=self.material.origin)
+        return TokenBatches(examples, **settings, origin=self.material.origin())
 
     def model(self) -> Model:
         """Encoder and decoder for these vocabularies."""

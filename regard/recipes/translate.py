@@ -25,7 +25,6 @@ class TranslateMaterial:
         self.metric = Bleu(config.bleu)
         self._tell = tell
 
-    @property
     def origin(self) -> str:
         """The training files."""
         return self._train.origin

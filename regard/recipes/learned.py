@@ -68,7 +68,7 @@ def check_data(folder: Path, data: Mapping[str, str]) -> None:
         what = "is no longer read" if names[0] not in data else "has other content than when the run began"
         what = "is read now, but was not when the run began" if names[0] not in (before or ()) else what
         raise UserError(
-            f"{names[0]}: {what}{more}, so that {folder} cannot be gone on with as if it had never stopped. Bring back "
+            f"{names[0]}: {what}{more}, so training in {folder} cannot continue as if it had never stopped. Bring back "
             "the data as it was, or choose another folder with --run"
         )
 

@@ -243,7 +243,7 @@ def test_load_rejects_a_damaged_file(message, tmp_path):
 
 
 def test_load_rejects_a_missing_file(tmp_path):
-    with pytest.raises(UserError, match="missing.json: no such file"):
+    with pytest.raises(UserError, match=r"missing\.json: no such file"):
         Tokeniser.load(tmp_path / "missing.json")
 
 

@@ -83,6 +83,7 @@ def test_other_data_and_doubles_are_refused_before_anything_is_written(run, tmp_
     listed.mkdir()
     settings = json.loads((run / "run.json").read_text(encoding="utf-8"))
     settings["config"]["data"]["test"] = "photos"
+    del settings["checksum"]
     (listed / "run.json").write_text(json.dumps(settings), encoding="utf-8")
     with pytest.raises(SystemExit, match=r"this run's data \(test\) is none of the package's"):
         main([str(listed), "--docs", str(docs)])

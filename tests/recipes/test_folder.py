@@ -144,7 +144,7 @@ DAMAGE = [
         "config.model.core must be transformer, recurrent or self-attentive",
     ),
     (("config", "extra"), 1, "config.extra is not a setting"),
-    (("config", "max_length"), 0, "config: max_length must be at least 1"),
+    (("config", "max_length"), 0, "config.max_length must be from 1"),
     (("format_version",), FORMAT_VERSION + 1, f"format_version {FORMAT_VERSION + 1} .*from a newer regard"),
     (("format_version",), 0, "format_version must be 1, but is 0"),
 ]

@@ -103,7 +103,7 @@ def test_boxes_of_larger_images_are_in_their_own_pixels(boxes, tmp_path):
 def test_more_boxes_than_queries_are_refused(boxes, capsys):
     arguments = f"train boxes --run {boxes / 'no'} --data.train {boxes / 'train.csv'} --model.num-queries 1"
     assert main([*arguments.split(), "--data.width", "32", "--data.height", "24"]) == 2
-    assert "an image has 2 boxes, but the model finds 1 at most" in capsys.readouterr().err
+    assert "1.png has 2 boxes, but the model finds 1 at most" in capsys.readouterr().err
 
 
 def test_input_that_is_no_image_is_named(boxes, capsys, tmp_path):

@@ -114,7 +114,7 @@ BAD = {
     "--data.val missing.tsv": "missing.tsv",
     "--data.test missing.tsv": "missing.tsv",
     "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, longer than max_length = 3",
-    "--train.device warp": "device warp",
+    "--train.device warp": "device must be auto, cpu, cuda, cuda:1, mps or xpu, but is 'warp'",
     "--model.tie target --tokeniser.joint false --model.core.width 0": "width must be from 1 to 65,536",
     "--tokeniser.joint false": "model.tie=all needs one vocabulary",
 }

@@ -312,5 +312,5 @@ def test_model_without_a_loss_is_refused(tmp_path: Path) -> None:
 
 
 def test_unusable_device_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"device nonsense cannot be used here"):
+    with pytest.raises(ValueError, match=r"device must be auto, cpu, cuda, cuda:1, mps or xpu, but is 'nonsense'"):
         train(tmp_path, settings(device="nonsense"))

@@ -139,7 +139,7 @@ class Problem(NamedTuple):
     def _lined_up(self, name: str, tensor: Tensor) -> Tensor:
         """The tensor with as many axes as the weights, checked to broadcast to them."""
         tensor = align(tensor, self.num_axes)
-        leading = self.leading
+        leading = tuple(self.leading)
         if any(size not in (1, whole) for size, whole in zip(tensor.shape[:-2], leading, strict=True)):
             raise ValueError(
                 f"the leading axes of {name} must be those of the read, {leading}, or 1, "

@@ -78,7 +78,7 @@ class Hard(Few):
             scores = scores.to(wide) - torch.log(-torch.log(uniform))
         open_scores = (scores if allowed is None else hide(scores, allowed)).detach()
         index = best_keys(open_scores, 1)
-        share = _share(open_scores.gather(-1, index)).to(dtype)
+        share = _share(open_scores.gather(-1, index), allowed).to(dtype)
         slope = None
         if self.gradient != "reinforce" and _may_want_gradient(scores):
             slope = self.soft.weights(scores, allowed).to(dtype)
@@ -190,9 +190,16 @@ def reinforce(model: nn.Module) -> Iterator[Sampled]:
             choice._listener = listener
 
 
-def _share(best: Tensor) -> Tensor:
-    """One, but zero where even the best score is hidden, and NaN where it is NaN: a spoilt row must not look sound."""
-    return torch.where(best.isnan(), best, (best != float("-inf")).to(best.dtype))
+def _share(best: Tensor, allowed: Tensor | None) -> Tensor:
+    """One, but zero where no key is allowed, and NaN where the best score is NaN or -inf: a spoilt row must look it.
+
+    A score of -inf is one that left the range of its dtype: the keys that are beyond it can no longer be told apart.
+    """
+    spoilt = best.isnan() | (best == float("-inf"))
+    if allowed is None:
+        return torch.where(spoilt, float("nan"), torch.ones_like(best))
+    closed = ~allowed.any(-1, keepdim=True)
+    return torch.where(spoilt & ~closed, float("nan"), (~closed).to(best.dtype).expand_as(best))
 
 
 def _uniform(scores: Tensor, num_numbers: int, dtype: torch.dtype) -> Tensor:

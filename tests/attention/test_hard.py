@@ -11,7 +11,7 @@ from regard.attention import hard
 from regard.attention.attend import attend
 from regard.attention.choices import Soft
 from regard.attention.hard import Hard, Sampled, reinforce
-from regard.attention.masks import dense
+from regard.attention.masks import dense, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Dot
 from regard.layers.read import Read
@@ -252,3 +252,13 @@ def test_mistakes_are_named():
         choose(torch.randn(3, 5))
     with pytest.raises(ValueError, match=r"cost must have the first axes .* has shape \(5,\) and a read .* has \(3,\)"):
         sampled.surrogate(torch.zeros(5))
+
+
+@pytest.mark.parametrize("mask", [None, padding([2])])
+def test_scores_below_the_range_of_the_dtype_are_refused_and_not_taken_for_hidden(mask):
+    query = torch.full((1, 1, 2), 200.0, dtype=torch.float16)
+    keys, values = torch.full((1, 3, 2), -400.0, dtype=torch.float16), torch.ones(1, 3, 2, dtype=torch.float16)
+    with pytest.raises(ValueError, match=r"range of torch\.float16"):
+        attend(query, (keys, values), score=Dot(), choose=Hard(), mask=mask)
+    closed = attend(query, (keys, values), score=Dot(), choose=Hard(), mask=padding([0]))
+    assert closed.tolist() == [[[0.0, 0.0]]]

@@ -35,7 +35,10 @@ from tests.engines.small import (
     translator,
 )
 
-pytestmark = pytest.mark.usefixtures("unchecked")  # thousands of small models
+pytestmark = [
+    pytest.mark.usefixtures("unchecked"),
+    pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning"),
+]
 
 
 def literals() -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""A sample of the campaign of reads, and that it sees what it is there to see."""
+"""That the campaign of reads sees what it is there to see."""
 
 from collections.abc import Iterator
 
@@ -11,8 +11,6 @@ from regard.attention.scores_more import Cosine
 from regard.attention.sparse import TopK
 from tests.campaigns import reads
 
-SAMPLE = 100
-
 
 def bad(seed: int, numbers: range) -> Iterator[str]:
     """Outcomes that are not as they should be."""
@@ -20,12 +18,6 @@ def bad(seed: int, numbers: range) -> Iterator[str]:
         outcome = reads.CAMPAIGN.run(seed, number)
         if outcome.kind not in reads.CAMPAIGN.fine:
             yield f"{number} of seed {seed}: {outcome.kind} {outcome.detail}; {outcome.case}"
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
-def test_random_reads_are_right_or_refused():
-    assert list(bad(3, range(SAMPLE))) == []
 
 
 def _from_the_right(problem: Problem, name: str, tensor: torch.Tensor) -> torch.Tensor:

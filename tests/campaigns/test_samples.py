@@ -1,0 +1,31 @@
+"""A sample of each campaign but `files`; the whole is `make campaigns`.
+
+Each runs as a program of its own: a process that has computed with several threads must not fork a case, which would
+wait for threads that it has not.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = {"captures": 8, "engines": 24, "folders": 8, "kills": 4, "options": 12, "reads": 300}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_of_random_cases_is_as_it_should_be(name: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.campaigns", name, "--cases", str(SAMPLES[name])]
+    done = subprocess.run(
+        [*command, "--processes", "1", "--seed", "5"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{name}: {SAMPLES[name]} cases of seed 5, " in done.stdout
+    assert ", 0 not as expected" in done.stdout

@@ -30,7 +30,7 @@ from regard.decode.search import in_batches
 from regard.engines.convert import cannot, source_words, specification
 from regard.engines.following import Following
 from regard.engines.lowering import refusal_by
-from regard.engines.requests import check_places, check_prompts, check_sentences, check_specials, most_read
+from regard.engines.requests import check_places, most_read
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 
@@ -95,16 +95,7 @@ class CTranslate2Engine(Following[_Converted]):
         make = "Generator" if form.source is None else "Translator"
         return _Converted(form, lambda files: self._load(make, files))
 
-    def search(
-        self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
-    ) -> list[list[Hypothesis]]:
-        """As `Engine.search`; bos and eos must be those of this library, which the conversion holds."""
-        how = {"config": config, "bos": bos, "eos": eos, "pad": pad}
-        return self.followed(
-            lambda ready: self._search(ready, sentences, **how), lambda: self.reference.search(sentences, **how)
-        )
-
-    def _search(
+    def searched(
         self,
         ready: _Converted,
         sentences: Sequence[Sequence[int]],
@@ -114,16 +105,12 @@ class CTranslate2Engine(Following[_Converted]):
         eos: int,
         pad: int,
     ) -> list[list[Hypothesis]]:
-        if ready.form.source is None:
-            return super().search(sentences, config=config, bos=bos, eos=eos, pad=pad)
+        """Led to the end of the search; bos and eos must be those of this library, which the conversion holds."""
         if (bos, eos) != (BOS, EOS):
             raise ValueError(f"bos and eos must be {BOS} and {EOS}, got {bos} and {eos}")
+        _check_readable(sentences)
         lengths = [len(sentence) for sentence in sentences]
         limits = [config.limit(length) for length in lengths]
-        check_sentences(sentences, len(ready.form.source.weight))
-        check_specials(bos=bos, eos=eos, pad=pad, vocab=len(ready.form.writes.output))
-        _check_readable(sentences)
-        check_places(max(lengths, default=0), ready.form.most_places)
         ready.reach(max([*lengths, *limits, 1]))
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         left = list(range(len(sentences)))
@@ -144,23 +131,7 @@ class CTranslate2Engine(Following[_Converted]):
             left = unsettled
         return results
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        config: SampleConfig,
-        *,
-        window: int | None,
-        seeds: Sequence[int],
-        banned: Sequence[int],
-    ) -> list[list[int]]:
-        """As `Engine.generate`, all prompts at once: what is drawn follows from all prompts and seeds together."""
-        asked = {"window": window, "seeds": seeds, "banned": banned}
-        return self.followed(
-            lambda ready: self._generate(ready, prompts, config, **asked),
-            lambda: self.reference.generate(prompts, config, **asked),
-        )
-
-    def _generate(
+    def generated(
         self,
         ready: _Converted,
         prompts: Sequence[Sequence[int]],
@@ -170,15 +141,8 @@ class CTranslate2Engine(Following[_Converted]):
         seeds: Sequence[int],
         banned: Sequence[int],
     ) -> list[list[int]]:
-        asked = {"window": window, "seeds": seeds, "banned": banned}
-        if ready.form.source is not None:
-            return super().generate(prompts, config, **asked)
-        check_prompts(prompts, vocab=len(ready.form.writes.output), **asked)
-        if not prompts:
-            return []
-        places = most_read(max(map(len, prompts)), config.length, window)
-        check_places(places, ready.form.most_places)
-        ready.reach(places)
+        """All prompts at once: what is drawn follows from all prompts and seeds together."""
+        ready.reach(most_read(max(map(len, prompts)), config.length, window))
         runner = ready.runner
         if config.temperature > 0:
             runner = self._load("Generator", ready.files, seed=sum(seeds) % 2**31)

@@ -26,6 +26,9 @@ class Engine(ABC):
     falls_back = False
     """Whether torch answers once the model has become one that the engine cannot run: where `auto` chose it."""
 
+    alone = False
+    """Whether nobody else has the model, so that its weights and modules stay what they are."""
+
     @property
     def notice(self) -> str | None:
         """What somebody who waits for the first answer should know; None as a rule."""

@@ -55,7 +55,8 @@ class Trained(ABC):
 
     def __init__(self, task: "Task", model: nn.Module, folder: Path):
         self.task = task
-        self.model: Any = model.eval()
+        self._model: Any = model.eval()
+        self._is_alone = False  # whoever made it may still have the model
         self.run = task.run
         self.folder = folder
         self._names: dict[int, tuple[weakref.ref, str]] = {}
@@ -65,6 +66,14 @@ class Trained(ABC):
     def config(self) -> Any:
         """All settings of the run."""
         return self.run.config
+
+    @property
+    def model(self) -> Any:
+        """The model. Whoever asks may change it: from now on engines compare it before each answer."""
+        self._is_alone = False
+        if self._engine is not None:
+            self._engine.alone = False
+        return self._model
 
     @property
     def engine(self) -> Engine:
@@ -90,7 +99,8 @@ class Trained(ABC):
                 "leave out engine, compute_type and workers"
             )
         how = {"compute_type": compute_type, "workers": workers, "threads": torch.get_num_threads()}
-        self._engine = prepare(engine, self.model, **how)
+        self._engine = prepare(engine, self._model, **how)
+        self._engine.alone = self._is_alone
 
     @abstractmethod
     def evaluate(self, *args: Any, **options: Any) -> dict[str, Any]:
@@ -311,6 +321,7 @@ def load(
         model = task.model()
     load_weights(weights, model)
     trained = task.trained(model.to(pick_device(device)), folder)
+    trained._is_alone = True
     if engine != "auto" or compute_type or workers:
         trained.use(engine, compute_type=compute_type, workers=workers)
     return trained

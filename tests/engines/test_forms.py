@@ -265,34 +265,36 @@ def test_an_update_past_the_count_of_torch_is_seen() -> None:
     assert not near(asked(engine), before)
 
 
-def test_an_answer_of_the_model_as_it_was_is_thrown_away() -> None:
-    model = translator()
-    engine = compiled.prepare(model)
-    before = engine.ready()
-    model.core.encoder[0].attention.query.weight.data.mul_(3)
-    given: list[object] = []
-    engine.followed(given.append, lambda: given.append(None))
-    assert len(given) == 2
-    assert given[0] is before
-    assert given[1] is engine.ready() is not before
+def test_whoever_asks_an_engine_for_its_model_may_change_it() -> None:
+    engine = compiled.prepare(translator())
+    engine.alone = True
+    before = asked(engine)
+    engine.model.core.encoder[0].attention.query.weight.data.mul_(3)
+    assert not engine.alone
+    assert near(asked(engine), asked(TorchEngine(engine.model)))
+    assert not near(asked(engine), before)
 
 
-def test_an_error_is_that_of_the_model_as_it_is() -> None:
-    model = translator()
-    engine = compiled.prepare(model)
-    tried: list[object] = []
+def test_the_torch_engine_of_a_lone_model_hands_it_out() -> None:
+    engine = compiled.prepare(translator())
+    engine.alone = True
+    engine.reference.model.core.encoder[0].attention.query.weight.data.mul_(3)
+    assert near(asked(engine), asked(TorchEngine(engine.model)))
 
-    def work(ready: object) -> int:
-        tried.append(ready)
-        if len(tried) == 1:
-            raise ValueError("of the model as it was")
-        return 7
 
-    with pytest.raises(ValueError, match="of the model as it was"):
-        engine.followed(work, lambda: 0)
-    tried.clear()
-    model.writes.output_table.weight.data.mul_(0.5)
-    assert engine.followed(work, lambda: 0) == 7
+def test_changed_classes_and_hooks_of_all_modules_are_seen_without_the_model(monkeypatch) -> None:
+    engine = compiled.prepare(translator())
+    engine.alone = True
+    taken = nn.modules.module.register_module_forward_hook(lambda *told: None)
+    with pytest.raises(UserError, match="hooks on all modules"):
+        engine.ready()
+    taken.remove()
+    monkeypatch.setattr(FeedForward, "forward", lambda self, items: items)
+    with pytest.raises(UserError, match=r"FeedForward\.forward is not the function"):
+        engine.ready()
+    monkeypatch.undo()
+    assert engine.ready() is not None
+    assert engine.alone
 
 
 def test_engine_answers_in_a_forked_process() -> None:

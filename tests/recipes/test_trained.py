@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import regard
 from regard.data.config import TokeniserConfig
@@ -20,6 +21,26 @@ MIXED = [SOURCES[3], "bob", SOURCES[0], "ada sees", SOURCES[11], "hal hal hal ha
 
 def test_load_is_public(finished: Path) -> None:
     assert regard.load(finished).predict(["bob"]) == load(str(finished)).predict(["bob"])
+
+
+@pytest.mark.parametrize("asks", [lambda run: run.model, lambda run: run.engine.model])
+def test_a_loaded_model_that_was_asked_for_may_be_changed(finished: Path, asks) -> None:
+    changed = load(finished)
+    before = changed.predict(MIXED, n_best=1)
+    assert changed.engine.name == "torch" or changed.engine.alone
+    with torch.no_grad():
+        asks(changed).writes.output_table.weight.mul_(0.5)
+    scores, expected = ([best.score for best, *_ in found] for found in (changed.predict(MIXED, n_best=1), before))
+    assert scores != pytest.approx(expected)
+    changed.use("torch")
+    again = [best.score for best, *_ in changed.predict(MIXED, n_best=1)]
+    assert scores == pytest.approx(again, abs=1e-4)
+
+
+def test_a_model_that_training_made_may_be_changed_by_who_made_it(trained: TrainedTexts) -> None:
+    copy = trained.task.trained(trained.model, trained.folder)
+    copy.predict(["bob"])
+    assert not copy.engine.alone
 
 
 def test_predict_answers_in_order_whatever_else_is_asked(trained: TrainedTexts) -> None:

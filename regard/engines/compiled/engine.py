@@ -30,7 +30,7 @@ from regard.engines.compiled.transformer import PackedTransformer, cannot
 from regard.engines.compiled.work import DECODERS, HEADS, SIZE, VALUE_SIZE
 from regard.engines.following import Following
 from regard.engines.lowering import refusal_by
-from regard.engines.requests import check_places, check_prompts, check_sentences, check_specials, most_read
+from regard.engines.requests import check_places
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 
@@ -52,6 +52,11 @@ class _Packed(NamedTuple):
 
     model: PackedTransformer
     rooms: SimpleQueue[Room]
+
+    @property
+    def form(self) -> TextForm:
+        """What was packed."""
+        return self.model.form
 
 
 class CompiledEngine(Following[_Packed]):
@@ -84,28 +89,24 @@ class CompiledEngine(Following[_Packed]):
             return None
         return "Compiling the decoder for this machine: some 20 seconds, this once."
 
-    def search(
-        self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
+    def searched(
+        self,
+        ready: _Packed,
+        sentences: Sequence[Sequence[int]],
+        *,
+        config: DecodeConfig,
+        bos: int,
+        eos: int,
+        pad: int,
     ) -> list[list[Hypothesis]]:
-        """As `regard.decode.search.search`."""
+        """In batches of like lengths."""
         how = {"config": config, "bos": bos, "eos": eos, "pad": pad}
-        return self.followed(
-            lambda packed: self._search(packed, sentences, **how), lambda: self.reference.search(sentences, **how)
-        )
-
-    def _search(
-        self, packed: _Packed, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
-    ) -> list[list[Hypothesis]]:
-        how = {"config": config, "bos": bos, "eos": eos, "pad": pad}
-        if not packed.model.reads_source:
-            return super().search(sentences, **how)
         lengths = [len(sentence) for sentence in sentences]
-        check_sentences(sentences, len(packed.model.source))
-        check_specials(bos=bos, eos=eos, pad=pad, vocab=len(packed.model.target))
-        check_places(max(lengths, default=0), packed.model.form.most_places)
         results: list[list[Hypothesis]] = [[] for _ in sentences]
-        batches = self._batches(lengths, config, packed.model)
-        found = self._shared(lambda rows, room: self._searched(sentences, rows, room, **how), batches, packed.rooms)
+        batches = self._batches(lengths, config, ready.model)
+        found = self._shared(
+            lambda rows, room: self._batch_searched(sentences, rows, room, **how), batches, ready.rooms
+        )
         for rows, hypotheses in zip(batches, found, strict=True):
             for row, of_row in zip(rows, hypotheses, strict=True):
                 results[row] = of_row
@@ -137,7 +138,7 @@ class CompiledEngine(Following[_Packed]):
 
         return [one(task) for task in tasks] if len(tasks) == 1 else list(self._pool.map(one, tasks))
 
-    def _searched(
+    def _batch_searched(
         self,
         sentences: Sequence[Sequence[int]],
         rows: list[int],
@@ -175,8 +176,9 @@ class CompiledEngine(Following[_Packed]):
             results.append([_hypothesis(*one, eos=eos, config=config) for one in said])
         return results
 
-    def generate(
+    def generated(
         self,
+        ready: _Packed,
         prompts: Sequence[Sequence[int]],
         config: SampleConfig,
         *,
@@ -184,38 +186,15 @@ class CompiledEngine(Following[_Packed]):
         seeds: Sequence[int],
         banned: Sequence[int],
     ) -> list[list[int]]:
-        """As `regard.decode.sample.sample`, prompts side by side."""
-        how = {"window": window, "seeds": seeds, "banned": banned}
-        return self.followed(
-            lambda packed: self._generate(packed, prompts, config, **how),
-            lambda: self.reference.generate(prompts, config, **how),
-        )
-
-    def _generate(
-        self,
-        packed: _Packed,
-        prompts: Sequence[Sequence[int]],
-        config: SampleConfig,
-        *,
-        window: int | None,
-        seeds: Sequence[int],
-        banned: Sequence[int],
-    ) -> list[list[int]]:
-        how = {"window": window, "banned": banned}
-        if packed.model.reads_source:
-            return super().generate(prompts, config, seeds=seeds, **how)
-        check_prompts(prompts, seeds=seeds, vocab=len(packed.model.target), **how)
-        if not prompts:
-            return []
-        check_places(most_read(max(map(len, prompts)), config.length, window), packed.model.form.most_places)
+        """Prompts side by side."""
         some = max(1, min(_TOGETHER, -(-len(prompts) // self._workers)))
         tasks = [range(first, min(first + some, len(prompts))) for first in range(0, len(prompts), some)]
 
         def work(rows: range, room: Room) -> list[list[int]]:
             chosen = [prompts[row] for row in rows], [seeds[row] for row in rows]
-            return _Continuing(room, *chosen, config, **how).run()
+            return _Continuing(room, *chosen, config, window=window, banned=banned).run()
 
-        return [tokens for found in self._shared(work, tasks, packed.rooms) for tokens in found]
+        return [tokens for found in self._shared(work, tasks, ready.rooms) for tokens in found]
 
 
 class _Continuing:

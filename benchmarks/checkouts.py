@@ -8,10 +8,14 @@ the least and the greatest: 1 is as fast, 2 takes twice as long. Run it with BEF
 """
 
 import argparse
+import contextlib
+import itertools
 import os
+import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +120,30 @@ def decoding() -> dict[str, Callable[[], object]]:
     return work
 
 
+def predicting() -> dict[str, Callable[[], object]]:
+    """A run as it is used: trained for one step, loaded, asked for one sentence."""
+    import regard  # noqa: PLC0415
+    from regard.cli.main import main as command  # noqa: PLC0415
+
+    draw = random.Random(1)
+    texts = [" ".join(f"w{draw.randrange(VOCAB)}" for _ in range(12)) for _ in range(4000)]
+    with tempfile.TemporaryDirectory() as name:
+        pairs, run = Path(name, "pairs.tsv"), Path(name, "run")
+        pairs.write_text("".join(f"{one}\t{other}\n" for one, other in itertools.pairwise(texts)), encoding="utf-8")
+        model = "--model.core.layers 4 --model.core.width 128 --model.core.heads 4 --model.core.feedforward 512"
+        rest = "--tokeniser.kind word --tokeniser.vocab-size 8000 --train.steps 1 --val-sample 1"
+        ends = "--decode.beam 1 --decode.max-ratio 1 --decode.max-extra 5"  # untrained, so the limit ends it
+        words = f"train translate --run {run} --data.train {pairs} --data.val {pairs} {model} {rest} {ends}"
+        with contextlib.redirect_stdout(sys.stderr):
+            if command(words.split()) != 0:
+                raise SystemExit("the run could not be trained")
+        loaded = {kind: regard.load(run, engine="compiled", compute_type=kind) for kind in ("float32", "int8")}
+    return {
+        f"predict: one sentence, compiled {kind}": lambda run=run: run.predict(texts[:1])
+        for kind, run in loaded.items()
+    }
+
+
 def command_line() -> dict[str, Callable[[], object]]:
     """Starts of the program."""
 
@@ -128,7 +156,7 @@ def command_line() -> dict[str, Callable[[], object]]:
     }
 
 
-PARTS = {"read": reads, "train": training, "decode": decoding, "help": command_line}
+PARTS = {"read": reads, "train": training, "decode": decoding, "predict": predicting, "help": command_line}
 
 
 def serve(threads: int, parts: list[str]) -> None:

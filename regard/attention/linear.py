@@ -37,6 +37,7 @@ __all__ = ["LinearState", "Proportional", "answer", "divide", "hide", "same_for_
 class Proportional(Choice):
     """weight_j = a_j / sum_i a_i over the allowed keys; a row whose scores are all zero has zero weights.
 
+    A score below the least number of its dtype (6e-8 in float16) is zero: use float32 where features may be that small.
     For scores that are never negative: products of features. Raises ValueError for a negative score, on a CPU.
     Source: katharopoulos2020, equation 3 (with sim = score).
     """

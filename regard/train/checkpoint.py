@@ -10,9 +10,9 @@
 
 A checkpoint is written beside its place, flushed to the disk, and renamed; older ones go only when it is
 there. So there is always a complete one once there was one. A damaged one is passed over and kept, under the name
-step-00001200.aside, with the snapshots that it needs; nothing is removed before an older one has been loaded. What has
-another name, or is in these folders beside our files, is never touched. No file holds code: tensors are safetensors,
-the rest is JSON.
+step-00001200.aside, with the snapshots that it needs and the run's weights, as model.safetensors.aside; nothing is
+removed before an older one has been loaded. What has another name, or is in these folders beside our files, is never
+touched. No file holds code: tensors are safetensors, the rest is JSON.
 """
 
 import json
@@ -43,6 +43,7 @@ _SNAPSHOT = re.compile(r"step-(\d{8,})\.safetensors")
 # The last kind is what the safetensors library left behind where it wrote the files (regard 0.2.0).
 _LEFT_OVER = re.compile(r"\.step-\d{8,}\.safetensors\.new|\.tmp[0-9A-Za-z]{6}")
 _STATE = "state.json"
+_WEIGHTS = "model.safetensors"
 _TENSORS = ("model", "optimizer", "ema")
 _OWN = {_STATE, *(f"{name}.safetensors" for name in _TENSORS)}
 
@@ -89,8 +90,9 @@ class Store:
                 # Killed between the two renames of `save`: the old one is complete and has no successor.
                 _set_aside(place)
                 path.rename(place)
-        for path in [*self._in("snapshots", _LEFT_OVER), self._folder / ".model.safetensors.new"]:
-            path.unlink(missing_ok=True)
+        for path in [*self._in("snapshots", _LEFT_OVER), self._folder / f".{_WEIGHTS}.new"]:
+            if not path.is_dir():  # not ours
+                path.unlink(missing_ok=True)
 
     def latest(self) -> Saved | None:
         """The last complete checkpoint, None if there is none yet.
@@ -109,6 +111,7 @@ class Store:
             if damage:
                 kept = f"{', '.join(damaged)} {'is' if len(damaged) == 1 else 'are'} kept as {damaged[0]}.aside"
                 more = " and so on" if len(damaged) > 1 else ""
+                more += f", {_WEIGHTS} as {_WEIGHTS}.aside" if (self._folder / _WEIGHTS).exists() else ""
                 warnings.warn(f"{damage} Going on from {folder.name}; nothing is removed: {kept}{more}.", stacklevel=2)
             self._sums = sums
             return saved
@@ -121,9 +124,11 @@ class Store:
 
     def accept(self, saved: Saved) -> None:
         """Go on from a checkpoint that has been loaded: set the damaged later ones aside, remove what is not needed."""
-        for folder in self._all():
-            if _step_of(folder) > saved.progress.step:
-                _set_aside(folder)
+        later = [folder for folder in self._all() if _step_of(folder) > saved.progress.step]
+        if later:  # the weights first: if this is cut off here, the next call still sees why they are to be kept
+            _set_aside(self._folder / _WEIGHTS)
+        for folder in later:
+            _set_aside(folder)
         self.prune(saved.progress.step)
 
     def snapshot(self, step: int) -> Path:
@@ -134,6 +139,8 @@ class Store:
         """Keep weights as they were validated; the next checkpoint that does not need them lets them go."""
         path = self.snapshot(step)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():  # not ours
+            _set_aside(path)
         self._sums[self._relative(path)] = write_tensors(path, tensors, ties=ties)
 
     def save(
@@ -196,7 +203,7 @@ class Store:
         for path in self._in("snapshots", _SNAPSHOT):
             # Of a checkpoint that cannot say what it needs, whatever it may have needed is kept.
             is_lost = any(_step_of(path) <= other for other in lost)
-            if self._relative(path) not in needed and not is_lost:
+            if self._relative(path) not in needed and not is_lost and not path.is_dir():
                 path.unlink()
 
     def _opened(self, folder: Path) -> tuple[Saved, dict[str, list[int]]]:

@@ -150,6 +150,25 @@ def test_checkpoint_set_aside_can_be_mended_and_gone_on_from(run: Path) -> None:
     assert saved.progress.step == 8
 
 
+def test_weights_of_a_checkpoint_set_aside_are_kept(run: Path) -> None:
+    weights = run / "model.safetensors"
+
+    content = weights.read_bytes()
+    os.truncate(at(run, 8) / "model.safetensors", 90)
+    with pytest.warns(UserWarning, match=r"model\.safetensors as model\.safetensors\.aside"):
+        train(run, LATER)
+    assert weights.with_name("model.safetensors.aside").read_bytes() == content
+    assert weights.read_bytes() != content
+
+
+def test_folder_in_the_place_of_a_snapshot_is_set_aside(run: Path, trained: Path) -> None:
+    place = Store(run, keep=2).snapshot(12)
+    (place / "mine").mkdir(parents=True)
+    result = train(run, LATER)
+    assert same(result.weights, trained / "whole" / "model.safetensors")
+    assert (place.with_name(f"{place.name}.aside") / "mine").is_dir()
+
+
 def test_what_is_not_a_checkpoint_is_never_removed(run: Path) -> None:
     foreign = [
         run / "checkpoints" / "step-0000" / "model.safetensors",

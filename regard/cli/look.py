@@ -104,7 +104,12 @@ def run(argv: list[str]) -> int:
     for seen in captures[0]:
         print(seen.scene.title)
     out = options.out or _unused(folder, str(words[0]) if words else f"test {options.test[0]}" if options.test else "")
-    _write(captures, out, options)
+    try:
+        _write(captures, out, options)
+    except UserError:
+        raise
+    except ValueError as error:  # what was read cannot be drawn, as weights that are NaN
+        raise UserError(f"{folder}: {error}") from error
     print(out)
     if out.suffix.lower() == ".html" and options.open and _has_screen():
         webbrowser.open(out.resolve().as_uri())

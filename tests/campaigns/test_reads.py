@@ -29,9 +29,16 @@ def _from_the_right(problem: Problem, name: str, tensor: torch.Tensor) -> torch.
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
 @pytest.mark.parametrize(
-    "mutant", ["masks from the right", "beta forgotten in biases", "cosine is dot", "worst of all keys"]
+    ("mutant", "seed", "numbers"),
+    [
+        ("masks from the right", 5, range(10)),
+        ("beta forgotten in biases", 3, range(60, 70)),
+        ("cosine is dot", 6, range(10)),
+        ("worst of all keys", 5, range(10)),
+    ],
 )
-def test_campaign_sees_a_mutant(monkeypatch, mutant):
+def test_campaign_sees_a_mutant(monkeypatch, mutant, seed, numbers):
+    assert not [*bad(seed, numbers)]
     if mutant == "masks from the right":
         monkeypatch.setattr(Problem, "_lined_up", _from_the_right)
     elif mutant == "beta forgotten in biases":
@@ -41,4 +48,4 @@ def test_campaign_sees_a_mutant(monkeypatch, mutant):
     else:
         whole = TopK.pick
         monkeypatch.setattr(TopK, "pick", lambda self, scores, allowed: whole(self, -scores, allowed))
-    assert next(bad(3, range(400)), None)
+    assert next(bad(seed, numbers), None)

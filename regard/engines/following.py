@@ -112,17 +112,19 @@ class Following(Engine, Generic[Ready]):
     ) -> list[list[Hypothesis]]:
         """As `regard.decode.search.search`."""
         how = {"config": config, "bos": bos, "eos": eos, "pad": pad}
+        return self.followed(
+            lambda ready: self._search(ready, sentences, **how), lambda: self.reference.search(sentences, **how)
+        )
 
-        def work(ready: Ready) -> list[list[Hypothesis]]:
-            form = ready.form
-            if form.source is None:
-                return Engine.search(self, sentences, **how)
-            check_sentences(sentences, len(form.source.weight))
-            check_specials(bos=bos, eos=eos, pad=pad, vocab=len(form.writes.output))
-            check_places(max(map(len, sentences), default=0), form.most_places)
-            return self.searched(ready, sentences, **how)
-
-        return self.followed(work, lambda: self.reference.search(sentences, **how))
+    def _search(self, ready: Ready, sentences: Sequence[Sequence[int]], **how: Any) -> list[list[Hypothesis]]:
+        form = ready.form
+        if form.source is None:
+            return super().search(sentences, **how)
+        specials = {name: how[name] for name in ("bos", "eos", "pad")}
+        check_sentences(sentences, len(form.source.weight))
+        check_specials(**specials, vocab=len(form.writes.output))
+        check_places(max(map(len, sentences), default=0), form.most_places)
+        return self.searched(ready, sentences, **how)
 
     def generate(
         self,
@@ -135,18 +137,22 @@ class Following(Engine, Generic[Ready]):
     ) -> list[list[int]]:
         """As `regard.decode.sample.sample`, for several prompts at once."""
         how = {"window": window, "seeds": seeds, "banned": banned}
+        return self.followed(
+            lambda ready: self._generate(ready, prompts, config, **how),
+            lambda: self.reference.generate(prompts, config, **how),
+        )
 
-        def work(ready: Ready) -> list[list[int]]:
-            form = ready.form
-            if form.source is not None:
-                return Engine.generate(self, prompts, config, **how)
-            check_prompts(prompts, vocab=len(form.writes.output), **how)
-            if not prompts:
-                return []
-            check_places(most_read(max(map(len, prompts)), config.length, window), form.most_places)
-            return self.generated(ready, prompts, config, **how)
-
-        return self.followed(work, lambda: self.reference.generate(prompts, config, **how))
+    def _generate(
+        self, ready: Ready, prompts: Sequence[Sequence[int]], config: SampleConfig, **how: Any
+    ) -> list[list[int]]:
+        form = ready.form
+        if form.source is not None:
+            return super().generate(prompts, config, **how)
+        check_prompts(prompts, vocab=len(form.writes.output), **how)
+        if not prompts:
+            return []
+        check_places(most_read(max(map(len, prompts)), config.length, how["window"]), form.most_places)
+        return self.generated(ready, prompts, config, **how)
 
     def followed(self, work: Callable[[Ready], Answer], otherwise: Callable[[], Answer]) -> Answer:
         """What `work` gives for the model as it is now; what `otherwise` gives where the torch engine is to answer.

@@ -10,6 +10,7 @@ Source: lattner2004 (lowering).
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -147,9 +148,7 @@ def refusal_by(cannot: Callable[[TextForm], str | None], model: Any) -> str | No
 def _check(module: nn.Module) -> None:
     """Raises NoFormError for a module that may do other things than its class, or whose class is not known."""
 
-    def refuse(reason: str) -> NoFormError:
-        return NoFormError(module, reason)
-
+    refuse = partial(NoFormError, module)
     kind = KINDS.get(type(module))
     if kind is None:
         raise refuse(f"is a {type(module).__name__}, which only torch runs")
@@ -241,10 +240,7 @@ def irregular(form: TextForm) -> Iterator[str]:
 def _check_sizes(form: TextForm, model: nn.Module) -> None:
     """Raises NoFormError where torch would raise an error, too, or leave out a part."""
 
-    def need(holds: bool, reason: str) -> None:
-        if not holds:
-            raise NoFormError(model, reason)
-
+    need = partial(_need, model)
     core, target, output = form.core, form.writes.inputs, form.writes.output
     width = output.shape[1]
     need(len(core.decoder) > 0, "has no decoder")
@@ -272,6 +268,11 @@ def _check_sizes(form: TextForm, model: nn.Module) -> None:
         read = attention.read
         need(isinstance(read.beta, float | int) and read.beta == 1, "has a choice that is not a plain softmax")
         need(read.bias is None or _suits(read.bias, attention.num_heads), "has positions for another number of heads")
+
+
+def _need(model: nn.Module, holds: bool, reason: str) -> None:
+    if not holds:
+        raise NoFormError(model, reason)
 
 
 def _fits(linear: LinearForm, outputs: int, inputs: int) -> bool:

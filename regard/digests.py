@@ -8,7 +8,7 @@
 What is read in a `recorded()` of its own inside another one (test data) is not part of the outer record.
 """
 
-import hashlib
+import importlib
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -36,7 +36,7 @@ def note(name: object, content: bytes | memoryview) -> None:
     """Called by a reader: a file of this name has this content. Nothing is computed if nobody records."""
     seen = _seen.get()
     if seen is not None:
-        seen[str(name)] = hashlib.sha256(content).hexdigest()[:_LENGTH]
+        seen[str(name)] = _digest(content)
 
 
 def summary(seen: Mapping[str, str], *, most: int = _MOST) -> dict[str, str]:
@@ -64,4 +64,9 @@ def edited(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 def _joined(seen: Mapping[str, str], names: Iterable[str]) -> str:
     lines = "\n".join(f"{name}\t{seen[name]}" for name in names)
-    return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()[:_LENGTH]
+    return _digest(lines.encode("utf-8", "surrogatepass"))
+
+
+def _digest(content: bytes | memoryview) -> str:
+    # Loaded here: OpenSSL would be a twentieth of the time of `--help`.
+    return importlib.import_module("hashlib").sha256(content).hexdigest()[:_LENGTH]

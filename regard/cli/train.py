@@ -12,7 +12,6 @@ from regard.cli.help import page, two_columns
 from regard.cli.notices import tell
 from regard.cli.options import given_first, parse, wants_help, with_variants
 from regard.cli.report import score_table
-from regard.cli.settings_file import read_settings
 from regard.errors import UserError
 from regard.ranges import Seed, Threads, check_ranges
 from regard.recipes.folder import Run
@@ -61,7 +60,7 @@ def run(argv: list[str]) -> int:
     config = chosen.config()
     file = given_first(rest, "config")
     if file is not None:
-        given = read_settings(Path(file))
+        given = importlib.import_module("regard.cli.settings_file").read_settings(Path(file))
         config = changed(config, given.settings, called=given.called)
     if wants_help(rest):
         print(_help(chosen, with_variants(config, rest)))

@@ -65,7 +65,13 @@ def _compiled(compute_type: str, workers: int) -> Engine:
     """One worker: a stream; more: as many batches (sentences) in flight."""
     several = part_by_part if workers == 1 else at_once
     how = {"compute_type": compute_type, "workers": workers}
-    return Engine(lambda model: several(compiled.prepare(model, **how).search), varies=False)
+
+    def make(model: Model) -> Decode:
+        engine = compiled.prepare(model, **how)
+        engine.alone = True  # as in a run that was loaded: see docs/engines.md
+        return several(engine.search)
+
+    return Engine(make, varies=False)
 
 
 OURS: dict[str, Engine] = {

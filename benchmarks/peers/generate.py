@@ -71,6 +71,7 @@ def compiled_in(compute_type: str, workers: int) -> Callable[[LanguageModel], Co
 
     def make(model: LanguageModel) -> Continue:
         engine = compiled.prepare(model, compute_type=compute_type, workers=workers)
+        engine.alone = True  # as in a run that was loaded: see docs/engines.md
         likeliest = SampleConfig(length=NEW, temperature=0.0)
 
         def go_on(prompts: Tensor) -> list[list[int]]:

@@ -9,6 +9,7 @@ Everything else in this library feeds this read or looks at it.
 Source: lectures, A; vaswani2017, section 3.2.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -78,6 +79,9 @@ def attend(
     problem = pose(query, memory, score=score, choose=choose, mask=mask, bias=bias)
     run = table.pick(kernel, problem)
     if problem.is_empty or problem.values.shape[-1] == 0:
+        if not isinstance(memory, Store):
+            query, keys, values = map(_blank, (query, *memory))
+            problem = pose(query, (keys, values), score=score, choose=choose, mask=mask, bias=bias)
         return problem.zeros(problem.values.shape[-1])
     return run(problem) if isinstance(memory, Store) else _looked_at(run, problem, Tensors(query, *memory))
 
@@ -172,8 +176,13 @@ def _looked_at(run: Callable[[Problem], Tensor], problem: Problem, tensors: Tens
     made of infinite scores. It is not enough for gradients, nor for scores that are no products and may be bounded.
     """
     looks = can_look_at(tensors.query)
-    if looks and not _shows(problem) and not (are_finite(*tensors) and not _has_infinite_bias(problem)):
+    if looks and not _shows(problem) and not _is_modest(problem, tensors):
         problem = _without_hidden(problem, tensors)
+        if not are_finite(problem.query, problem.keys):
+            raise ValueError(
+                f"a read must stay within the range of {problem.query.dtype} on its way, but queries or keys, mapped "
+                f"by {type(problem.score).__name__}, are not finite, though they are as they were given"
+            )
     out = run(problem)
     if not looks or are_finite(out):
         return out
@@ -192,6 +201,23 @@ def _shows(problem: Problem) -> bool:
     tensors = problem.query, problem.keys, problem.values
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     return not learns and not isinstance(problem.score, Features)
+
+
+def _is_modest(problem: Problem, tensors: Tensors) -> bool:
+    """Whether all is finite, and no inner product of a query and a key can leave the range, seen or not."""
+    if _has_infinite_bias(problem) or not are_finite(*tensors):
+        return False
+    if not isinstance(problem.form, InnerProduct):
+        return True
+    wide = torch.promote_types(problem.query.dtype, torch.float32)
+    # |<q, k>| <= |q| |k|, which is at most the product of the norms of all queries and of all keys.
+    norms = (torch.linalg.vector_norm(one.detach(), dtype=wide).item() for one in (problem.query, problem.keys))
+    return math.prod(norms) < torch.finfo(problem.query.dtype).max / 8
+
+
+def _blank(tensor: Tensor) -> Tensor:
+    """Zeros in its place, so that its gradient is zeros and no number of it matters."""
+    return torch.zeros_like(tensor) + tensor[..., :0].sum()
 
 
 def _has_infinite_bias(problem: Problem) -> bool:

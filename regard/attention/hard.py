@@ -191,11 +191,11 @@ def reinforce(model: nn.Module) -> Iterator[Sampled]:
 
 
 def _share(best: Tensor, allowed: Tensor | None) -> Tensor:
-    """One, but zero where no key is allowed, and NaN where the best score is NaN or -inf: a spoilt row must look it.
+    """One, but zero where no key is allowed, and NaN where the best score is not finite: a spoilt row must look it.
 
-    A score of -inf is one that left the range of its dtype: the keys that are beyond it can no longer be told apart.
+    An infinite score is one that left the range of its dtype: the keys that are beyond it can no longer be told apart.
     """
-    spoilt = best.isnan() | (best == float("-inf"))
+    spoilt = ~best.isfinite()
     if allowed is None:
         return torch.where(spoilt, float("nan"), torch.ones_like(best))
     closed = ~allowed.any(-1, keepdim=True)

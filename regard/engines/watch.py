@@ -44,7 +44,8 @@ class Watch:
         entries += [(vars(module), "training") for module in modules if type(module) is Dropout]
         self._owners, self._names = [table for table, _ in entries], [name for _, name in entries]
         self._values = [table[name] for table, name in entries]
-        self._tensors = [value for value in self._values if isinstance(value, Tensor)]
+        # Those of inference mode have no version; no engine runs a model that has one.
+        self._tensors = [value for value in self._values if isinstance(value, Tensor) and not value.is_inference()]
         self._versions, self._places = list(map(_version, self._tensors)), list(map(Tensor.data_ptr, self._tensors))
         self._samples = Samples(self._tensors)
         self._numbers = self._samples.read()

@@ -57,7 +57,11 @@ class Log:
         _cut(self._path, log_bytes)
         self._file = self._path.open("a", encoding="utf-8")
         # Points of a later step than the one resumed from are dropped by TensorBoard.
-        self._board = Board(folder / "tb", step=step + 1) if tensorboard else None
+        try:
+            self._board = Board(folder / "tb", step=step + 1) if tensorboard else None
+        except BaseException:
+            self._file.close()
+            raise
 
     def __enter__(self) -> Self:
         self._bar.start()

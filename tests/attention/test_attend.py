@@ -207,6 +207,29 @@ def test_empty_reads_give_zeros_or_nothing(kernel, score, query, keys, value_dim
 
 
 @each_kernel
+def test_empty_reads_have_gradients_of_zero_whatever_their_numbers(kernel, score):
+    query, how = torch.full((3, 4, 5), torch.inf, requires_grad=True), {"score": score(), "kernel": kernel}
+    learnt = [query, *how["score"].parameters()]
+    out = attend(query, (torch.randn(3, 0, 5), torch.randn(3, 0, 2)), **how)
+    for gradient in torch.autograd.grad(out.sum(), learnt, allow_unused=True):
+        assert gradient is None or not gradient.any()
+
+
+@pytest.mark.parametrize("kernel", ["reference", "products", "sdpa"])
+def test_products_of_hidden_keys_may_leave_the_range(kernel):
+    query = torch.randn(2, 3, 5).index_fill(1, torch.tensor([2]), 1e30).requires_grad_()
+    keys, values = torch.randn(2, 4, 5).index_fill(1, torch.tensor([3]), 1e30).requires_grad_(), torch.randn(2, 4, 2)
+    shown = torch.tensor([True, True, True, False]).expand(3, 4).clone()
+    shown[2] = False
+    out = attend(query, (keys, values), mask=dense(shown), kernel=kernel)
+    gradients = torch.autograd.grad(out.square().sum(), (query, keys))
+    whole = attend(query[:, :2], (keys[:, :3], values[:, :3]), kernel="reference")
+    close(out[:, :2], whole)
+    for gradient, expected in zip(gradients, torch.autograd.grad(whole.square().sum(), (query, keys)), strict=True):
+        close(gradient, expected)
+
+
+@each_kernel
 def test_what_no_query_sees_is_absent_whatever_its_numbers(kernel, score):
     query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 4, 2)
     query[1, 0], keys[0, 3], keys[1, 1:] = torch.inf, torch.nan, 1e30

@@ -13,7 +13,8 @@ from regard.attention.choices import Soft
 from regard.attention.hard import Hard, Sampled, reinforce
 from regard.attention.masks import dense, padding
 from regard.attention.memory import Memory
-from regard.attention.scores import Dot
+from regard.attention.scores import Dot, General
+from regard.attention.sparse import TopK
 from regard.layers.read import Read
 from tests.helpers import close
 
@@ -262,3 +263,14 @@ def test_scores_below_the_range_of_the_dtype_are_refused_and_not_taken_for_hidde
         attend(query, (keys, values), score=Dot(), choose=Hard(), mask=mask)
     closed = attend(query, (keys, values), score=Dot(), choose=Hard(), mask=padding([0]))
     assert closed.tolist() == [[[0.0, 0.0]]]
+
+
+def test_keys_that_are_mapped_beyond_the_range_of_the_dtype_are_refused():
+    """-inf times a negative number would be the best score of all."""
+    score = General(2, 1, hidden=2)
+    score.load_state_dict({"query_weight": torch.eye(2), "key_weight": torch.tensor([[-0.75], [2.25]])})
+    query, keys = torch.tensor([[[-0.1, -0.01]]]), torch.tensor([[[2.8e36], [-1.7e38]]])
+    values = torch.randn(1, 2, 3)
+    for choose in (Hard(), TopK(1)):
+        with pytest.raises(ValueError, match=r"range of torch\.float32 .* mapped by General, are not finite"):
+            attend(query, (keys, values), score=score, choose=choose)

@@ -103,9 +103,11 @@ def _refused(made: Read, error: Exception) -> tuple[str, str]:
         return "refused by this kernel", ""
     if made.misfits:
         return "refused", ""
-    # A bias that is made of the queries may leave the range as scores do.
+    # A bias that is made of the queries may leave the range as scores do, and so may queries times beta.
     is_range = "within the range of" in str(error) or "bias must be finite" in str(error)
-    if is_range and read(made.case).scores > torch.finfo(made.dtype).max / 8:
+    given = (np.nan_to_num(one, posinf=0, neginf=0) for one in (made.case.query, made.case.keys))
+    largest = max(float(np.abs(one).max(initial=0.0)) for one in given)
+    if is_range and max(largest, read(made.case).scores) > torch.finfo(made.dtype).max / 8:
         return "refused", ""
     return "refused though it fits", detail
 

@@ -44,7 +44,7 @@ def compared(made: Read, out: Tensor, inputs: dict[str, Tensor], exact: Result) 
     weighting = given.double().numpy()
     found = torch.autograd.grad((out * given).sum(), list(inputs.values()), allow_unused=True)
     largest = torch.finfo(made.dtype).max
-    if _largest_product(case, weighting) > largest / 8:
+    if _largest_product(case, weighting) / _least_total(case, exact) > largest / 8:
         return None  # products of gradients and values are beyond the range of the dtype
     unclear = np.isnan(exact.error).any() or (kind == "sparse" and (case.choice["alpha"] > 2 or case.eps > 1e-12))
     # Where scores are lost in rounding, or all underflow, shares of them may be any, and zero has no gradient.
@@ -161,6 +161,19 @@ def _largest_product(case: Case, weighting: Array) -> float:
     """The largest magnitude of a sum that a gradient of weights is."""
     values = np.abs(np.where(np.isfinite(case.values), case.values, 0.0))
     return float(values.max(initial=0.0)) * float(np.abs(weighting).max(initial=0.0)) * max(1, values.shape[-1])
+
+
+def _least_total(case: Case, exact: Result) -> float:
+    """What gradients of shares are divided by, at the least: a sum of a row's scores; 1 for other choices."""
+    if case.choice["kind"] != "shares":
+        return 1.0
+    leading = exact.out.shape[:-2]
+    sums = []
+    for index in np.ndindex(leading):
+        scores, _, allowed, _ = totals(case, index, leading)
+        sums.append(np.where(allowed, scores, 0.0).sum(-1))
+    least = np.concatenate(sums) if sums else np.ones(1)
+    return float(min(1.0, least[least > 0].min(initial=1.0)))
 
 
 def _get(case: Case, name: str) -> Array:

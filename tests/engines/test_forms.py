@@ -12,15 +12,19 @@ import torch
 from torch import nn
 
 from regard.attention.positional import Alibi
+from regard.attention.scores import InnerProduct
 from regard.attention.scores_more import Cosine
 from regard.data.tokenise import BOS, EOS, PAD
 from regard.engines import registry
 from regard.engines.compiled import engine as compiled
+from regard.engines.lowering import _check_whole, irregular
 from regard.engines.reference import TorchEngine
 from regard.errors import UserError
 from regard.layers.blocks import DecoderBlock
 from regard.layers.feedforward import FeedForward
+from regard.layers.forms import NoFormError, TextForm, form_of
 from regard.layers.multihead import MultiHead
+from regard.layers.read import Read
 from regard.models.config import ModelConfig, TransformerConfig
 from tests.engines.small import (
     DECODE,
@@ -139,6 +143,11 @@ def quantized(model: Any) -> None:
     torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, inplace=True)
 
 
+def in_inference_mode(*sizes: int) -> nn.Parameter:
+    with torch.inference_mode():
+        return nn.Parameter(torch.randn(sizes), requires_grad=False)
+
+
 FF, NORM, OWN = "core.decoder.1.feedforward", "core.decoder.1.add_cross.norm", "core.encoder.1.attention"
 EDITS: dict[str, tuple[Change, bool]] = {
     # What is done, and whether compiled code runs the model then.
@@ -166,6 +175,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "another choice": (lambda model: setattr(model.core.encoder[0].attention.read.choose, "_given", 2.0), False),
     "positions in one block": (lambda model: setattr(model.core.encoder[1].attention.read, "bias", Alibi(2)), False),
     "positions of the source": (lambda model: setattr(model.core.decoder[1].cross.read, "bias", Alibi(2)), False),
+    "positions for other heads": (lambda model: each(Read, bias=Alibi(3))(model.core.decoder), False),
     "other sines": (lambda model: model.core.positions._table.mul_(2), False),
     "a shared block": (shared, False),
     "a shared part": (same_part, True),
@@ -184,6 +194,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "weights replaced": (of(f"{OWN}.query", "weight", lambda: nn.Parameter(torch.randn(12, 12))), True),
     "weights under the same parameter": (of(f"{OWN}.query.weight", "data", lambda: torch.randn(12, 12)), True),
     "weights loaded": (loaded, True),
+    "weights of inference mode": (of(f"{OWN}.query", "weight", lambda: in_inference_mode(12, 12)), False),
     "NaN among the weights": (weights(f"{FF}.contract.bias", lambda weight: weight.fill_(float("nan"))), False),
     "infinity among the weights": (weights(f"{FF}.contract.bias", lambda weight: weight[0].fill_(float("inf"))), False),
     "double precision": (lambda model: model.double(), False),
@@ -231,6 +242,25 @@ def test_auto_answers_as_torch_does_whatever_is_done(edit, monkeypatch) -> None:
         return
     assert near(asked(engine), asked(TorchEngine(model)))
     assert near(asked(registry.prepare("auto", model)), asked(TorchEngine(model)))
+
+
+def test_a_parameter_that_no_form_holds_is_refused() -> None:
+    model = translator()
+    form = form_of(model, TextForm)
+    _check_whole(form, model)
+    part = dataclasses.replace(form.core, encoder=form.core.encoder[:1])
+    with pytest.raises(NoFormError, match=r"has a parameter core\.encoder\.1\.\S+ that takes no part"):
+        _check_whole(dataclasses.replace(form, core=part), model)
+
+
+def test_capped_scores_are_no_plain_inner_products() -> None:
+    form = form_of(speaker(), TextForm)
+    block = form.core.decoder[0]
+    read = dataclasses.replace(block.attention.read, score=InnerProduct(1.0, cap=2.0))
+    block = dataclasses.replace(block, attention=dataclasses.replace(block.attention, read=read))
+    core = dataclasses.replace(form.core, decoder=(block, *form.core.decoder[1:]))
+    assert [*irregular(form)] == []
+    assert "not a plain inner product" in next(irregular(dataclasses.replace(form, core=core)))
 
 
 def test_what_was_taken_back_is_run_again() -> None:

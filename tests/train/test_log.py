@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import time
@@ -54,6 +55,13 @@ def test_other_processes_say_and_write_nothing(tmp_path: Path, capsys: pytest.Ca
         assert log.size() == 0
     assert capsys.readouterr() == ("", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_without_its_curves_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "tb").write_text("no folder")
+    with pytest.raises(OSError, match="tb"):  # and no warning of a file that was left open
+        Log(tmp_path, speaks=True, tensorboard=True, step=0, log_bytes=0)
+    gc.collect()
 
 
 def test_curves_hold_numbers_only_and_forget_what_a_resumed_run_repeats(tmp_path: Path) -> None:

@@ -161,6 +161,8 @@ class ShawBias(Bias):
         reach = self.table.shape[-2] // 2
         scaled = query * (1 / math.sqrt(query.shape[-1]))
         products = scaled @ self.table.to(query.dtype).transpose(-2, -1)  # (..., query, 2 reach + 1)
+        # A bias of -inf would hide the key, and make nothing of a query that is not finite.
+        products = torch.where(products == float("-inf"), float("nan"), products)
         index = (places.key - places.query).clamp(-reach, reach) + reach
         return products.gather(-1, index.expand(*products.shape[:-1], places.num_keys))
 

@@ -10,7 +10,7 @@ from regard.attention.attend import attend
 from regard.attention.masks import causal
 from regard.attention.places import Places
 from regard.attention.positional import Alibi, RelativeBias, ShawBias
-from regard.attention.scores import ScaledDot
+from regard.attention.scores import Dot, ScaledDot
 from tests.helpers import close
 
 CPU = torch.device("cpu")
@@ -240,3 +240,12 @@ def test_bias_by_head_needs_a_heads_axis():
     query, keys = torch.randn(2, 3, 5), torch.randn(2, 7, 5)
     with pytest.raises(ValueError, match="4 axes, but the read has only 3"):
         attend(query, (keys, keys), bias=Alibi(2))
+
+
+@pytest.mark.parametrize("score", [ScaledDot(), Dot()])
+def test_queries_that_are_not_finite_are_refused_though_their_own_bias_would_hide_all_keys(score):
+    bias = ShawBias(2, max_distance=1)
+    bias.load_state_dict({"table": -torch.ones(3, 2)})
+    query, keys = torch.tensor([[torch.inf, 0.0]]), torch.tensor([[-1.0, 0.0], [-2.0, 1.0]])
+    with torch.no_grad(), pytest.raises(ValueError, match="must be finite"):
+        attend(query, (keys, torch.randn(2, 3)), score=score, bias=bias)

@@ -374,7 +374,12 @@ def read(case: Case) -> Result:
         most = max(most, magnitude, sums, magnitude * sums if case.choice["kind"] == "shares" else 0.0)
         size = found @ np.abs(v)
         weights[index], out[index], closed[index], doubts[index] = found, found @ v, ~allowed.any(1), doubt
-        sums = (case.eps_sum * (len(v) + 4) + 3 * case.eps) * size + case.step * (1 + np.abs(v).sum(0))
+        # Shares may be taken of sums of values, so that the least step is divided by a row's total.
+        step = case.step
+        if case.choice["kind"] == "shares":
+            whole = np.where(allowed, np.maximum(total, 0.0), 0.0).sum(-1, keepdims=True)
+            step = case.step / np.clip(whole, 1e-6, 1.0)
+        sums = (case.eps_sum * (len(v) + 4) + 3 * case.eps) * size + step * (1 + np.abs(v).sum(0))
         error[index] = doubt @ np.abs(v) + sums
         slack = (case.eps_sum * (len(v) + 8) + 4 * case.eps) * np.abs(v).max(0, initial=0.0) + len(v) * case.step
         for i in np.flatnonzero(allowed.any(1)):

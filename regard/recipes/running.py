@@ -84,7 +84,11 @@ def _occupied(folder: Path) -> Generator[None, None, None]:
     try:
         with held(folder):
             clean(folder)
-            yield
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # what could not be removed when its time came
+                    clean(folder)
     finally:
         with suppress(OSError):
             for path in made:

@@ -184,3 +184,18 @@ def test_learning_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no"):
         learn(tmp_path, fail, claim=lambda: None, data={})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_could_not_be_removed_at_once_is_gone_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, kept = shutil.rmtree, []
+
+    def rmtree(path: Path, **how: bool) -> None:
+        if Path(path).name == ".learned.new" and Path(path).exists() and not kept:
+            kept.append(path)
+        else:
+            real(path, **how)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    assert main(words(tmp_path)) == 0
+    assert kept
+    assert not (tmp_path / "run" / ".learned.new").exists()

@@ -24,7 +24,6 @@ from regard.layers.blocks import DecoderBlock
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import NoFormError, TextForm, form_of
 from regard.layers.multihead import MultiHead
-from regard.layers.read import Read
 from regard.models.config import ModelConfig, TransformerConfig
 from tests.engines.small import (
     DECODE,
@@ -148,6 +147,11 @@ def in_inference_mode(*sizes: int) -> nn.Parameter:
         return nn.Parameter(torch.randn(sizes), requires_grad=False)
 
 
+def every_self_attention(model: Any, bias: nn.Module) -> None:
+    for block in (*model.core.encoder, *model.core.decoder):
+        block.attention.read.bias = bias
+
+
 FF, NORM, OWN = "core.decoder.1.feedforward", "core.decoder.1.add_cross.norm", "core.encoder.1.attention"
 EDITS: dict[str, tuple[Change, bool]] = {
     # What is done, and whether compiled code runs the model then.
@@ -175,7 +179,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "another choice": (lambda model: setattr(model.core.encoder[0].attention.read.choose, "_given", 2.0), False),
     "positions in one block": (lambda model: setattr(model.core.encoder[1].attention.read, "bias", Alibi(2)), False),
     "positions of the source": (lambda model: setattr(model.core.decoder[1].cross.read, "bias", Alibi(2)), False),
-    "positions for other heads": (lambda model: each(Read, bias=Alibi(3))(model.core.decoder), False),
+    "positions for other heads": (lambda model: every_self_attention(model, Alibi(3)), False),
     "other sines": (lambda model: model.core.positions._table.mul_(2), False),
     "a shared block": (shared, False),
     "a shared part": (same_part, True),

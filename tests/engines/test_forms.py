@@ -290,6 +290,16 @@ def test_nothing_is_compiled_again_while_nothing_changed() -> None:
     assert engine.ready() is ready
 
 
+def test_a_single_number_is_seen_by_the_count_of_torch() -> None:
+    model = translator()
+    engine = compiled.prepare(model)
+    before = asked(engine)
+    with torch.no_grad():
+        model.writes.output_table.weight[7, 1] += 30.0  # neither the first, nor the middle, nor the last
+    assert near(asked(engine), asked(TorchEngine(model)))
+    assert not near(asked(engine), before)
+
+
 def test_an_update_past_the_count_of_torch_is_seen() -> None:
     model = translator()
     engine = compiled.prepare(model)

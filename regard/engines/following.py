@@ -4,7 +4,7 @@
 
     self.search(...), self.generate(...)    what is asked for is checked, and given to `searched` or `generated`
 
-The model is compared with what it was before each answer, which takes 0.1 to 0.3 ms for 200 modules. A model that no
+The model is compared with what it was before each answer, which takes 0.1 to 0.4 ms for 200 modules. A model that no
 one but the engine has (`alone`: that of a run that was loaded, until it is asked for) can change by its classes and by
 hooks on all modules alone, and only they are compared, in 0.02 ms.
 

@@ -1,6 +1,6 @@
 """Sees that a model has changed since it was lowered, at a small part of the time that a sentence takes.
 
-Looked at, in one to three tenths of a millisecond: the class of every module; its hooks, parts, settings and tensors,
+Looked at, in one to four tenths of a millisecond: the class of every module; its hooks, parts, settings and tensors,
 by identity; the version that torch counts for each tensor, and where it lies; the functions of the classes. What is
 written past torch's count, through `tensor.data` or an array of numpy that shares the memory, is seen where it changes
 the first, the middle or the last number of a tensor: an update of all of them does, one of a single number may not.

@@ -79,9 +79,6 @@ def attend(
     problem = pose(query, memory, score=score, choose=choose, mask=mask, bias=bias)
     run = table.pick(kernel, problem)
     if problem.is_empty or problem.values.shape[-1] == 0:
-        if not isinstance(memory, Store):
-            query, keys, values = map(_blank, (query, *memory))
-            problem = pose(query, (keys, values), score=score, choose=choose, mask=mask, bias=bias)
         return problem.zeros(problem.values.shape[-1])
     return run(problem) if isinstance(memory, Store) else _looked_at(run, problem, Tensors(query, *memory))
 
@@ -124,6 +121,8 @@ def pose(
         bias = Given(bias)
     if not isinstance(memory, Store):
         query, keys, values = lined_up(query, memory)
+        if 0 in (query.numel(), keys.numel(), values.numel()):  # nothing is read, whatever the numbers
+            query, keys, values = _blank(query), _blank(keys), _blank(values)
         memory = Memory(keys, values)
     check_pair(query, memory.keys, memory.values)
     mapped = memory.map_keys_with(score)

@@ -9,6 +9,7 @@ several prompts at once. The torch engine is these functions; what another engin
 
 from abc import ABC
 from collections.abc import Sequence
+from typing import Any
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
@@ -28,6 +29,13 @@ class Engine(ABC):
 
     alone = False
     """Whether nobody else has the model, so that its weights and modules stay what they are."""
+    _model: Any
+
+    @property
+    def model(self) -> Any:
+        """The model, which whoever asks may change."""
+        self.alone = False
+        return self._model
 
     @property
     def notice(self) -> str | None:

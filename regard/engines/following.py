@@ -62,12 +62,6 @@ class Following(Engine, Generic[Ready]):
         self._renew()
 
     @property
-    def model(self) -> Any:
-        """The model, which whoever asks may change."""
-        self.alone = False
-        return self._model
-
-    @property
     def reference(self) -> TorchEngine:
         """The torch engine of the model."""
         return TorchEngine(self.model)

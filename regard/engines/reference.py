@@ -26,7 +26,7 @@ class TorchEngine(Engine):
     name = "torch"
 
     def __init__(self, model: nn.Module):
-        self.model = model
+        self._model = model
         self.compute_type = str(next(model.parameters(), torch.empty(0)).dtype).removeprefix("torch.")
 
     def search(

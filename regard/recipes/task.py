@@ -99,8 +99,11 @@ class Trained(ABC):
                 "leave out engine, compute_type and workers"
             )
         how = {"compute_type": compute_type, "workers": workers, "threads": torch.get_num_threads()}
-        self._engine = prepare(engine, self._model, **how)
-        self._engine.alone = self._is_alone
+        made = prepare(engine, self._model, **how)
+        # Who asked the engine before this one for its model has it still.
+        self._is_alone = self._is_alone and (self._engine is None or self._engine.alone)
+        made.alone = self._is_alone
+        self._engine = made
 
     @abstractmethod
     def evaluate(self, *args: Any, **options: Any) -> dict[str, Any]:

@@ -210,9 +210,10 @@ def test_empty_reads_give_zeros_or_nothing(kernel, score, query, keys, value_dim
 def test_empty_reads_have_gradients_of_zero_whatever_their_numbers(kernel, score):
     query, how = torch.full((3, 4, 5), torch.inf, requires_grad=True), {"score": score(), "kernel": kernel}
     learnt = [query, *how["score"].parameters()]
-    out = attend(query, (torch.randn(3, 0, 5), torch.randn(3, 0, 2)), **how)
-    for gradient in torch.autograd.grad(out.sum(), learnt, allow_unused=True):
-        assert gradient is None or not gradient.any()
+    for read in (attend, weigh):
+        out = read(query, (torch.randn(3, 0, 5), torch.randn(3, 0, 2)), **how)
+        for gradient in torch.autograd.grad(out.sum(), learnt, allow_unused=True):
+            assert gradient is None or not gradient.any()
 
 
 @pytest.mark.parametrize("kernel", ["reference", "products", "sdpa"])

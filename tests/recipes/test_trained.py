@@ -37,6 +37,15 @@ def test_a_loaded_model_that_was_asked_for_may_be_changed(finished: Path, asks) 
     assert scores == pytest.approx(again, abs=1e-4)
 
 
+@pytest.mark.parametrize("engine", ["torch", "auto"])
+def test_a_model_that_another_engine_was_asked_for_is_not_alone(finished: Path, engine: str) -> None:
+    run = load(finished)
+    run.use(engine)
+    assert run.engine.model is not None
+    run.use()
+    assert not run.engine.alone
+
+
 def test_a_model_that_training_made_may_be_changed_by_who_made_it(trained: TrainedTexts) -> None:
     copy = trained.task.trained(trained.model, trained.folder)
     copy.predict(["bob"])

@@ -152,7 +152,6 @@ def test_checkpoint_set_aside_can_be_mended_and_gone_on_from(run: Path) -> None:
 
 def test_weights_of_a_checkpoint_set_aside_are_kept(run: Path) -> None:
     weights = run / "model.safetensors"
-
     content = weights.read_bytes()
     os.truncate(at(run, 8) / "model.safetensors", 90)
     with pytest.warns(UserWarning, match=r"model\.safetensors as model\.safetensors\.aside"):

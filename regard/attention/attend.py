@@ -79,7 +79,7 @@ def attend(
     problem = pose(query, memory, score=score, choose=choose, mask=mask, bias=bias)
     run = table.pick(kernel, problem)
     if problem.is_empty or problem.values.shape[-1] == 0:
-        return problem.zeros(problem.values.shape[-1])
+        return _nothing(problem, query, memory, problem.values.shape[-1])
     return run(problem) if isinstance(memory, Store) else _looked_at(run, problem, Tensors(query, *memory))
 
 
@@ -100,7 +100,7 @@ def weigh(
     problem = pose(query, memory, score=score, choose=choose, mask=mask, bias=bias)
     table.pick(kernel, problem)
     if problem.is_empty:
-        return problem.zeros(problem.keys.shape[-2])
+        return _nothing(problem, query, memory, problem.keys.shape[-2])
     run = reference.weights
     return run(problem) if isinstance(memory, Store) else _looked_at(run, problem, Tensors(query, *memory))
 
@@ -121,8 +121,6 @@ def pose(
         bias = Given(bias)
     if not isinstance(memory, Store):
         query, keys, values = lined_up(query, memory)
-        if 0 in (query.numel(), keys.numel(), values.numel()):  # nothing is read, whatever the numbers
-            query, keys, values = _blank(query), _blank(keys), _blank(values)
         memory = Memory(keys, values)
     check_pair(query, memory.keys, memory.values)
     mapped = memory.map_keys_with(score)
@@ -214,9 +212,18 @@ def _is_modest(problem: Problem, tensors: Tensors) -> bool:
     return math.prod(norms) < torch.finfo(problem.query.dtype).max / 8
 
 
-def _blank(tensor: Tensor) -> Tensor:
-    """Zeros in its place, so that its gradient is zeros and no number of it matters."""
-    return torch.zeros_like(tensor) + tensor[..., :0].sum()
+def _nothing(problem: Problem, query: Tensor, memory: Store | tuple[Tensor, Tensor], size: int) -> Tensor:
+    """Rows of `size` zeros, or none, with gradients of zero whatever the numbers of a pair."""
+    if not isinstance(memory, Store):
+        # The mapped tensors of `problem` may be infinite, and their gradients then NaN.
+        problem = _posed_again(problem, *(torch.zeros_like(one) + one[..., :0].sum() for one in (query, *memory)))
+    return problem.zeros(size)
+
+
+def _posed_again(problem: Problem, query: Tensor, keys: Tensor, values: Tensor) -> Problem:
+    """The same read of a pair of other numbers."""
+    rules = {"score": problem.score, "choose": problem.choose, "mask": problem.mask, "bias": problem.bias}
+    return pose(query, (keys, values), **rules)
 
 
 def _has_infinite_bias(problem: Problem) -> bool:
@@ -234,7 +241,6 @@ def _without_hidden(problem: Problem, tensors: Tensors) -> Problem:
         seen = zeroed_where(lined, allowed, problem.leading)
         for name, tensor, given in zip(Tensors._fields, seen, tensors, strict=True):
             check_finite(name, tensor.view(given.shape))
-        rules = {"score": problem.score, "choose": problem.choose, "mask": problem.mask, "bias": problem.bias}
-        problem = pose(seen.query, (seen.keys, seen.values), **rules)
+        problem = _posed_again(problem, *seen)
     mapped = Tensors(problem.query, problem.keys, problem.values)
     return problem._replace(**zeroed_where(mapped, allowed, problem.leading)._asdict())

@@ -216,6 +216,14 @@ def test_empty_reads_have_gradients_of_zero_whatever_their_numbers(kernel, score
             assert gradient is None or not gradient.any()
 
 
+@each_kernel
+def test_values_without_numbers_change_no_weight(kernel, score):
+    query, keys, how = torch.randn(2, 3, 5), torch.randn(2, 4, 5), {"score": score(), "kernel": kernel}
+    weights = weigh(query, (keys, torch.empty(2, 4, 0)), **how)
+    close(weights, weigh(query, (keys, torch.randn(2, 4, 6)), **how))
+    assert weights.std() > 0
+
+
 @pytest.mark.parametrize("kernel", ["reference", "products", "sdpa"])
 def test_products_of_hidden_keys_may_leave_the_range(kernel):
     query = torch.randn(2, 3, 5).index_fill(1, torch.tensor([2]), 1e30).requires_grad_()

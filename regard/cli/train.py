@@ -75,6 +75,7 @@ def run(argv: list[str]) -> int:
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
     keep_freed_memory()
+    importlib.import_module("regard.cli.waits").tell_of_compiling()
     work = importlib.import_module("regard.recipes.running")
     ended = work.train(folder, run, threads=threads, tell=tell)
     if ended.is_interrupted:

@@ -58,7 +58,5 @@ def opened(folder: Path, options: UseOptions) -> Any:
     how: dict[str, Any] = {"device": options.device, "tell": tell}
     if isinstance(options, DecodingOptions):
         how |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
-    trained = importlib.import_module("regard.recipes.task").load(folder, **how)
-    if isinstance(options, DecodingOptions) and (notice := trained.engine.notice):
-        tell(notice)
-    return trained
+    importlib.import_module("regard.cli.waits").tell_of_compiling()
+    return importlib.import_module("regard.recipes.task").load(folder, **how)

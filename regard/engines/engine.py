@@ -37,11 +37,6 @@ class Engine(ABC):
         self.alone = False
         return self._model
 
-    @property
-    def notice(self) -> str | None:
-        """What somebody who waits for the first answer should know; None as a rule."""
-        return None
-
     def search(
         self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
     ) -> list[list[Hypothesis]]:

@@ -1,5 +1,6 @@
 """What was compiled is found by the next process, and compiled anew where the file is damaged."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -8,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from regard.attention.kernels import compiled_cache
+
 ROOT = Path(__file__).parents[2]
 CODE = """
 import ctypes
+import logging
 from numba import njit, types
 from regard.attention.kernels import compiled_cache
-from numba.core.ccallback import CFunc
 
 compiled = []
-real = CFunc._compile_uncached
-CFunc._compile_uncached = lambda self: compiled.append(1) or real(self)
+logging.basicConfig(level=logging.INFO)
+logging.getLogger().handlers[0].emit = compiled.append
 
 def make(number):
     def inner(x):
@@ -27,10 +30,9 @@ def make(number):
         return inner(x) * 2
     return run
 
-for number in (1, 3):
-    made = compiled_cache.kept_c_function(make(number), types.int64(types.int64), stamp="one")
-    print(made.ctypes(5), end=" ")
-print(len(compiled))
+print(compiled_cache.kept_c_function(make(1), types.int64(types.int64), stamp="one").ctypes(5), end=" ")
+print(compiled_cache.kept_function(make(3), stamp="one")(5), end=" ")
+print(sum(record.name == compiled_cache.__name__ for record in compiled))
 """
 
 
@@ -79,3 +81,17 @@ def test_damaged_file_is_compiled_anew_and_mended(cache: Path, harm: Callable[[P
     harm(files(cache)[0])
     assert ran(cache) == "12 16 1"
     assert ran(cache) == "12 16 0"
+
+
+def test_compilation_that_cannot_be_kept_is_told_too(monkeypatch, caplog) -> None:
+    def no_folder(*_: object) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr(compiled_cache, "_Cache", no_folder)
+    made = compiled_cache.kept_function(lambda x: x + 1, stamp="one")
+    with caplog.at_level(logging.INFO, compiled_cache.__name__):
+        assert made(1) == 2
+        assert made(2) == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "compiling for this machine, and for this process alone: no folder can be written to"
+    ]

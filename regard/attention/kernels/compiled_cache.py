@@ -6,12 +6,15 @@ numba also runs whatever machine code a file holds; here a file begins with a di
 
     FUNCTION.STAMP.KEY.nbc     beside the package, or in the user's cache folder where that cannot be written
 
+What is not found is compiled, which takes seconds: the logger of this module says so beforehand, at level INFO.
+
 Source: lam2015 (numba).
 """
 
 import contextlib
 import hashlib
 import inspect
+import logging
 import pickle
 import uuid
 from collections.abc import Callable
@@ -21,13 +24,14 @@ from typing import Any
 
 from numba import njit
 from numba.core import sigutils
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.ccallback import CFunc
 from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
 
-__all__ = ["kept_c_function", "kept_function", "kept_names"]
+__all__ = ["kept_c_function", "kept_function"]
 
+_LOG = logging.getLogger(__name__)
 _DIGEST = 32
 _SHOWN = 12
 
@@ -47,16 +51,11 @@ def kept_c_function(function: Callable, signature: Any, *, stamp: str, **options
     return made
 
 
-def kept_names(function: Any, *, stamp: str) -> list[str]:
-    """The files on disk that hold a function which `kept_function` made, as this code has it."""
-    files = getattr(function._cache, "_cache_file", None)
-    return sorted(path.name for path in files.all_of(stamp)) if files else []
-
-
 def _keep(made: Any, function: Callable, stamp: str) -> None:
-    # Without a folder to write to there is RuntimeError: the function is then compiled in each process.
-    with contextlib.suppress(RuntimeError):
+    try:
         made._cache = _Cache(function, stamp)
+    except RuntimeError:  # no folder can be written to
+        made._cache = _NoCache()
 
 
 class _Cache(FunctionCache):
@@ -67,8 +66,23 @@ class _Cache(FunctionCache):
         self._key = (stamp, _described(function))
         self._cache_file = _Files(Path(self._cache_path), self._impl.filename_base, stamp)
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled function; None: it is now compiled."""
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            _LOG.info("compiling %s for this machine, to be kept in %s", self._name, self.cache_path)
+        return found
+
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return sig, codegen.magic_tuple(), self._key
+
+
+class _NoCache(NullCache):
+    """For a function that is compiled in each process."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        """None: it is now compiled."""
+        _LOG.info("compiling for this machine, and for this process alone: no folder can be written to")
 
 
 class _Files(IndexDataCacheFile):

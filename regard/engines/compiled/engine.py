@@ -82,13 +82,6 @@ class CompiledEngine(Following[_Packed]):
             packed.rooms.put(Room(packed.model))
         return packed
 
-    @property
-    def notice(self) -> str | None:
-        """Said when there is nothing on disk yet."""
-        if entries.is_kept(entries.search if self._ready.model.reads_source else entries.go_on):
-            return None
-        return "Compiling the decoder for this machine: some 20 seconds, this once."
-
     def searched(
         self,
         ready: _Packed,

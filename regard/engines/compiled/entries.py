@@ -4,16 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from regard.attention.kernels.compiled_cache import kept_names
 from regard.engines.compiled.blocks import prefill as take_in
 from regard.engines.compiled.blocks import step
-from regard.engines.compiled.compiling import STAMP, entry
+from regard.engines.compiled.compiling import entry
 from regard.engines.compiled.likely import likeliest, scores_of
 from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE
 from regard.engines.compiled.searching import search as search_batch
 from regard.engines.compiled.work import LOGITS, floats
 
-__all__ = ["go_on", "is_kept", "prefill", "search"]
+__all__ = ["go_on", "prefill", "search"]
 
 
 def _search(stamp: str) -> Callable:
@@ -64,11 +63,6 @@ def _go_on(stamp: str) -> Callable:
         return FINISHED
 
     return run
-
-
-def is_kept(made: Callable) -> bool:
-    """Whether compiled code of an entry is on disk."""
-    return bool(kept_names(made(), stamp=STAMP))
 
 
 search = entry(_search)

@@ -1,0 +1,30 @@
+"""Says why the first training step or the first answer on a machine is waited for: loops are compiled."""
+
+import logging
+
+from regard.cli.notices import tell
+
+__all__ = ["tell_of_compiling"]
+
+_LOG = logging.getLogger("regard.attention.kernels.compiled_cache")
+
+
+def tell_of_compiling() -> None:
+    """From here on, say it on standard error when a loop is first compiled; it is said once."""
+    if not any(isinstance(handler, _Teller) for handler in _LOG.handlers):
+        _LOG.setLevel(logging.INFO)
+        _LOG.addHandler(_Teller())
+
+
+class _Teller(logging.Handler):
+    """Says the first of what is logged, in words for somebody who waits."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._is_told = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it."""
+        if not self._is_told:
+            self._is_told = True
+            tell("Compiling loops for this machine, which is done once: this may take half a minute.")

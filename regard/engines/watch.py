@@ -44,8 +44,7 @@ class Watch:
         entries += [(vars(module), "training") for module in modules if type(module) is Dropout]
         self._owners, self._names = [table for table, _ in entries], [name for _, name in entries]
         self._values = [table[name] for table, name in entries]
-        # Those of inference mode have no version; no engine runs a model that has one.
-        self._tensors = [value for value in self._values if isinstance(value, Tensor) and not value.is_inference()]
+        self._tensors = [value for value in self._values if _is_counted(value)]
         self._versions, self._places = list(map(_version, self._tensors)), list(map(Tensor.data_ptr, self._tensors))
         self._samples = Samples(self._tensors)
         self._numbers = self._samples.read()
@@ -94,6 +93,11 @@ class Samples:
     def read(self) -> bytes:
         """Their bits, as they are now."""
         return self._numbers.take(self._at).tobytes()
+
+
+def _is_counted(value: Any) -> bool:
+    """Whether it is a tensor with a version and a place in memory; no engine runs a model that has others."""
+    return type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided and not value.is_inference()
 
 
 def _is_plain(tensor: Tensor) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from regard.attention.positional import Alibi
-from regard.attention.scores import InnerProduct
+from regard.attention.scores import InnerProduct, ScaledDot
 from regard.attention.scores_more import Cosine
 from regard.data.tokenise import BOS, EOS, PAD
 from regard.engines import registry
@@ -21,9 +21,11 @@ from regard.engines.lowering import _check_whole, irregular
 from regard.engines.reference import TorchEngine
 from regard.errors import UserError
 from regard.layers.blocks import DecoderBlock
+from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import NoFormError, TextForm, form_of
 from regard.layers.multihead import MultiHead
+from regard.layers.read import Read
 from regard.models.config import ModelConfig, TransformerConfig
 from tests.engines.small import (
     DECODE,
@@ -172,9 +174,12 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "an unknown order": (of("core.decoder.1.add_cross", "order", "sandwich"), False),
     "a window": (each(DecoderBlock, window=2), True),
     "a window in one block": (of("core.decoder.1", "window", 2), False),
+    "a window of nothing": (each(DecoderBlock, window=0), False),
+    "a source that is not added": (of("core.decoder.1", "add_cross", None), False),
     "other heads": (each(MultiHead, num_heads=3, key_heads=3), True),
     "other heads in one block": (lambda model: each(MultiHead, num_heads=3, key_heads=3)(model.core.encoder[1]), False),
     "heads that do not divide": (of(OWN, "num_heads", 5), False),
+    "no heads of keys": (of(OWN, "key_heads", 0), False),
     "another score": (of(f"{OWN}.read", "score", Cosine), False),
     "another choice": (lambda model: setattr(model.core.encoder[0].attention.read.choose, "_given", 2.0), False),
     "positions in one block": (lambda model: setattr(model.core.encoder[1].attention.read, "bias", Alibi(2)), False),
@@ -193,6 +198,8 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "a wider hidden layer": (of("core.encoder.1", "feedforward", lambda: FeedForward(12, 70)), True),
     "a linear map of torch": (of(FF, "contract", lambda: nn.Linear(20, 12)), True),
     "another size of a linear map": (of(FF, "contract", lambda: nn.Linear(21, 12)), False),
+    "one offset for all": (of(f"{FF}.contract", "bias", lambda: nn.Parameter(torch.randn(1))), False),
+    "sparse weights": (of(f"{FF}.contract", "weight", lambda: nn.Parameter(torch.randn(12, 20).to_sparse())), False),
     "a norm in place of a map": (of(FF, "contract", lambda: nn.LayerNorm(20)), False),
     "weights changed in place": (weights(f"{OWN}.query.weight", lambda weight: weight.mul_(1.7)), True),
     "weights replaced": (of(f"{OWN}.query", "weight", lambda: nn.Parameter(torch.randn(12, 12))), True),
@@ -206,6 +213,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "one weight in half precision": (lambda model: model.core.decoder[0].feedforward.bfloat16(), False),
     "no memory behind it": (lambda model: model.to("meta"), False),
     "training": (lambda model: model.train(), False),
+    "train mode without dropout": (lambda model: (each(Dropout, p=0.0)(model), model.train()), True),
     "one part in training": (of("core.encoder.0.add_attention.dropout", "training", True), False),
     "dynamic int8 of torch": (quantized, True),
 }  # fmt: skip
@@ -255,6 +263,13 @@ def test_a_parameter_that_no_form_holds_is_refused() -> None:
     part = dataclasses.replace(form.core, encoder=form.core.encoder[:1])
     with pytest.raises(NoFormError, match=r"has a parameter core\.encoder\.1\.\S+ that takes no part"):
         _check_whole(dataclasses.replace(form, core=part), model)
+
+
+@pytest.mark.parametrize("name", ["map_query", "map_keys"])
+def test_a_score_that_maps_queries_or_keys_is_no_product_of_them_as_they_are(name) -> None:
+    assert Read().form(4).score == InnerProduct(0.5)
+    mapping = type("Mapping", (ScaledDot,), {name: lambda self, vectors: 2 * vectors})
+    assert Read(score=mapping()).form(4).score is None
 
 
 def test_capped_scores_are_no_plain_inner_products() -> None:
@@ -348,3 +363,10 @@ def test_engine_answers_in_a_forked_process() -> None:
     if child == 0:
         os._exit(0 if near(asked(engine), right) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_language_model_with_an_encoder_is_refused(name) -> None:
+    model = speaker()
+    model.core.encoder = translator().core.encoder
+    assert "has an encoder and reads no source" in (ENGINES[name].refusal(model) or "")

@@ -296,7 +296,7 @@ def _is_whole(attention: AttentionForm, width: int) -> bool:
 
 def _suits(bias: ByDistance, heads: int) -> bool:
     found = bias.at(torch.zeros(1, dtype=torch.int64), torch.float32)
-    return found.dim() < 2 or len(found) in (1, heads)
+    return len(found) in (1, heads)
 
 
 def _check_whole(form: TextForm, model: nn.Module) -> None:

@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+from regard.attention.choices import Soft
+from regard.attention.hard import Hard
 from regard.attention.positional import Alibi
 from regard.attention.scores import InnerProduct, ScaledDot
 from regard.attention.scores_more import Cosine
@@ -25,6 +27,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import NoFormError, TextForm, form_of
 from regard.layers.multihead import MultiHead
+from regard.layers.positions import Sinusoidal
 from regard.layers.read import Read
 from regard.models.config import ModelConfig, TransformerConfig
 from tests.engines.small import (
@@ -170,22 +173,30 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "no last norm of the encoder": (of("core", "encoder_norm", nn.Identity), False),
     "another activation in one block": (of(FF, "activation", "gelu"), False),
     "another activation": (each(FeedForward, activation="gelu"), True),
+    "an unknown activation": (each(FeedForward, activation="tanh"), False),
     "another order in one place": (of("core.decoder.1.add_cross", "order", "post"), False),
     "an unknown order": (of("core.decoder.1.add_cross", "order", "sandwich"), False),
     "a window": (each(DecoderBlock, window=2), True),
     "a window in one block": (of("core.decoder.1", "window", 2), False),
     "a window of nothing": (each(DecoderBlock, window=0), False),
     "a source that is not added": (of("core.decoder.1", "add_cross", None), False),
+    "one head": (each(MultiHead, num_heads=1, key_heads=1), True),
     "other heads": (each(MultiHead, num_heads=3, key_heads=3), True),
     "other heads in one block": (lambda model: each(MultiHead, num_heads=3, key_heads=3)(model.core.encoder[1]), False),
     "heads that do not divide": (of(OWN, "num_heads", 5), False),
+    "heads of all that do not divide": (each(MultiHead, num_heads=5, key_heads=5), False),
+    "more numbers of queries": (of(OWN, "query", lambda: nn.Linear(12, 14)), False),
+    "fewer numbers to an output": (of(OWN, "output", lambda: nn.Linear(10, 12)), False),
     "no heads of keys": (of(OWN, "key_heads", 0), False),
     "another score": (of(f"{OWN}.read", "score", Cosine), False),
     "another choice": (lambda model: setattr(model.core.encoder[0].attention.read.choose, "_given", 2.0), False),
+    "a choice behind its property": (each(Soft, beta=2.0), False),
     "positions in one block": (lambda model: setattr(model.core.encoder[1].attention.read, "bias", Alibi(2)), False),
     "positions of the source": (lambda model: setattr(model.core.decoder[1].cross.read, "bias", Alibi(2)), False),
     "positions for other heads": (lambda model: every_self_attention(model, Alibi(3)), False),
     "other sines": (lambda model: model.core.positions._table.mul_(2), False),
+    "sines of another size": (of("core", "positions", lambda: Sinusoidal(14)), False),
+    "answers that are sets": (of("core", "in_order", False), False),
     "a shared block": (shared, False),
     "a shared part": (same_part, True),
     "one block less": (lambda model: model.core.encoder.__delitem__(1), True),
@@ -198,6 +209,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "a wider hidden layer": (of("core.encoder.1", "feedforward", lambda: FeedForward(12, 70)), True),
     "a linear map of torch": (of(FF, "contract", lambda: nn.Linear(20, 12)), True),
     "another size of a linear map": (of(FF, "contract", lambda: nn.Linear(21, 12)), False),
+    "another input of a linear map": (of(FF, "expand", lambda: nn.Linear(11, 20)), False),
     "one offset for all": (of(f"{FF}.contract", "bias", lambda: nn.Parameter(torch.randn(1))), False),
     "sparse weights": (of(f"{FF}.contract", "weight", lambda: nn.Parameter(torch.randn(12, 20).to_sparse())), False),
     "a norm in place of a map": (of(FF, "contract", lambda: nn.LayerNorm(20)), False),
@@ -270,6 +282,24 @@ def test_a_score_that_maps_queries_or_keys_is_no_product_of_them_as_they_are(nam
     assert Read().form(4).score == InnerProduct(0.5)
     mapping = type("Mapping", (ScaledDot,), {name: lambda self, vectors: 2 * vectors})
     assert Read(score=mapping()).form(4).score is None
+
+
+def test_a_hard_choice_has_no_temperature() -> None:
+    assert Read(choose=Soft(0.5)).form(4).beta == 0.5
+    assert Read(choose=Hard()).form(4).beta is None
+
+
+@pytest.mark.parametrize(
+    ("order", "norm", "reason"),
+    [
+        ("pre", nn.Identity, "of pre-norm blocks do not end in a norm"),
+        ("post", lambda: nn.LayerNorm(12), "of post-norm blocks end in a norm"),
+    ],
+)
+def test_a_stack_that_ends_otherwise_is_told(order, norm, reason) -> None:
+    model = translator(dataclasses.replace(SMALL, norm=order))
+    model.core.encoder_norm = norm()
+    assert reason in str(compiled.refusal(model))
 
 
 def test_capped_scores_are_no_plain_inner_products() -> None:

@@ -27,7 +27,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import NoFormError, TextForm, form_of
 from regard.layers.multihead import MultiHead
-from regard.layers.positions import Sinusoidal
+from regard.layers.positions import Learned, Sinusoidal
 from regard.layers.read import Read
 from regard.models.config import ModelConfig, TransformerConfig
 from tests.engines.small import (
@@ -168,6 +168,10 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "no offsets of a feed-forward network": (of(f"{FF}.expand", "bias", None), True),
     "RMSNorm": (of("core.encoder.0.add_attention", "norm", lambda: nn.RMSNorm(12)), False),
     "a norm of one's own": (of("core.encoder.0.add_attention", "norm", Root), False),
+    "a norm of other items": (of(NORM.removesuffix(".norm"), "norm", lambda: nn.LayerNorm(11, bias=False)), False),
+    "a bare norm of other items": (
+        of(NORM.removesuffix(".norm"), "norm", lambda: nn.LayerNorm(11, elementwise_affine=False)), False,
+    ),
     "no norm": (of("core.encoder.0.add_attention", "norm", nn.Identity), False),
     "no last norm": (of("core", "decoder_norm", nn.Identity), False),
     "no last norm of the encoder": (of("core", "encoder_norm", nn.Identity), False),
@@ -196,11 +200,13 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "positions for other heads": (lambda model: every_self_attention(model, Alibi(3)), False),
     "other sines": (lambda model: model.core.positions._table.mul_(2), False),
     "sines of another size": (of("core", "positions", lambda: Sinusoidal(14)), False),
+    "learned positions of another size": (of("core", "positions", lambda: Learned(30, 13)), False),
     "answers that are sets": (of("core", "in_order", False), False),
     "a shared block": (shared, False),
     "a shared part": (same_part, True),
     "one block less": (lambda model: model.core.encoder.__delitem__(1), True),
     "no decoder": (lambda model: setattr(model.core, "decoder", nn.ModuleList()), False),
+    "a norm in place of a table": (of("reads", "table", lambda: nn.LayerNorm(12)), False),
     "a table that cuts": (of("reads.table", "max_norm", 0.5), False),
     "another scale of a table": (of("reads.table", "embedding_dim", 3), True),
     "tables tied": (lambda model: setattr(model.reads, "table", model.writes.output_table), True),

@@ -8,6 +8,7 @@ import pytest
 from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import SampleConfig
 from regard.engines.reference import TorchEngine
+from regard.engines.requests import check_prompts, check_sentences, check_specials
 from tests.engines.small import DECODE, ENGINES, SENTENCES, SMALL, VOCAB, speaker, translator
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -77,6 +78,14 @@ def test_ids_are_whole_numbers(make):
         found(make(translator(LEARNED)), sentences=[[5.0]])
     with pytest.raises(TypeError):
         gone_on(make(speaker(LEARNED)), prompts=[["5"]])
+
+
+def test_of_an_unknown_vocabulary_any_id_is_taken():
+    check_sentences([[10**9]], None)
+    check_specials(bos=10**9, eos=EOS, pad=PAD, vocab=None)
+    check_prompts([[10**9]], seeds=[1], banned=[10**9], window=None, vocab=None)
+    with pytest.raises(ValueError, match="got none in prompt 0"):
+        check_prompts([[]], seeds=[1], banned=[], window=None, vocab=None)
 
 
 def test_what_is_just_allowed_is_answered(make):

@@ -10,7 +10,7 @@ Parts and tensors that are added without replacing one are not looked for: no cl
 import ctypes
 from collections.abc import Iterable
 from operator import attrgetter, getitem, is_
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -95,7 +95,7 @@ class Samples:
         return self._numbers.take(self._at).tobytes()
 
 
-def _is_counted(value: Any) -> bool:
+def _is_counted(value: Any) -> TypeGuard[Tensor]:
     """Whether it is a tensor with a version and a place in memory; no engine runs a model that has others."""
     return type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided and not value.is_inference()
 

@@ -54,10 +54,14 @@ def command(
 
 
 def forked(work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes = b"") -> Ended:
-    """What comes of `work`, which returns an exit code, in a child with files for its standard streams."""
+    """What comes of `work`, which returns an exit code, in a child with files for its standard streams.
+
+    It works in an empty folder, which is removed with all that is written there.
+    """
     with tempfile.TemporaryDirectory() as name:
         paths = [Path(name) / which for which in ("in", "out", "err")]
         paths[0].write_bytes(stdin)
+        (Path(name) / "here").mkdir()
         began = time.monotonic()
         child = os.fork()
         if child == 0:
@@ -102,6 +106,7 @@ def _work(work: Callable[[], int], paths: Sequence[Path]) -> None:
     """Never returns."""
     code = 99
     try:
+        os.chdir(paths[0].parent / "here")
         flags = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_WRONLY | os.O_CREAT)
         for number, (path, flag) in enumerate(zip(paths, flags, strict=True)):
             os.dup2(os.open(path, flag), number)

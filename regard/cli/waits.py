@@ -27,4 +27,4 @@ class _Teller(logging.Handler):
         """Say it."""
         if not self._is_told:
             self._is_told = True
-            tell("Compiling loops for this machine, which is done once: this may take half a minute.")
+            tell("Compiling loops for this machine: this may take half a minute.")

@@ -5,11 +5,9 @@ from pathlib import Path
 from regard.errors import UserError
 from regard.files import read_unpacked
 
-__all__ = ["MOST_CHARACTERS", "MOST_LINES", "not_utf8", "read_lines"]
+__all__ = ["MOST_LINES", "not_utf8", "read_lines"]
 
 MOST_LINES = 50_000_000
-MOST_CHARACTERS = 1_000_000
-"""Of one text of a file of many: what is longer is no sentence and no review, but a file without line ends."""
 _UTF8_MARK = b"\xef\xbb\xbf"
 
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 from regard.data.config import OnBad, PairFormat, PairsConfig
 from regard.data.formats import BadLine, Records, excerpt, jsonl_records, text_records, tsv_records
+from regard.data.growth import MOST_CHARACTERS, check_growth
 from regard.data.huggingface import PREFIX, hugging_face_records
-from regard.data.lines import MOST_CHARACTERS
 from regard.errors import UserError
 
 __all__ = ["Pairs", "Skipped", "limit_length", "read_pairs", "read_split"]
@@ -202,6 +202,11 @@ def _clean(source: str, target: str, *, may_be_empty: bool) -> tuple[str, str]:
     if len(source) > MOST_CHARACTERS or len(target) > MOST_CHARACTERS:
         detail = f"a text has {max(len(source), len(target)):,} characters, above {MOST_CHARACTERS:,}"
         raise BadLine("too long", detail)
+    try:
+        for text in (source, target):
+            check_growth(text, "nfkc")  # which grows most; the reader does not know what the tokeniser does
+    except ValueError as error:
+        raise BadLine("too long", str(error)) from None
     if source and (target or may_be_empty):
         return source, target
     if not source and not target:

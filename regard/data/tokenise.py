@@ -29,6 +29,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from regard.data.config import TokeniserConfig
+from regard.data.growth import check_growth
 from regard.errors import UserError
 from regard.files import read_json
 
@@ -75,10 +76,10 @@ class Tokeniser:
         or no pair occurs twice.
 
         origin:  the files that the texts are from, for messages.
-        Raises:  UserError if the texts hold nothing to learn from.
+        Raises:  UserError if the texts hold nothing to learn from, or as `encode`.
         """
         normaliser = _normaliser(config)
-        normal = [normaliser.normalize_str(_valid(text)) for text in texts]
+        normal = [_normal(text, normaliser, config, origin) for text in texts]
         counts = Counter(piece for text in normal for piece in _simple_chunks(text, config))
         often = [piece for piece, count in counts.items() if count >= config.min_count]
         pieces = sorted(often, key=lambda piece: (-counts[piece], piece))[: config.vocab_size - len(SPECIALS)]
@@ -97,8 +98,11 @@ class Tokeniser:
         return len(self._pieces)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without BOS and EOS; UNK for each word or character that was never seen."""
-        normal = self._normaliser.normalize_str(_valid(text))
+        """The ids of a text, without BOS and EOS; UNK for each word or character that was never seen.
+
+        Raises:  UserError if the text is not Unicode, or normalization makes it too long (regard.data.growth).
+        """
+        normal = _normal(text, self._normaliser, self.config)
         if self._bpe:
             return self._bpe.encode(normal, add_special_tokens=False).ids
         return [self._numbers.get(chunk, UNK) for chunk in _simple_chunks(normal, self.config)]
@@ -177,7 +181,7 @@ class Tokeniser:
 
     def _parts(self, text: str) -> list[tuple[int, str]]:
         """Each id of a text, and the part of the normalised text that it stands for."""
-        normal = self._normaliser.normalize_str(_valid(text))
+        normal = _normal(text, self._normaliser, self.config)
         if not self._bpe:
             return [(self._numbers.get(chunk, UNK), chunk) for chunk in _simple_chunks(normal, self.config)]
         encoding = self._bpe.encode(normal, add_special_tokens=False)
@@ -271,13 +275,17 @@ def _no_threads() -> Generator[None, None, None]:
             os.environ[_PARALLEL] = before
 
 
-def _valid(text: str) -> str:
-    """The text, if it is Unicode: half a surrogate pair comes from decoding bytes wrongly."""
+def _normal(text: str, normaliser: normalizers.Normalizer, config: TokeniserConfig, origin: str = "") -> str:
+    """The normalized text. Raises UserError if it would be too long, or for half a surrogate pair."""
+    before = f"{origin}: " if origin else ""
     try:
-        text.encode()
+        text.encode()  # half a surrogate pair comes from decoding bytes wrongly
+        check_growth(text, config.normalise)
     except UnicodeEncodeError as error:
-        raise UserError(f"the text is not valid Unicode: {text[:60]!r} ({error.reason}).") from None
-    return text
+        raise UserError(f"{before}the text is not valid Unicode: {text[:60]!r} ({error.reason}).") from None
+    except ValueError as error:
+        raise UserError(f"{before}{error}.") from None
+    return normaliser.normalize_str(text)
 
 
 def _config_of(content: object) -> TokeniserConfig:

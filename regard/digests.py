@@ -2,22 +2,31 @@
 
     with recorded() as seen:          every reader of data reports what it read (regard.files, images, tar members)
         task.check()
-    summary(seen)                     {name: digest}, a few hundred entries at most, for a file of the run folder
-    edited(before, now)               the names whose content differs
+    summary(seen, sources)            {key: Content}, a few hundred entries at most, for a file of the run folder
+    edited(before, now)               the keys whose digest differs
+
+A key names a file by its role, not by its path, so that data may move while a run is stopped:
+
+    data.train:.tsv         the file that the setting data.train names, with its ending, which decides how it is read
+    data.train:cat/1.png    a file below the folder (or archive) that the setting names
+    listed:12               a file that another file lists, by its place in the order of reading
 
 What is read in a `recorded()` of its own inside another one (test data) is not part of the outer record.
 """
 
 import importlib
+import os
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import NamedTuple
 
-__all__ = ["edited", "note", "recorded", "summary"]
+__all__ = ["Content", "edited", "is_recorded", "note", "recorded", "summary"]
 
 _LENGTH = 32
 _MOST = 256
+_LISTED = "listed"
 _seen: ContextVar[dict[str, str] | None] = ContextVar("regard-data-read", default=None)
 
 
@@ -39,31 +48,82 @@ def note(name: object, content: bytes | memoryview) -> None:
         seen[str(name)] = _digest(content)
 
 
-def summary(seen: Mapping[str, str], *, most: int = _MOST) -> dict[str, str]:
-    """The record, in order; of more than `most` files, one digest for all files of a folder and kind of name.
+class Content(NamedTuple):
+    """The digest of a file, or of all files of a folder and kind of name."""
 
-    The digest of a folder covers the names and the contents of what was read from it, and nothing else, so that files
-    that no reader opens may come and go.
+    digest: str
+    path: str
+    """Where it was read, for messages."""
+
+
+def summary(seen: Mapping[str, str], sources: Mapping[str, str], *, most: int = _MOST) -> dict[str, Content]:
+    """The record by role; of more than `most` files, one digest for all files of a folder and kind of name.
+
+    seen:    digests by path, in the order of reading.
+    sources: by the name of a setting, the path that it gives.
+
+    The digest of a folder covers the names below the source and the contents of what was read, and nothing else, so
+    that files that no reader opens may come and go.
     """
-    if len(seen) <= most:
-        return dict(sorted(seen.items()))
+    keyed = _by_role(seen, sources)
+    if len(keyed) <= most:
+        return keyed
     groups: dict[str, list[str]] = {}
-    for name in sorted(seen):
-        path = PurePath(name)
-        groups.setdefault(str(path.parent / f"*{path.suffix}"), []).append(name)
+    for key in keyed:
+        role, _, rest = key.partition(":")
+        path = PurePath(rest)
+        groups.setdefault(f"{role}:{'*' if role == _LISTED else path.parent / f'*{path.suffix}'}", []).append(key)
+    if len(groups) > most:
+        groups = {}
+        for key in keyed:
+            groups.setdefault(f"{key.partition(':')[0]}:*", []).append(key)
     found = {}
-    for group, names in groups.items():
-        found[names[0] if len(names) == 1 else group] = seen[names[0]] if len(names) == 1 else _joined(seen, names)
-    return found if len(found) <= most else {f"{len(seen)} files": _joined(seen, sorted(seen))}
+    for group, keys in groups.items():
+        path = PurePath(keyed[keys[0]].path)
+        joined = Content(_joined(keyed, keys), str(path.parent / f"*{path.suffix}"))
+        found[keys[0] if len(keys) == 1 else group] = keyed[keys[0]] if len(keys) == 1 else joined
+    return found
 
 
-def edited(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """The names of what has another content now, is new, or is no longer read; in order."""
-    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+def edited(before: Mapping[str, str], now: Mapping[str, Content]) -> list[str]:
+    """The keys of what has another digest now, is new, or is no longer read; settings' own files first."""
+    digests = {key: content.digest for key, content in now.items()}
+    found = (key for key in {*before, *now} if before.get(key) != digests.get(key))
+    return sorted(found, key=lambda key: (key.startswith(_LISTED), key))
 
 
-def _joined(seen: Mapping[str, str], names: Iterable[str]) -> str:
-    lines = "\n".join(f"{name}\t{seen[name]}" for name in names)
+def is_recorded(data: Mapping[str, str], setting: str) -> bool:
+    """Return whether a record holds what this setting names: only then can its content be compared."""
+    return any(key.startswith((f"{setting}:", f"{setting}.")) for key in data)
+
+
+def _by_role(seen: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, Content]:
+    paths = {setting: str(PurePath(source)) for setting, source in sources.items()}
+    found: dict[str, Content] = {}
+    listed = 0
+    for name, digest in seen.items():
+        content = Content(digest, name)
+        own = [setting for setting, path in paths.items() if name == path]
+        below = [] if own else [path for path in paths.values() if _is_below(name, path)]
+        if own:
+            ending = PurePath(name.removesuffix(".gz")).suffix.lower() if Path(name).is_file() else ""
+            found |= {f"{setting}:{ending}": content for setting in own}
+        elif below:
+            nearest = max(below, key=len)
+            rest = PurePath(name).relative_to(nearest).as_posix()
+            found |= {f"{setting}:{rest}": content for setting, path in paths.items() if path == nearest}
+        else:
+            found[f"{_LISTED}:{listed:06d}"] = content
+            listed += 1
+    return found
+
+
+def _is_below(name: str, path: str) -> bool:
+    return name.startswith(path + os.sep) or (path == "." and not os.path.isabs(name))
+
+
+def _joined(keyed: Mapping[str, Content], keys: Iterable[str]) -> str:
+    lines = "\n".join(f"{key.partition(':')[2]}\t{keyed[key].digest}" for key in sorted(keys))
     return _digest(lines.encode("utf-8", "surrogatepass"))
 
 

@@ -76,6 +76,12 @@ def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
 
     Raises:  UserError as `check_file`, or if the file is larger.
     """
+    content = _content(path, limit)
+    note(path, content)
+    return content
+
+
+def _content(path: Path, limit: int | None) -> bytes:
     raised = f" ({_VARIABLE} raises this)" if limit is None else ""
     limit = file_limit() if limit is None else limit
     size = check_file(path).st_size
@@ -90,7 +96,6 @@ def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from error
     if len(content) > limit:
         raise UserError(f"{path}: grew beyond {limit:,} bytes while it was read.")
-    note(path, content)
     return content
 
 
@@ -102,11 +107,12 @@ def read_unpacked(path: Path) -> bytes:
 
     Raises:  UserError as `read_bytes`, or naming the file if it is damaged, too large, or no gzip in spite of its name.
     """
-    content = read_bytes(path)
+    content = _content(path, None)
     if content.startswith(_GZIP_MAGIC):
-        return _unpacked(path, content)
-    if content and path.suffix == ".gz":
+        content = _unpacked(path, content)
+    elif content and path.suffix == ".gz":
         raise UserError(f"{path}: not a gzip file, although its name ends in .gz (it starts with {content[:2]!r}).")
+    note(path, content)  # unpacked: a file that was packed since has the same content
     return content
 
 

@@ -1,4 +1,6 @@
 import threading
+from collections.abc import Mapping
+from pathlib import Path, PurePath
 
 from regard.digests import edited, note, recorded, summary
 
@@ -14,38 +16,89 @@ def test_record_holds_what_was_read_inside_it_and_nothing_else() -> None:
     assert set(test) == {"test.tsv"}
 
 
+def record(contents: Mapping[str, str]) -> dict[str, str]:
+    with recorded() as seen:
+        for name, content in contents.items():
+            note(name, content.encode())
+    return seen
+
+
+def edits(
+    before: Mapping[str, str], places: Mapping[str, str], now: Mapping[str, str], moved: Mapping[str, str] | None = None
+) -> list[str]:
+    """The paths of what differs between two records, or the keys of what is no longer read."""
+    then, here = summary(record(before), places), summary(record(now), moved or places)
+    keys = edited({key: content.digest for key, content in then.items()}, here)
+    return [here[key].path if key in here else key for key in keys]
+
+
 def test_edited_names_what_differs_came_or_went() -> None:
-    with recorded() as before:
-        for name in ("a", "b", "c"):
-            note(name, name.encode())
-    with recorded() as now:
-        note("a", b"a")
-        note("b", b"B")
-        note("d", b"d")
-    assert edited(summary(before), summary(now)) == ["b", "c", "d"]
+    now = {"a": "a", "b": "B", "d": "d"}
+    assert edits({"a": "a", "b": "b", "c": "c"}, {}, now) == ["b", "d"]
+    places = {"data.train": "d"}
+    assert edits({"d/a": "a", "d/b": "b"}, places, {"d/a": "A"}) == ["d/a", "data.train:b"]
+
+
+def test_data_that_moved_with_the_same_content_is_the_same() -> None:
+    before = {"d/train.tsv": "1", "val.tsv": "2"}
+    places = {"data.train": "d/train.tsv", "data.val": "val.tsv"}
+    for train in ("/else/train.tsv", "./t.tsv", "t.TSV.gz"):
+        moved = {"data.train": train, "data.val": "val.tsv"}
+        now = {str(PurePath(train)): "1", "val.tsv": "2"}
+        assert edits(before, places, now, moved) == []
+        assert edits(before, places, now | {str(PurePath(train)): "3"}, moved) == [str(PurePath(train))]
+    swapped = {"data.train": "val.tsv", "data.val": "d/train.tsv"}
+    assert edits(before, places, before, swapped) == ["val.tsv", "d/train.tsv"]
+
+
+def test_ending_that_decides_how_a_file_is_read_is_part_of_its_role(tmp_path: Path) -> None:
+    one, other = tmp_path / "a.tsv", tmp_path / "a.jsonl"
+    one.touch()
+    other.touch()
+    found = edits({str(one): "1"}, {"data.train": str(one)}, {str(other): "1"}, {"data.train": str(other)})
+    assert found == [str(other), "data.train:.tsv"]
+
+
+def test_folder_that_moved_is_the_same_unless_a_name_below_it_differs() -> None:
+    before = {"pets/cat/0.png": "0", "pets/dog/0.png": "1"}
+    for place in ("/else/pets", ".", "x/y"):
+        now = {str(PurePath(place) / name.removeprefix("pets/")): content for name, content in before.items()}
+        assert edits(before, {"data.train": "pets"}, now, {"data.train": place}) == []
+    now = {"x/cat/0.png": "1", "x/dog/0.png": "0"}
+    assert edits(before, {"data.train": "pets"}, now, {"data.train": "x"}) == ["x/cat/0.png", "x/dog/0.png"]
+
+
+def test_files_that_another_lists_are_known_by_their_order() -> None:
+    before = {"d/list.csv": "a,b", "d/a.png": "0", "d/b.png": "1"}
+    places, moved = {"data.train": "d/list.csv"}, {"data.train": "e/list.csv"}
+    assert edits(before, places, {"e/list.csv": "a,b", "e/a.png": "0", "e/b.png": "1"}, moved) == []
+    assert edits(before, places, {"e/list.csv": "a,b", "e/a.png": "1", "e/b.png": "0"}, moved) == ["e/a.png", "e/b.png"]
+    assert edits(before, places, {"e/list.csv": "a", "e/a.png": "0"}, moved) == ["e/list.csv", "listed:000001"]
+
+
+def test_file_of_two_roles_may_become_two_files() -> None:
+    both = {"data.train": "a.tsv", "data.val": "a.tsv"}
+    assert edits({"a.tsv": "1"}, both, {"a.tsv": "1", "b.tsv": "1"}, {"data.train": "a.tsv", "data.val": "b.tsv"}) == []
 
 
 def test_summary_of_many_files_is_one_entry_a_folder_and_changes_with_each_content_and_name() -> None:
-    def record(change: tuple[str, bytes] | None = None, rename: str = "cat/0.png") -> dict[str, str]:
-        with recorded() as seen:
-            for number in range(300):
-                name = f"{'cat' if number % 2 == 0 else 'dog'}/{number}.png"
-                note(rename if name == "cat/0.png" else name, str(number).encode())
-            note("list.tsv", b"list")
-            if change:
-                note(*change)
-        return summary(seen)
+    def many(place: str, change: Mapping[str, str] | None = None) -> dict[str, str]:
+        files = {f"{place}/{'cat' if i % 2 == 0 else 'dog'}/{i}.png": str(i) for i in range(300)}
+        return {f"{place}/list.tsv": "list"} | files | dict(change or {})
 
-    assert set(record()) == {"cat/*.png", "dog/*.png", "list.tsv"}
-    assert edited(record(), record()) == []
-    assert edited(record(), record(("dog/17.png", b"other"))) == ["dog/*.png"]
-    assert edited(record(), record(rename="cat/zero.png")) == ["cat/*.png"]
+    a, b = {"data.train": "a"}, {"data.train": "b"}
+    assert set(summary(record(many("a")), a)) == {"data.train:cat/*.png", "data.train:dog/*.png", "data.train:list.tsv"}
+    assert edits(many("a"), a, many("b"), b) == []
+    assert edits(many("a"), a, many("b", {"b/dog/17.png": "other"}), b) == ["b/dog/*.png"]
+    renamed = {name.replace("cat/0.png", "cat/zero.png"): content for name, content in many("b").items()}
+    assert edits(many("a"), a, renamed, b) == ["b/cat/*.png"]
 
 
-def test_summary_of_many_folders_is_one_entry() -> None:
-    seen = {f"{number}/{which}.png": str(number) for number in range(300) for which in "ab"}
-    assert list(summary(seen)) == ["600 files"]
-    assert summary(seen) != summary(seen | {"7/a.png": "8"})
+def test_summary_of_many_folders_is_one_entry_a_role() -> None:
+    seen = {f"a/{number}/{which}.png": str(number) for number in range(300) for which in "ab"}
+    places = {"data.train": "a"}
+    assert set(summary(seen | {"b.png": "0"}, places)) == {"data.train:*", "listed:000000"}
+    assert summary(seen, places) != summary(seen | {"a/7/a.png": "8"}, places)
 
 
 def test_other_threads_are_not_recorded() -> None:

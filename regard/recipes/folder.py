@@ -3,7 +3,8 @@
     run.json   {"format_version", "recipe", "seed", "config", "regard", "created", "checksum"}
 
 A folder belongs to the run whose settings its run.json holds. The same settings go on with it; those that do
-not decide the weights (how long, how to decode) may change. A run that never came to a checkpoint has nothing to lose:
+not decide the weights (how long, how to decode) may change, and so may the paths of its data, whose content is
+compared instead (regard.recipes.learned). A run that never came to a checkpoint has nothing to lose:
 other settings may take its folder. Nothing else is ever overwritten.
 
 The checksum is over all of it, since a setting that is read wrongly makes other answers. Who edits the file on purpose
@@ -27,7 +28,19 @@ from regard.recipes.config import AnyConfig
 from regard.recipes.registry import RECIPES
 from regard.recipes.settings import changed, differences, plain
 
-__all__ = ["FORMAT_VERSION", "Run", "check_claim", "claim", "clean", "decisive", "has_begun", "read_run", "release"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Run",
+    "check_claim",
+    "claim",
+    "clean",
+    "decisive",
+    "has_begun",
+    "moved",
+    "read_run",
+    "release",
+    "sources",
+]
 
 FORMAT_VERSION = 1
 """Raised when a run folder changes so that an older version could not read it."""
@@ -107,7 +120,9 @@ def check_claim(folder: Path, run: Run) -> bool:
             raise UserError(f"{folder} holds files of something else ({shown}); choose another with --run")
         return False
     before = read_run(folder)
-    if before.recipe == run.recipe and not differences(decisive(before), decisive(run)):
+    is_same = before.recipe == run.recipe and not differences(decisive(before), decisive(run))
+    # Where there is no digest (a recipe that reads its files itself), only the same path is the same data.
+    if is_same and learned.can_compare(folder, moved(before, run)):
         return True
     if has_begun(folder) or not _is_all_known(folder):
         _refuse_another(folder, before, run)
@@ -163,7 +178,9 @@ def _is_all_known(folder: Path) -> bool:
 def _refuse_another(folder: Path, before: Run, now: Run) -> NoReturn:
     if before.recipe != now.recipe:
         raise UserError(f"{folder} holds a run of recipe {before.recipe}, not {now.recipe}; choose another with --run")
-    found = differences(decisive(before), decisive(now))
+    other = differences(decisive(before), decisive(now))
+    given = differences(_settings(before), _settings(now))
+    found = {name: pair for name, pair in given.items() if name in other} or moved(before, now)
     rows = [f"{name} is {theirs!r} there and {mine!r} here" for name, (theirs, mine) in found.items()]
     more = f" (and {len(rows) - _MAX_SHOWN} more)" if len(rows) > _MAX_SHOWN else ""
     raise UserError(
@@ -173,11 +190,38 @@ def _refuse_another(folder: Path, before: Run, now: Run) -> NoReturn:
 
 
 def decisive(run: Run) -> dict[str, Any]:
-    """The settings that decide the weights, as JSON holds them."""
+    """The settings that decide the weights, as JSON holds them; for a path of data, only that there is one."""
+    settings = _settings(run)
+    return settings | {"data": {name: len(_paths(name, value)) or value for name, value in settings["data"].items()}}
+
+
+def sources(run: Run) -> dict[str, str]:
+    """The paths of training and validation data, by the names of their settings: data.train, data.train.0, ..."""
+    data = plain(run.config)["data"]
+    return {key: path for name in data for key, path in _paths(name, data[name]).items()}
+
+
+def moved(before: Run, now: Run) -> dict[str, tuple[str, str]]:
+    """By the name of its setting, the path of data that was given and the one that is given, where they differ."""
+    then, here = sources(before), sources(now)
+    return {name: (then[name], here[name]) for name in then if name in here and then[name] != here[name]}
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """The settings that decide the weights, with the paths of data."""
     settings: dict[str, Any] = {"seed": run.seed} | plain(run.config)
     settings["train"] = run.config.train.decisive()
     settings["data"] = {name: value for name, value in settings["data"].items() if not name.startswith("test")}
     return {name: value for name, value in settings.items() if name != "decode"}
+
+
+def _paths(name: str, value: Any) -> dict[str, str]:
+    """The paths in a setting of data, which is one, a list of them, or something else."""
+    if not name.startswith(("train", "val")):
+        return {}
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return {f"data.{name}.{number}": one for number, one in enumerate(value)}
+    return {f"data.{name}": value} if isinstance(value, str) else {}
 
 
 def _write(folder: Path, run: Run) -> None:

@@ -1,30 +1,33 @@
 """What a task learned from its data before training began: which files, and from which data. (no torch)
 
-    learned.json   {"format", "version", "files": {NAME: [bytes, CRC-32]}, "data": {NAME: digest}, "checksum"}
+    learned.json   {"format", "version", "files": {NAME: [bytes, CRC-32]}, "data": {ROLE: digest}, "checksum"}
 
 Vocabularies, labels and scales decide every answer, so they are used as they were written or not at all. Training that
-goes on does so with the data with which it began. Runs of earlier versions have no such file, and are not compared.
+goes on does so with the data with which it began, wherever that lies now (regard.digests). Runs of earlier versions
+have no such file, and are not compared.
 """
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from regard.checksums import file_checksum, sealed, unsealed
-from regard.digests import edited
+from regard.digests import Content, edited, is_recorded
 from regard.errors import UserError
 from regard.files import check_file, read_json, write_atomically
 
-__all__ = ["FILE", "check_data", "check_learned", "discard", "learn", "learned_files"]
+__all__ = ["FILE", "can_compare", "check_data", "check_learned", "discard", "learn", "learned_files"]
 
 FILE = "learned.json"
 _STAGE = ".learned.new"
 _FORMAT, _VERSION = "regard-learned", 1
 
 
-def learn(folder: Path, write: Callable[[Path], None], *, claim: Callable[[], object], data: Mapping[str, str]) -> None:
+def learn(
+    folder: Path, write: Callable[[Path], None], *, claim: Callable[[], object], data: Mapping[str, Content]
+) -> None:
     """Have `write` put files into a folder of their own; if it can, claim the run folder and move them there.
 
     data: digests of what was read (regard.digests).
@@ -37,7 +40,8 @@ def learn(folder: Path, write: Callable[[Path], None], *, claim: Callable[[], ob
         names = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
         files = {name: file_checksum(stage / name) for name in names}
         claim()
-        content = {"format": _FORMAT, "version": _VERSION, "files": files, "data": dict(data)}
+        digests = {key: one.digest for key, one in data.items()}
+        content = {"format": _FORMAT, "version": _VERSION, "files": files, "data": digests}
         write_atomically(folder / FILE, json.dumps(sealed(content), indent=1) + "\n")
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -59,18 +63,36 @@ def check_learned(folder: Path) -> None:
             )
 
 
-def check_data(folder: Path, data: Mapping[str, str]) -> None:
+def can_compare(folder: Path, settings: Iterable[str]) -> bool:
+    """Return whether the digests of what each of these settings names are kept, so that another path can be given."""
+    data = _content(folder)["data"] or {}
+    return all(is_recorded(data, setting) for setting in settings)
+
+
+def check_data(folder: Path, data: Mapping[str, Content]) -> None:
     """Raises UserError naming a file that is not what it was when the run began."""
     before = _content(folder)["data"]
-    names = edited(before, data) if before is not None else []
-    if names:
-        more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-        what = "is no longer read" if names[0] not in data else "has other content than when the run began"
-        what = "is read now, but was not when the run began" if names[0] not in (before or ()) else what
+    keys = edited(before, data) if before is not None else []
+    if keys:
+        name = data[keys[0]].path if keys[0] in data else f"{keys[0]} (of the run's data)"
+        more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
         raise UserError(
-            f"{names[0]}: {what}{more}, so training in {folder} cannot continue as if it had never stopped. Bring back "
-            "the data as it was, or choose another folder with --run"
+            f"{name}: {_change(keys[0], before, data)}{more}, so training in {folder} cannot continue as if it had "
+            "never stopped. Bring back the data as it was, or choose another folder with --run"
         )
+
+
+def _change(key: str, before: Mapping[str, str], data: Mapping[str, Content]) -> str:
+    """How the content that a key names differs."""
+    if key not in data:
+        return "is no longer read"
+    if key in before:
+        return "has other content than when the run began"
+    role, _, ending = key.partition(":")
+    same = {one.partition(":")[2] for one, digest in before.items() if digest == data[key].digest and f"{role}:" in one}
+    if ending.startswith(".") and len(same) == 1:
+        return f"its name ends in {ending}, but in {same.pop()!r} when the run began, which decides how it is read"
+    return "is read now, but was not when the run began"
 
 
 def learned_files(folder: Path) -> list[str]:

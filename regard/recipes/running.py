@@ -21,11 +21,11 @@ import torch
 from torch import nn
 
 from regard.checksums import sealed, unsealed
-from regard.digests import recorded, summary
+from regard.digests import Content, recorded, summary
 from regard.errors import UserError
 from regard.files import check_file, read_json, write_atomically
 from regard.models.size import TRAINED, fitting_memory
-from regard.recipes.folder import Run, check_claim, claim, clean, decisive, has_begun, read_run, release
+from regard.recipes.folder import Run, check_claim, claim, clean, decisive, has_begun, moved, read_run, release, sources
 from regard.recipes.learned import check_data, check_learned, learn
 from regard.recipes.settings import plain
 from regard.recipes.task import Task, load, task_of
@@ -99,7 +99,7 @@ def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None]) -> Re
     task = task_of(run, say)
     with recorded() as seen:
         task.check()
-    is_new = world.on_main(lambda: _claimed(folder, run, task, summary(seen)))
+    is_new = world.on_main(lambda: _claimed(folder, run, task, summary(seen, sources(run)), say))
     check_learned(folder)
     if is_new:
         world.on_main(lambda: task.pretrain(folder))
@@ -127,7 +127,7 @@ def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None]) -> Re
     )
 
 
-def _claimed(folder: Path, run: Run, task: Task, data: Mapping[str, str]) -> bool:
+def _claimed(folder: Path, run: Run, task: Task, data: Mapping[str, Content], say: Callable[[str], None]) -> bool:
     """Make the folder this run's own, now that its data is known to be usable; whether its training has yet to begin.
 
     What was learned stays as it is once training began with it.
@@ -137,6 +137,8 @@ def _claimed(folder: Path, run: Run, task: Task, data: Mapping[str, str]) -> boo
         return True
     check_data(folder, data)
     check_learned(folder)
+    for name, (then, now) in moved(read_run(folder), run).items():
+        say(f"{name} has moved from {then} to {now}; its content is the same")
     claim(folder, run)
     return not any((folder / "checkpoints").glob("step-*"))
 

@@ -1,5 +1,6 @@
 """A run folder from the first command to the report: what it keeps, what it refuses, what it leaves alone."""
 
+import gzip
 import json
 import os
 import shutil
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from regard.checksums import sealed
 from regard.cli.main import main
-from regard.digests import note
+from regard.digests import Content, note
 from regard.errors import UserError
 from regard.recipes import text_to_text
 from regard.recipes.learned import check_learned, learn
@@ -111,6 +113,55 @@ def test_data_that_was_edited_is_noticed(
     assert (other / "model.safetensors").read_bytes() == before
 
 
+def test_data_that_moved_with_the_same_content_is_gone_on_with(
+    run: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = (whole / "train.tsv").read_bytes()
+    unmoved = Path(shutil.copytree(run, "unmoved"))
+    Path("d2").mkdir()
+    Path("d2/train.tsv").write_bytes(content)
+    Path("d2/train.tsv.gz").write_bytes(gzip.compress(content))
+    for steps, name in enumerate(
+        ("d2/train.tsv", "./d2/train.tsv", "d2/train.tsv.gz", str(tmp_path / "d2/train.tsv")), 3
+    ):
+        assert main([*again(run, whole, steps=steps), "--data.train", name]) == 0
+        assert "data.train has moved from " in (messages := capsys.readouterr().err)
+        assert f" to {name}; its content is the same" in messages
+        assert json.loads((run / "run.json").read_text(encoding="utf-8"))["config"]["data"]["train"] == name
+        assert main(again(unmoved, whole, steps=steps)) == 0
+        assert (unmoved / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+
+
+def test_data_that_moved_and_was_edited_is_refused_by_name(
+    run: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited, other = tmp_path / "edited.tsv", tmp_path / "train.tab"
+    content = (whole / "train.tsv").read_bytes()
+    edited.write_bytes(content + b"a\tA\n")
+    other.write_bytes(content)
+    before = (run / "run.json").read_bytes()
+    message = told(capsys, [*again(run, whole, steps=3), "--data.train", str(edited)])
+    assert f"{edited}: has other content than when the run began, so" in message
+    message = told(capsys, [*again(run, whole, steps=3), "--data.train", str(other)])
+    assert "ends in .tab, but in '.tsv' when the run began" in message
+    message = told(capsys, [*again(run, whole, steps=3), "--data.train", str(edited), "--train.lr", "0.5"])
+    assert "another run of translate: train.lr is" in message
+    assert "data.train" not in message
+    assert (run / "run.json").read_bytes() == before
+
+
+def test_another_path_is_another_run_where_no_digest_is_kept(
+    run: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(whole / "train.tsv", tmp_path)
+    learned = json.loads((run / "learned.json").read_text(encoding="utf-8"))
+    del learned["checksum"], learned["data"]["data.train:.tsv"]
+    (run / "learned.json").write_text(json.dumps(sealed(learned)), encoding="utf-8")
+    message = told(capsys, [*again(run, whole, steps=3), "--data.train", str(tmp_path / "train.tsv")])
+    assert f"data.train is '{whole / 'train.tsv'}' there and '{tmp_path / 'train.tsv'}' here" in message
+
+
 def test_damaged_report_is_named_and_written_anew(run: Path, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run / "report.json"
     report = json.loads(path.read_text(encoding="utf-8"))
@@ -149,7 +200,12 @@ def test_pipe_in_the_place_of_a_file_is_refused_at_once(
 
 
 def test_what_was_learned_is_used_as_it_was_written(tmp_path: Path) -> None:
-    learn(tmp_path, lambda stage: (stage / "labels.json").write_text("[1]"), claim=lambda: None, data={"a": "b"})
+    learn(
+        tmp_path,
+        lambda stage: (stage / "labels.json").write_text("[1]"),
+        claim=lambda: None,
+        data={"a": Content("b", "a")},
+    )
     check_learned(tmp_path)
     (tmp_path / "labels.json").write_text("[2]")
     with pytest.raises(UserError, match=r"labels\.json: damaged, or edited by hand.*remove .*learned\.json"):

@@ -1,8 +1,13 @@
 """A YAML file of settings: mappings, lists, text, numbers, truth values and null, and nothing that YAML has beside.
 
 Refused are aliases and merges (a few lines can stand for billions), tags, keys given twice, deep nesting, large files.
+
+Numbers, truth values and null are what YAML 1.1 and 1.2 both read so. All else (yes, 1:30, 1_000, 2001-01-01) is text,
+which the setting reads as it reads an option of the command line. A whole number with a leading zero is refused: 010 is
+8 in YAML 1.1 and 10 in YAML 1.2.
 """
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +23,19 @@ __all__ = ["SettingsFile", "read_settings"]
 MOST_BYTES = 256 << 10
 _MOST_DEPTH = 16
 _MERGE = "tag:yaml.org,2002:merge"
-_SCALARS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
+_SCALARS = {
+    f"tag:yaml.org,2002:{name}": re.compile(pattern, re.DOTALL)
+    for name, pattern in {
+        "str": ".*",
+        "int": "[-+]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+",
+        "float": r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "bool": "true|True|TRUE|false|False|FALSE",
+        "null": "~|null|Null|NULL|",
+        "timestamp": "(?!)",
+    }.items()
+}
+"""By kind, the scalars that are of this kind in YAML 1.1 and in YAML 1.2; others of the kind are text."""
+_LEADING_ZERO = re.compile("[-+]?0[0-9_]+")
 
 
 class SettingsFile(NamedTuple):
@@ -84,10 +101,7 @@ def _value(loader: _Loader, node: Node, path: str, lines: dict[str, int]) -> Any
     if isinstance(node, SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
         return [_value(loader, item, path, lines) for item in node.value]
     if isinstance(node, ScalarNode) and node.tag in _SCALARS:
-        try:
-            return loader.construct_object(node)
-        except ValueError as error:  # a whole number of thousands of digits
-            raise _refused(f"{shown(node.value)} cannot be read: {error}", node.start_mark) from error
+        return _scalar(loader, node)
     if not isinstance(node, MappingNode) or node.tag != "tag:yaml.org,2002:map":
         raise _refused(f"a value of the kind {shown(node.tag)} is not read", node.start_mark)
     found: dict[str, Any] = {}
@@ -102,6 +116,18 @@ def _value(loader: _Loader, node: Node, path: str, lines: dict[str, int]) -> Any
         lines[below] = key.start_mark.line + 1
         found[name] = _value(loader, value, below, lines)
     return found
+
+
+def _scalar(loader: _Loader, node: ScalarNode) -> Any:
+    if node.style is None and _LEADING_ZERO.fullmatch(node.value):
+        problem = "has a leading zero, which versions of YAML read differently: write it without, or text in quotes"
+        raise _refused(f"{shown(node.value)} {problem}", node.start_mark)
+    if not _SCALARS[node.tag].fullmatch(node.value):
+        return node.value
+    try:
+        return loader.construct_object(node)
+    except ValueError as error:  # a whole number of thousands of digits
+        raise _refused(f"{shown(node.value)} cannot be read: {error}", node.start_mark) from error
 
 
 def _refused(problem: str, mark: Any) -> yaml.MarkedYAMLError:

@@ -18,7 +18,7 @@ from regard.cli.notices import tell
         ("model: [", ", line 1: no YAML file of settings"),
         ("- 1", ": must hold settings by name, but holds list"),
         ("model: !!python/object/apply:os.system [ls]", ", line 1: no YAML file of settings: a value of the kind"),
-        ("data: 2001-01-01", "line 1: no YAML file of settings: a value of the kind 'tag:yaml.org,2002:timestamp'"),
+        ("data: 2001-01-01", ", line 1: data must hold settings by name, but is '2001-01-01'"),
         ("data: &a {val_size: 1}\nmodel: *a", ", line 2: no YAML file of settings: an alias (*) is not read"),
         ("data: {<<: {val_size: 1}}", ", line 1: no YAML file of settings: a merge (<<) is not read"),
         ("max_length: 1\nmax_length: 2", ", line 2: no YAML file of settings: 'max_length' is given twice"),

@@ -1,7 +1,7 @@
 """Reading files that anybody may have written, and writing files that appear whole. (no torch)
 
-Only regular files are opened: a named pipe waits for ever, a device never ends. A file's size is compared with a stated
-limit before anything is read.
+A file's size is compared with a stated limit before anything is read. Data may come through a pipe, which is read up to
+the same limit; the files of a run must be regular files. Devices, which never end, are refused.
 """
 
 import difflib
@@ -9,7 +9,6 @@ import errno
 import json
 import os
 import stat
-import zlib
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,10 +16,13 @@ from typing import Any, BinaryIO
 
 from regard.digests import note
 from regard.errors import UserError
+from regard.packed import unpack
+from regard.pipes import is_pipe, read_pipe
 
 __all__ = [
     "JSON_LIMIT",
     "check_file",
+    "check_readable",
     "decode_json",
     "did_you_mean",
     "file_limit",
@@ -38,10 +40,6 @@ JSON_LIMIT = 64 << 20
 _MOST_PARTS = 10_000_000
 _DEFAULT_MIB = 1024
 _VARIABLE = "REGARD_MAX_FILE_MIB"
-_GZIP_MAGIC = b"\x1f\x8b"
-_PART_BYTES = 1 << 18
-_LEAST_UNPACKED, _MOST_RATIO = 64 << 20, 100
-"""A gzip file may unpack to as many bytes, or to so many times its own: text reaches 20, only a trap a thousand."""
 
 
 def file_limit() -> int:
@@ -52,29 +50,36 @@ def file_limit() -> int:
     return (int(given) if given else _DEFAULT_MIB) << 20
 
 
-def check_file(path: Path) -> os.stat_result:
-    """What the system says of a regular file.
+def check_readable(path: Path) -> os.stat_result:
+    """What the system says of a file or a pipe.
 
-    Raises:  UserError naming the path if it is missing (with near names), a folder, a pipe or a device, or unreadable.
+    Raises:  UserError naming the path if it is missing (with near names), a folder, a device, or unreadable.
     """
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{path}: no such file.{_near_files(path)}") from None
+        raise UserError(f"{path}: no such file.{_gone_pipe(path) or _near_files(path)}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}.") from error
     if stat.S_ISDIR(found.st_mode):
         raise UserError(f"{path}: is a folder, expected a file.")
-    if not stat.S_ISREG(found.st_mode):
-        kind = "a named pipe" if stat.S_ISFIFO(found.st_mode) else "a device or socket"
-        raise UserError(f"{path}: is {kind}, expected a regular file.")
+    if not stat.S_ISREG(found.st_mode) and not is_pipe(found):
+        raise UserError(f"{path}: is a device or socket, expected a regular file.")
+    return found
+
+
+def check_file(path: Path) -> os.stat_result:
+    """As `check_readable`, of a regular file. Raises UserError also for a pipe."""
+    found = check_readable(path)
+    if is_pipe(found):
+        raise UserError(f"{path}: is a named pipe, expected a regular file.")
     return found
 
 
 def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
-    """The content of a regular file of at most `limit` bytes; `file_limit()` if not given.
+    """The content of a file or a pipe of at most `limit` bytes; `file_limit()` if not given.
 
-    Raises:  UserError as `check_file`, or if the file is larger.
+    Raises:  UserError as `check_readable`, or if there is more.
     """
     content = _content(path, limit)
     note(path, content)
@@ -84,14 +89,18 @@ def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
 def _content(path: Path, limit: int | None) -> bytes:
     raised = f" ({_VARIABLE} raises this)" if limit is None else ""
     limit = file_limit() if limit is None else limit
-    size = check_file(path).st_size
+    found = check_readable(path)
+    size = found.st_size
     if size > limit:
         raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read{raised}.")
     try:
-        with path.open("rb") as file:
-            content = file.read(size + 1)  # of the limit itself, Python would allocate it all
-            if len(content) > size:
-                content += file.read(limit + 1 - len(content))
+        if is_pipe(found):
+            content = read_pipe(path, found, limit=limit)
+        else:
+            with path.open("rb") as file:
+                content = file.read(size + 1)  # of the limit itself, Python would allocate it all
+                if len(content) > size:
+                    content += file.read(limit + 1 - len(content))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from error
     if len(content) > limit:
@@ -100,18 +109,11 @@ def _content(path: Path, limit: int | None) -> bytes:
 
 
 def read_unpacked(path: Path) -> bytes:
-    """The content of a file, unpacked if it is gzip, which its first bytes tell.
+    """The content of a file or a pipe, unpacked if it is gzip, bzip2 or xz, which its first bytes tell.
 
-    What comes out is counted while it is unpacked: at most `file_limit()` bytes, and at most 64 MiB or 100 times the
-    packed size, whichever is more.
-
-    Raises:  UserError as `read_bytes`, or naming the file if it is damaged, too large, or no gzip in spite of its name.
+    Raises:  UserError as `read_bytes` and `regard.packed.unpack`.
     """
-    content = _content(path, None)
-    if content.startswith(_GZIP_MAGIC):
-        content = _unpacked(path, content)
-    elif content and path.suffix == ".gz":
-        raise UserError(f"{path}: not a gzip file, although its name ends in .gz (it starts with {content[:2]!r}).")
+    content = unpack(path, _content(path, None), limit=file_limit(), variable=_VARIABLE)
     note(path, content)  # unpacked: a file that was packed since has the same content
     return content
 
@@ -119,9 +121,10 @@ def read_unpacked(path: Path) -> bytes:
 def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
     """What a JSON file holds.
 
-    Raises:  UserError as `read_bytes`, or naming the file if it is no JSON: not UTF-8, malformed, nested too deeply, or
-             an object that gives a key twice.
+    Raises:  UserError as `check_file` and `read_bytes`, or naming the file if it is no JSON: not UTF-8, malformed,
+             nested too deeply, or an object that gives a key twice.
     """
+    check_file(path)
     return parse_json(read_bytes(path, limit=limit), origin=str(path))
 
 
@@ -199,34 +202,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
 
 
-def _unpacked(path: Path, content: bytes) -> bytes:
-    most = min(file_limit(), max(_LEAST_UNPACKED, _MOST_RATIO * len(content)))
-    parts, size, place, whole, problem = [], 0, 0, memoryview(content), ""
-    while place < len(content) and not problem:
-        stream = zlib.decompressobj(wbits=31)  # of gzip; a file may hold several parts, one behind the other
-        while place < len(content) and not stream.eof:
-            block = whole[place : place + _PART_BYTES]
-            try:
-                part = stream.decompress(block, most - size + 1)
-            except zlib.error as error:
-                problem = f"damaged ({error})"
-                break
-            parts.append(part)
-            size += len(part)
-            place += len(block) - len(stream.unused_data)
-            if size > most:
-                raise UserError(
-                    f"{path}: its {len(content):,} bytes of gzip unpack to more than {most:,}, which is as much as is "
-                    f"read of such a file: unpack it first ({_VARIABLE} limits unpacked files)."
-                )
-        if not problem and not stream.eof:
-            problem = f"cut off after {len(content)} bytes"
-        while place < len(content) and not content[place]:  # zeros fill up the last block of a tape
-            place += 1
-    if problem:
-        line = sum(part.count(b"\n") for part in parts) + 1
-        raise UserError(f"{path}: the gzip file is {problem}; it can be read up to byte {size:,}, about line {line}.")
-    return b"".join(parts)
+def _gone_pipe(path: Path) -> str:
+    """A hint for the pipe of a shell that an earlier command was given."""
+    is_one = str(path).startswith(("/dev/fd/", "/proc/"))
+    return " The pipe of an earlier command is gone: give the data again, or write it to a file." if is_one else ""
 
 
 def _near_files(path: Path) -> str:

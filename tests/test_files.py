@@ -1,4 +1,6 @@
+import bz2
 import gzip
+import lzma
 import os
 from pathlib import Path
 
@@ -7,12 +9,53 @@ import pytest
 from regard.digests import recorded
 from regard.errors import UserError
 from regard.files import read_bytes, read_json, read_unpacked, write_atomically
+from regard.packed import plain_name
 
 
-def test_named_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_pipe_in_the_place_of_a_file_of_a_run_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match=r"pipe: is a named pipe, expected a regular file"):
-        read_bytes(tmp_path / "pipe")
+        read_json(tmp_path / "pipe")
+
+
+def test_pipe_that_is_gone_is_told_as_such() -> None:
+    with pytest.raises(UserError, match=r"/dev/fd/987: no such file. The pipe of an earlier command is gone"):
+        read_bytes(Path("/dev/fd/987"))
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz"])
+def test_packed_files_are_known_by_their_content(tmp_path: Path, ending: str) -> None:
+    pack = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[ending]
+    content = bytes(range(256)) * 3_000
+    for name, packed in ((f"a.{ending}", pack(content)), ("b", pack(content[:7]) + pack(content[7:])), ("c", content)):
+        (tmp_path / name).write_bytes(packed)
+        assert read_unpacked(tmp_path / name) == content
+    for damaged, problem in ((pack(content)[:-4], "cut off"), (pack(content)[:30] + b"x" * 30, "damaged|cut off")):
+        (tmp_path / "d").write_bytes(damaged)
+        with pytest.raises(UserError, match=rf"d: the \w+ file is ({problem})"):
+            read_unpacked(tmp_path / "d")
+    (tmp_path / f"d.{ending}").write_bytes(b"text")
+    with pytest.raises(UserError, match=rf"although its name ends in .{ending}"):
+        read_unpacked(tmp_path / f"d.{ending}")
+    (tmp_path / "bomb").write_bytes(pack(bytes(65 << 20)))
+    with pytest.raises(UserError, match="unpack to more than 67,108,864"):
+        read_unpacked(tmp_path / "bomb")
+
+
+def test_files_packed_otherwise_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
+    with pytest.raises(UserError, match=r"a.zst: is packed by zstd, which is not read: unpack it first"):
+        read_unpacked(tmp_path / "a.zst")
+
+
+def test_text_that_begins_as_bzip2_does_is_text(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"BZh9 is a name\n")
+    assert read_unpacked(tmp_path / "a") == b"BZh9 is a name\n"
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "A.TSV.gz", "folder.gz/a.tsv.BZ2", "a.tsv.xz"])
+def test_plain_name_leaves_out_how_a_file_is_packed(name: str) -> None:
+    assert plain_name(name) == "a.tsv"
 
 
 def test_device_behind_a_link_is_refused(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """What a word of a command line stands for, where inputs are asked for: a file itself, its lines, or a text."""
 
 from collections.abc import Iterator, Sequence
-from io import BufferedIOBase
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
+from typing import cast
 
 from regard.errors import UserError
-from regard.files import check_file
+from regard.files import check_readable, read_unpacked
+from regard.packed import is_packed, plain_name
+from regard.pipes import is_pipe, open_pipe
 from regard.recipes.config import Tracks
 from regard.recipes.folder import Run
 from regard.recipes.registry import entry
@@ -22,27 +25,31 @@ def is_input_itself(given: str, record: Run | None) -> bool:
     if record is None or not is_file(given):
         return False
     kind = entry(record.recipe)
-    return kind.reads_files and (isinstance(record.config, Tracks) or not given.endswith((".txt", ".lst")))
+    return kind.reads_files and (isinstance(record.config, Tracks) or not plain_name(given).endswith((".txt", ".lst")))
 
 
 def is_file(given: str) -> bool:
-    """Whether there is a file of this name. Raises UserError for a named pipe or a device, which is never read."""
+    """Whether there is a file or a pipe of this name. Raises UserError for a device, which is never read."""
     try:
         path = Path(given)
-        if path.exists() and not path.is_dir():
-            check_file(path)
-        return path.is_file()
-    except (OSError, ValueError) as error:  # no possible name: too long, or with a null character
-        if isinstance(error, UserError):
-            raise
+        if not path.exists() or path.is_dir():
+            return False
+    except (OSError, ValueError):  # no possible name: too long, or with a null character
         return False
+    check_readable(path)
+    return True
 
 
 def lines_of(given: str) -> Iterator[list[str]]:
-    """The lines of a file, some at a time, so that a large one is never in memory whole."""
-    check_file(Path(given))
-    with Path(given).open("rb") as file:
-        yield from lines_in(file, given)
+    """The lines of a file or a pipe, some at a time, so that a large one is never in memory whole; a packed one is."""
+    path = Path(given)
+    if is_pipe(check_readable(path)):
+        with open_pipe(path) as stream:
+            yield from lines_in(cast("BufferedIOBase", stream), given)
+        return
+    with path.open("rb") as file:
+        is_plain = not is_packed(file.peek(_BLOCK))
+        yield from lines_in(file if is_plain else BytesIO(read_unpacked(path)), given)
 
 
 def lines_in(stream: BufferedIOBase, origin: str) -> Iterator[list[str]]:

@@ -22,6 +22,7 @@ from regard.data.sets_config import BoxesConfig
 from regard.data.tables import read_table
 from regard.errors import UserError
 from regard.files import decode_json
+from regard.packed import plain_name
 
 __all__ = ["Annotated", "read_boxes"]
 
@@ -60,7 +61,7 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
     Raises: UserError naming the file, the line or the annotation, what was expected and what was got.
     """
     path = Path(path)
-    suffix = path.name.removesuffix(".gz").rsplit(".", 1)[-1].lower()
+    suffix = plain_name(path).rsplit(".", 1)[-1]
     readers = {"json": read_coco, "csv": _csv, "jsonl": _jsonl}
     if suffix not in readers:
         raise UserError(f"{path}: expected boxes in a file of .json (COCO), .csv or .jsonl, got .{suffix}.")

@@ -25,6 +25,7 @@ from regard.data.config import LabelledConfig, OnBad
 from regard.data.pairs import Pairs, read_pairs
 from regard.errors import UserError
 from regard.files import did_you_mean, read_json
+from regard.packed import plain_name
 
 __all__ = ["LabelledBatch", "LabelledBatches", "Labels", "Opined", "opined", "read_labelled", "several"]
 
@@ -177,9 +178,7 @@ def opined(source: Padded, opinions: Sequence[np.ndarray]) -> Opined:
 
 def read_labelled(config: LabelledConfig, path: str | Path, split: str) -> Pairs:
     """Texts and their labels, as the config says they are written. Raises UserError as `read_pairs`."""
-    is_tsv = config.format == "tsv" or (
-        config.format == "auto" and str(path).removesuffix(".gz").endswith((".tsv", ".tab"))
-    )
+    is_tsv = config.format == "tsv" or (config.format == "auto" and plain_name(path).endswith((".tsv", ".tab")))
     return read_pairs(
         path,
         format=config.format,

@@ -25,6 +25,7 @@ from regard.data.labelled import Labels
 from regard.data.pairs import read_pairs
 from regard.data.sentences import related, sentence
 from regard.errors import UserError
+from regard.packed import plain_name
 
 __all__ = [
     "NOTHING",
@@ -222,7 +223,7 @@ def cells(canvases: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.ui
 
 def is_captions(path: str | Path | None) -> bool:
     """Whether a path names image files with texts, and not images with classes."""
-    return path is not None and str(path).removesuffix(".gz").endswith((".tsv", ".tab", ".jsonl", ".ndjson"))
+    return path is not None and plain_name(path).endswith((".tsv", ".tab", ".jsonl", ".ndjson"))
 
 
 def training_drawings(config: ScenesConfig, *, seed: int) -> tuple[Drawings, Drawings, Labels | None]:
@@ -300,7 +301,7 @@ def read_captions(
     shape:  (channels, height, width) that all must have; the first image's if None.
     Raises: UserError naming the file and the line.
     """
-    is_json = str(path).removesuffix(".gz").endswith(("jsonl", "ndjson"))
+    is_json = plain_name(path).endswith(("jsonl", "ndjson"))
     columns = ("image", "text") if is_json else (None, None)
     on_bad = on_bad or config.on_bad
     pairs = read_pairs(path, on_bad=on_bad, source_column=columns[0], target_column=columns[1])

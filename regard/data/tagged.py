@@ -26,6 +26,7 @@ from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
 from regard.files import decode_json
+from regard.packed import plain_name
 
 __all__ = ["Sentences", "TaggedBatch", "TaggedBatches", "cut", "read_tagged", "words_of"]
 
@@ -66,7 +67,7 @@ def words_of(text: str) -> tuple[str, ...]:
 def read_tagged(path: str | Path, config: TaggedConfig) -> Sentences:
     """The sentences of a file. Raises UserError naming the line, what was expected and what was got."""
     path = Path(path)
-    is_json = config.format == "jsonl" or (config.format == "auto" and ".jsonl" in path.suffixes[-2:])
+    is_json = config.format == "jsonl" or (config.format == "auto" and plain_name(path).endswith((".jsonl", ".ndjson")))
     tokens, tags, lines, skipped = [], [], [], []
     numbered = list(enumerate(read_lines(path), start=1))
     for number, part in [(n, [line]) for n, line in numbered] if is_json else _parts(numbered):

@@ -30,6 +30,7 @@ from regard.look.scene import Event as Sounding
 from regard.models.build import build_detector
 from regard.models.detector import Detector
 from regard.models.reads.frames import FrameReader
+from regard.packed import plain_name
 from regard.recipes.config import Events
 from regard.recipes.event_scores import event_scores
 from regard.recipes.folder import Run
@@ -361,7 +362,7 @@ def _told(events: Sequence[Event]) -> str:
 
 
 def _is_csv(path: str) -> bool:
-    return path.removesuffix(".gz").endswith(".csv")
+    return plain_name(path).endswith(".csv")
 
 
 def task(run: Run, tell: Callable[[str], None]) -> EventsTask:

@@ -1,5 +1,6 @@
 """What cannot be: one line on standard error, an exit code, nothing sent to a terminal that it would obey."""
 
+import lzma
 import os
 import warnings
 from pathlib import Path
@@ -107,9 +108,8 @@ def test_notices_and_warnings_are_escaped(monkeypatch: pytest.MonkeyPatch, capsy
     assert capsys.readouterr().err == "line 1\nlabel \\x1b[2J\nregard: warning: bad \\x1b]0;title\\x07\n"
 
 
-def test_settings_file_that_is_no_regular_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for name, message in (("pipe", "is a named pipe"), ("none", "no such file"), (".", "is a folder")):
+def test_settings_file_that_is_no_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, message in (("none", "no such file"), (".", "is a folder")):
         assert main(["train", "dates", "--config", str(tmp_path / name), "--print-config"]) == 2
         assert f"{tmp_path / name}: {message}" in capsys.readouterr().err
 
@@ -132,11 +132,25 @@ def test_line_that_is_too_long_is_named(run: Path, tmp_path: Path, capsys: pytes
         assert f"{file}, line 2: has more than 1,000,000 bytes" in capsys.readouterr().err
 
 
-def test_input_that_is_a_pipe_or_a_device_is_refused(
+def test_input_that_is_a_device_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("predict", "look"):
+        assert main([verb, str(run), "/dev/zero"]) == 2
+        assert "/dev/zero: is a device or socket" in capsys.readouterr().err
+
+
+def test_predict_reads_the_lines_of_files_pipes_and_packed_files_alike(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for name, message in ((str(tmp_path / "pipe"), "is a named pipe"), ("/dev/zero", "is a device or socket")):
-        for verb in ("predict", "look"):
-            assert main([verb, str(run), name]) == 2
-            assert f"{name}: {message}" in capsys.readouterr().err
+    lines = b"stop\npots\n"
+    (tmp_path / "plain").write_bytes(lines)
+    (tmp_path / "packed.xz").write_bytes(lzma.compress(lines))
+    ends = os.pipe()
+    os.write(ends[1], lines)
+    os.close(ends[1])
+    answers = []
+    for name in (str(tmp_path / "plain"), str(tmp_path / "packed.xz"), f"/dev/fd/{ends[0]}"):
+        assert main(["predict", str(run), name]) == 0
+        answers.append(capsys.readouterr().out)
+    os.close(ends[0])
+    assert answers[0] == answers[1] == answers[2]
+    assert answers[0].count("\n") == 2

@@ -22,6 +22,8 @@ from contextvars import ContextVar
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from regard.packed import plain_name
+
 __all__ = ["Content", "edited", "is_recorded", "note", "recorded", "summary"]
 
 _LENGTH = 32
@@ -106,7 +108,7 @@ def _by_role(seen: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, C
         own = [setting for setting, path in paths.items() if name == path]
         below = [] if own else [path for path in paths.values() if _is_below(name, path)]
         if own:
-            ending = PurePath(name.removesuffix(".gz")).suffix.lower() if Path(name).is_file() else ""
+            ending = PurePath(plain_name(name)).suffix if Path(name).is_file() else ""
             found |= {f"{setting}:{ending}": content for setting in own}
         elif below:
             nearest = max(below, key=len)

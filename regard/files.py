@@ -21,12 +21,14 @@ from regard.pipes import is_pipe, read_pipe
 
 __all__ = [
     "JSON_LIMIT",
+    "DifferentValues",
     "check_file",
     "check_readable",
     "decode_json",
     "did_you_mean",
     "file_limit",
     "flush_folder",
+    "parse_data",
     "parse_json",
     "read_bytes",
     "read_json",
@@ -130,20 +132,31 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
 
 def parse_json(content: bytes | str, *, origin: str) -> Any:
     """What JSON holds. Raises UserError as `read_json`; origin: what a message names."""
-    try:
-        text = content if isinstance(content, str) else content.decode("utf-8-sig")
-        return decode_json(text)
-    except RecursionError:
-        raise UserError(f"{origin}: damaged: JSON is nested too deeply") from None
-    except ValueError as error:
-        raise UserError(f"{origin}: damaged: no JSON ({error})") from error
+    return _parsed(content, origin, _STRICT)
+
+
+def parse_data(content: bytes | str, *, origin: str) -> Any:
+    """As `parse_json`, of JSON that other programs wrote: a key may be given twice, see `DifferentValues`."""
+    return _parsed(content, origin, _LENIENT)
 
 
 def decode_json(text: str) -> Any:
-    """What a JSON text holds. Raises ValueError, also for a key given twice and too many parts, or RecursionError."""
-    if len(text) > _MOST_PARTS and text.count("[") + text.count("{") > _MOST_PARTS:
-        raise ValueError(f"more than {_MOST_PARTS:,} lists and objects, which take a hundred bytes each")
-    return _DECODER.decode(text)
+    """As `parse_data`, of a text. Raises ValueError, also for too many parts, or RecursionError."""
+    return _decoded(text, _LENIENT)
+
+
+class DifferentValues:
+    """The values of a key that an object of JSON gives more than once, if they differ.
+
+    JSON allows this, and does not say which value counts. This is no text, number, list or object, so that a reader
+    that needs the value refuses it, and one that does not never sees it.
+    """
+
+    def __init__(self, first: object, second: object):
+        self.first, self.second = first, second
+
+    def __repr__(self) -> str:
+        return f"a key given twice, as {self.first!r} and {self.second!r}"
 
 
 @contextmanager
@@ -217,6 +230,21 @@ def _near_files(path: Path) -> str:
         return ""
 
 
+def _parsed(content: bytes | str, origin: str, decoder: json.JSONDecoder) -> Any:
+    try:
+        return _decoded(content if isinstance(content, str) else content.decode("utf-8-sig"), decoder)
+    except RecursionError:
+        raise UserError(f"{origin}: damaged: JSON is nested too deeply") from None
+    except ValueError as error:
+        raise UserError(f"{origin}: damaged: no JSON ({error})") from error
+
+
+def _decoded(text: str, decoder: json.JSONDecoder) -> Any:
+    if len(text) > _MOST_PARTS and text.count("[") + text.count("{") > _MOST_PARTS:
+        raise ValueError(f"more than {_MOST_PARTS:,} lists and objects, which take a hundred bytes each")
+    return decoder.decode(text)
+
+
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
@@ -226,4 +254,17 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)  # one for all: `json.loads` would make one a line
+def _equal_or_both(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        content = {}
+        for name, value in pairs:
+            before = content.setdefault(name, value)
+            is_other = type(before) is not type(value) or before != value
+            if is_other and not isinstance(before, DifferentValues):
+                content[name] = DifferentValues(before, value)
+    return content
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique_keys)  # one for all: `json.loads` would make one a line
+_LENIENT = json.JSONDecoder(object_pairs_hook=_equal_or_both)

@@ -8,7 +8,7 @@ import pytest
 
 from regard.digests import recorded
 from regard.errors import UserError
-from regard.files import read_bytes, read_json, read_unpacked, write_atomically
+from regard.files import DifferentValues, parse_data, read_bytes, read_json, read_unpacked, write_atomically
 from regard.packed import plain_name
 
 
@@ -97,6 +97,13 @@ def test_json_that_is_damaged_names_the_file(tmp_path: Path, content: bytes, pro
     (tmp_path / "run.json").write_bytes(content)
     with pytest.raises(UserError, match=rf"run.json: damaged: .*{problem}"):
         read_json(tmp_path / "run.json")
+
+
+def test_data_may_give_a_key_twice_and_values_that_differ_are_none() -> None:
+    content = parse_data('{"a": 1, "a": 1, "b": 1, "b": true, "c": [{"d": 2, "d": 3, "d": 4}]}', origin="x.json")
+    assert content["a"] == 1
+    assert isinstance(content["b"], DifferentValues)
+    assert repr(content["c"]) == "[{'d': a key given twice, as 2 and 3}]"
 
 
 def test_text_that_cannot_be_written_leaves_the_file_and_nothing_beside_it(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from regard.data.boxed import Boxed, boxed, four, label_of, name_of
 from regard.errors import UserError
-from regard.files import parse_json, read_unpacked
+from regard.files import parse_data, read_unpacked
 
 __all__ = ["read_coco"]
 
@@ -25,7 +25,7 @@ _SHOWN = 60
 
 def read_coco(path: Path) -> Iterator[Boxed]:
     """The images of a file and their boxes. Raises UserError naming the file and the image or annotation."""
-    content = parse_json(read_unpacked(path), origin=str(path))
+    content = parse_data(read_unpacked(path), origin=str(path))
     if not isinstance(content, dict) or not all(isinstance(content.get(part), list) for part in _PARTS):
         wanted = ", ".join(f"{part} ({keys})" for part, keys in _PARTS.items())
         raise UserError(f"{path}: expected COCO's {wanted}.")

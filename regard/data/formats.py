@@ -127,7 +127,7 @@ def field_of(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) -> 
         value = value[part]
     try:
         if isinstance(value, also) and not isinstance(value, bool):
-            return _encodable(json.dumps(value, ensure_ascii=False), name)
+            return _encodable(json.dumps(value, ensure_ascii=False, default=repr), name)
         shown = excerpt(str(value))
     except RecursionError:
         shown = "nested deeply"

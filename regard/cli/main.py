@@ -8,13 +8,13 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import TextIO, cast
+from collections.abc import Sequence
 
 from regard import __version__
 from regard.cli.exits import BROKEN_PIPE, DEFECT, DONE, INTERRUPTED, UNUSABLE
 from regard.cli.help import two_columns
-from regard.display import EscapedStream, one_line
+from regard.cli.streams import usable_streams
+from regard.display import one_line
 from regard.errors import UserError, is_out_of_memory
 from regard.recipes.kinds import nearest
 
@@ -37,41 +37,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--"]:  # as torchrun may hand it on
         words = words[1:]
-    try:
-        with warnings.catch_warnings(), _escaped_on_terminal():
-            warnings.showwarning = _show_warning
-            code = _dispatch(words)
-            sys.stdout.flush()
-            return code
-    except (KeyboardInterrupt, BrokenPipeError) as error:
-        return _stopped(error)
-    except SystemExit:
-        raise
-    except BaseException as error:
-        # Not only Exception: a library in Rust reports a defect of its own by an exception that is none.
-        if os.environ.get("REGARD_TRACEBACK"):
+    with usable_streams():
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                code = _dispatch(words)
+                sys.stdout.flush()
+                return code
+        except (KeyboardInterrupt, BrokenPipeError) as error:
+            return _stopped(error)
+        except SystemExit:
             raise
-        message, code = _explained(error)
-        print(f"regard: {one_line(message)}", file=sys.stderr)
-        return code
-
-
-@contextlib.contextmanager
-def _escaped_on_terminal() -> Iterator[None]:
-    """Data and answers may hold control characters: a terminal gets them escaped, a file or a pipe as they are."""
-    if not sys.stdout.isatty():
-        yield
-        return
-    with contextlib.redirect_stdout(cast("TextIO", EscapedStream(sys.stdout))):
-        yield
+        except BaseException as error:
+            # Not only Exception: a library in Rust reports a defect of its own by an exception that is none.
+            if os.environ.get("REGARD_TRACEBACK"):
+                raise
+            message, code = _explained(error)
+            print(f"regard: {one_line(message)}", file=sys.stderr)
+            return code
 
 
 def _stopped(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         print("regard: interrupted", file=sys.stderr)
         return INTERRUPTED
-    # Python flushes stdout at exit once more, which would complain again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):  # where it was closed from the beginning, there is no descriptor
+        # Python flushes stdout at exit once more, which would complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE
 
 

@@ -154,6 +154,8 @@ def _with_beam(argv: list[str], beam: int) -> list[str]:
 def _blocks(given: str) -> Iterator[list[str]]:
     """The texts, as many at a time as there are now."""
     if given == "-":
+        if sys.stdin is None:
+            raise UserError("standard input is closed: there is nothing to predict; give a text or a file")
         return lines_in(cast("BufferedIOBase", sys.stdin.buffer), "standard input")
     if is_file(given):
         return lines_of(given)

@@ -259,7 +259,11 @@ class TextConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TracksConfig:
-    """Where recordings of people on a plane are: text files of frame, id, x, y, one position a line."""
+    """Where recordings of people on a plane are: text files of frame, id, x, y, one position a line.
+
+    White space, commas or semicolons separate the columns. A first line of names chooses columns among others; lines
+    that begin with # are left out.
+    """
 
     train: tuple[str, ...] = ()
     """Recordings to learn from. Made-up crowds if not given."""
@@ -282,7 +286,11 @@ class TracksConfig:
     least: Annotated[int, Range(1, 1_000)] = 2
     """People that a window must have at least."""
 
+    on_bad: OnBad = field(default="error", metadata=_LATER)
+    """What a line does that is no position (a word or nan for a number, columns too few): error stops, skip counts."""
+
     def __post_init__(self) -> None:
+        _check_choice("on_bad", self.on_bad, get_args(OnBad))
         check_ranges(self)
         if bool(self.train) != bool(self.val):
             there, lacks = ("train", "val") if self.train else ("val", "train")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-__all__ = ["number", "numbers"]
+__all__ = ["number", "numbers", "plain"]
 
 
 def number(given: object, *, most: float) -> float | None:
@@ -24,3 +24,8 @@ def numbers(given: Iterable[object], *, most: float) -> list[float]:
     """As `number`, of several; an empty list if one of them is none."""
     found = [number(one, most=most) for one in given]
     return [] if None in found else [one for one in found if one is not None]
+
+
+def plain(value: float) -> str:
+    """A number as a person writes it: 3 of 3.0, and all digits of a large one."""
+    return str(int(value)) if value.is_integer() and abs(value) <= 2**53 else f"{value:.12g}"

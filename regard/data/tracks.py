@@ -1,6 +1,6 @@
 """Tracks of people on a plane: frames, who is where, and windows of them as each person sees the others.
 
-    FILE: frame, id, x, y       tab- or space-separated, metres, in any order; frames and ids may be written 780.0
+    FILE: frame, id, x, y       in metres (regard.data.track_files)
     window                      `observed + predicted` consecutive entries of the sorted list of frames, and everybody
                                 who is there in all of them (at least `least` people)
 
@@ -11,7 +11,7 @@ Source: windows as in gupta2018, section 4.1 (8 observed, 12 predicted, 0.4 s ap
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,18 +21,12 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.config import TracksConfig
-from regard.data.lines import read_lines
-from regard.data.numbers import numbers
+from regard.data.track_files import Frames, in_order, read_frames
 from regard.errors import UserError
 
-__all__ = ["TrackBatch", "TrackBatches", "Windows", "made_tracks", "read_frames", "read_windows", "views", "windows_of"]
+__all__ = ["TrackBatch", "TrackBatches", "Windows", "made_tracks", "read_windows", "views", "windows_of"]
 
-Frames = dict[float, dict[float, tuple[float, float]]]
-"""frame -> id -> (x, y)"""
-_COLUMNS = 4
 _SLOW = 1e-6
-_MOST = 1e9
-"""Metres, frames and numbers of people: so far single precision squares them, and tells frames apart."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +38,8 @@ class Windows:
     offsets: NDArray[np.int64]
     """Window i is people offsets[i] to offsets[i + 1]."""
     origin: str
+    skipped: tuple[str, ...] = ()
+    """Lines that were left out because the user asked for that, and why."""
 
     @property
     def window_of(self) -> NDArray[np.int64]:
@@ -54,32 +50,12 @@ class Windows:
         return len(self.positions)
 
 
-def read_frames(path: str | Path) -> Frames:
-    """Who is where in each frame. Raises UserError naming the file, the line, what was expected and what was got."""
-    frames: Frames = {}
-    for count, line in enumerate(read_lines(Path(path)), start=1):
-        words = line.split()
-        if not words:
-            continue
-        found = numbers((word.decode("ascii", "replace") for word in words), most=_MOST)
-        if len(found) != _COLUMNS:
-            shown = line[:60].decode("utf-8", "backslashreplace")
-            wanted = f"frame, id, x, y, four numbers, got {shown!r} (at most {_MOST:g} each)"
-            raise UserError(f"{path}, line {count}: expected {wanted}.")
-        frame, who, x, y = found
-        there = frames.setdefault(frame, {})
-        if who in there:
-            raise UserError(f"{path}, line {count}: id {who:g} is in frame {frame:g} twice.")
-        there[who] = (x, y)
-    return frames
-
-
 def windows_of(frames: Frames, length: int, least: int) -> list[NDArray[np.float64]]:
     """Positions (people, length, 2) of everybody who is there in `length` entries of the list of frames in a row."""
     names, found = sorted(frames), []
     for start in range(len(names) - length + 1):
         part = [frames[name] for name in names[start : start + length]]
-        always = sorted(set.intersection(*(set(there) for there in part)))
+        always = in_order(set.intersection(*(set(there) for there in part)))
         if len(always) >= least:
             found.append(np.array([[there[who] for there in part] for who in always]))
     return found
@@ -88,13 +64,16 @@ def windows_of(frames: Frames, length: int, least: int) -> list[NDArray[np.float
 def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> Windows:
     """The windows of several recordings. Raises UserError as `read_frames`, and if there is none."""
     found: list[NDArray[np.float64]] = []
+    skipped: list[str] = []
     for path in paths:
-        found += windows_of(read_frames(path), config.observed + config.predicted, config.least)
+        frames, bad = read_frames(path, config.on_bad)
+        found += windows_of(frames, config.observed + config.predicted, config.least)
+        skipped += bad
     origin = ", ".join(map(str, paths))
     if not found:
         length = config.observed + config.predicted
         raise UserError(f"{origin}: nowhere are {config.least} people there in {length} frames in a row.")
-    return _joined(found, origin)
+    return replace(_joined(found, origin), skipped=tuple(skipped))
 
 
 def made_tracks(split: str, seed: int, config: TracksConfig) -> Windows:

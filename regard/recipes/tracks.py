@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.data.tracks import TrackBatches, Windows, made_tracks, read_frames, read_windows, views
+from regard.data.numbers import plain
+from regard.data.track_files import in_order, read_frames
+from regard.data.tracks import TrackBatches, Windows, made_tracks, read_windows, views
 from regard.digests import recorded
 from regard.errors import UserError
 from regard.look.scene import Axis, Plane, Scene, Track
@@ -80,7 +82,14 @@ class TracksTask(Task):
         paths = getattr(self.config.data, split)
         if not paths and not self.config.data.train:
             return made_tracks(split, self.run.seed, self.config.data)
-        return read_windows(paths, self.config.data)
+        found = read_windows(paths, self.config.data)
+        self.tell_skipped(found.origin, found.skipped)
+        return found
+
+    def tell_skipped(self, origin: str | Path, skipped: Sequence[str]) -> None:
+        """Say how many lines were left out, and the first."""
+        if skipped:
+            self.tell(f"{origin}: skipped {len(skipped)} lines; first: {skipped[0]}")
 
     def batches(self) -> TrackBatches:
         """All people of the training windows."""
@@ -173,12 +182,12 @@ class TrainedTracks(Trained):
         step = frames[-1] - frames[-2]
         paths = self._future(one, number)
         return [
-            f"{frames[-1] + (t + 1) * step:g}\t{name:g}\t{paths[i, t, 0]:.3f}\t{paths[i, t, 1]:.3f}"
+            f"{plain(frames[-1] + (t + 1) * step)}\t{name}\t{paths[i, t, 0]:.3f}\t{paths[i, t, 1]:.3f}"
             for t in range(paths.shape[1])
             for i, name in enumerate(names)
         ]
 
-    def _seen(self, one: Given, number: int) -> tuple[list[float], NDArray[np.float64], list[float]]:
+    def _seen(self, one: Given, number: int) -> tuple[list[str], NDArray[np.float64], list[float]]:
         """Who is there, where, and the frames; of tracks without names or frames, their numbers."""
         if isinstance(one, str | Path):
             return self._last(one)
@@ -187,13 +196,15 @@ class TrainedTracks(Trained):
             raise UserError(f"input {number}: tracks must be (people, {observed} observed, 2), but are {tracks.shape}")
         if not np.isfinite(tracks).all():
             raise UserError(f"input {number}: tracks must be numbers of metres, but some are not finite")
-        return [float(i) for i in range(len(tracks))], tracks, [float(i) for i in range(observed)]
+        return [str(i) for i in range(len(tracks))], tracks, [float(i) for i in range(observed)]
 
-    def _last(self, path: str | Path) -> tuple[list[float], NDArray[np.float64], list[float]]:
+    def _last(self, path: str | Path) -> tuple[list[str], NDArray[np.float64], list[float]]:
         """Who is there in all of the last frames, where, and the frames. Raises UserError if nobody is."""
-        frames, observed = read_frames(path), self.config.data.observed
+        frames, skipped = read_frames(path, self.config.data.on_bad)
+        self.task.tell_skipped(path, skipped)
+        observed = self.config.data.observed
         last = sorted(frames)[-observed:]
-        there = sorted(set.intersection(*(set(frames[frame]) for frame in last))) if len(last) == observed else []
+        there = in_order(set.intersection(*(set(frames[frame]) for frame in last))) if len(last) == observed else []
         if not there:
             raise UserError(f"{path}: nobody is there in the last {observed} frames, which a forecast needs.")
         return there, np.array([[frames[frame][who] for frame in last] for who in there]), last
@@ -211,12 +222,12 @@ class TrainedTracks(Trained):
             _complete(scenes, self._called(one, f"tracks {number}"), names, tracks, paths)
         return paths
 
-    def _scenes(self, names: Sequence[float], tracks: NDArray[np.float64]) -> list[Scene]:
+    def _scenes(self, names: Sequence[str], tracks: NDArray[np.float64]) -> list[Scene]:
         """What the first people read, for those who look on: themselves, and who is around, the nearest first."""
         scenes = []
         for person in range(min(len(tracks), _SHOWN)):
             who = [person, *_nearest(tracks, person, self.config.data.neighbours)]
-            labels = (f"{names[person]:g} (self)", *(f"{names[i]:g}" for i in who[1:]))
+            labels = (f"{names[person]} (self)", *(names[i] for i in who[1:]))
             places = tuple((float(i),) for i in who)
             scenes.append(Scene(axes={"source": Axis(labels=labels, what="person", on="plane", places=places)}))
         return scenes
@@ -231,7 +242,7 @@ def _paths(model: nn.Module, source: Padded) -> Tensor:
 def _complete(
     scenes: Sequence[Scene],
     called: str,
-    names: Sequence[float],
+    names: Sequence[str],
     tracks: NDArray[np.float64],
     paths: NDArray[np.float64],
 ) -> None:
@@ -239,14 +250,14 @@ def _complete(
     ways = zip(names, tracks.tolist(), paths.tolist(), strict=True)
     plane = Plane(
         tracks=tuple(
-            Track(label=f"{name:g}", seen=tuple((x, y) for x, y in seen), ahead=tuple((x, y) for x, y in ahead))
+            Track(label=name, seen=tuple((x, y) for x, y in seen), ahead=tuple((x, y) for x, y in ahead))
             for name, seen, ahead in ways
         )
     )
     for scene, name, path in zip(scenes, names, paths, strict=False):
         x, y = path[-1]
         scene.pictures["plane"] = plane
-        scene.title = f"{called}: {name:g} -> ({x:.2f}, {y:.2f})"
+        scene.title = f"{called}: {name} -> ({x:.2f}, {y:.2f})"
 
 
 def _nearest(tracks: NDArray[np.float64], person: int, count: int) -> list[int]:

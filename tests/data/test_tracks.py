@@ -5,39 +5,14 @@ import pytest
 import torch
 
 from regard.data.config import TracksConfig
-from regard.data.tracks import TrackBatches, Windows, made_tracks, read_frames, read_windows, views, windows_of
+from regard.data.tracks import TrackBatches, Windows, made_tracks, read_windows, views, windows_of
 from regard.errors import UserError
 
 
-def test_files_are_read_whatever_separates_the_columns(tmp_path):
-    (tmp_path / "a.txt").write_text("780\t1\t8.5\t-3\n790.0 1.0 9 -2.5\n\n780 2 0 1\n", encoding="utf-8")
-    frames = read_frames(tmp_path / "a.txt")
-    assert frames == {780.0: {1.0: (8.5, -3.0), 2.0: (0.0, 1.0)}, 790.0: {1.0: (9.0, -2.5)}}
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("1 2 3", "line 2: expected frame, id, x, y, four numbers, got '1 2 3'"),
-        ("1 2 3 4 5", "line 2: expected frame"),
-        ("1 a 3 4", "line 2: expected frame"),
-        ("1 2 nan 4", "line 2: expected frame"),
-        ("1 2 1e10 4", "at most 1e.09 each"),
-        ("1 2 1_0 4", "line 2: expected frame"),
-        ("1 2 " + "9" * 400 + " 4", "line 2: expected frame"),
-        ("0 1 5 5", "line 2: id 1 is in frame 0 twice"),
-    ],
-)
-def test_bad_lines_are_named(tmp_path, line, message):
-    (tmp_path / "a.txt").write_text(f"0 1 2 3\n{line}\n", encoding="utf-8")
-    with pytest.raises(UserError, match=message):
-        read_frames(tmp_path / "a.txt")
-
-
 def test_windows_hold_whoever_is_there_all_the_time_and_gaps_in_the_frames_do_not_matter():
-    frames = {10.0 * t: {1.0: (t, 0.0), 2.0: (0.0, t)} for t in (0, 1, 2, 5, 6)}
-    frames[50.0][3.0] = (9.0, 9.0)
-    del frames[60.0][2.0]
+    frames = {10.0 * t: {"1": (t, 0.0), "2": (0.0, t)} for t in (0, 1, 2, 5, 6)}
+    frames[50.0]["3"] = (9.0, 9.0)
+    del frames[60.0]["2"]
     found = windows_of(frames, 3, least=2)
     assert [window.shape for window in found] == [(2, 3, 2), (2, 3, 2)]
     assert found[1][:, :, 0].tolist() == [[1, 2, 5], [0, 0, 0]]

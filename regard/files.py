@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from regard.available import available_memory
 from regard.digests import note
 from regard.errors import UserError
 from regard.packed import unpack
@@ -45,7 +46,11 @@ _VARIABLE = "REGARD_MAX_FILE_MIB"
 
 
 def file_limit() -> int:
-    """Bytes that a data file may hold, unpacked: 1 GiB, or what the environment variable REGARD_MAX_FILE_MIB says."""
+    """Bytes that content may take whose size is seen only while it is read, or is only stated: 1 GiB.
+
+    Of that kind are pipes, packed files, arrays and images. The environment variable REGARD_MAX_FILE_MIB sets another
+    limit, which then holds for all files.
+    """
     given = os.environ.get(_VARIABLE, "")
     if given and not (given.isascii() and given.isdecimal() and len(given) < 10 and int(given) > 0):
         raise UserError(f"{_VARIABLE} must be a whole number of MiB above 0, but is {given[:40]!r}")
@@ -89,10 +94,14 @@ def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
 
 
 def _content(path: Path, limit: int | None) -> bytes:
-    raised = f" ({_VARIABLE} raises this)" if limit is None else ""
-    limit = file_limit() if limit is None else limit
     found = check_readable(path)
     size = found.st_size
+    raised = f" ({_VARIABLE} raises this)" if limit is None else ""
+    is_stated = limit is not None or bool(os.environ.get(_VARIABLE))
+    limit = file_limit() if limit is None else limit
+    if size > limit and not is_stated:  # the file is as large as it says: memory decides
+        limit = available_memory() or size
+        raised = ", since no more memory is available"
     if size > limit:
         raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read{raised}.")
     try:

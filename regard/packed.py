@@ -12,8 +12,6 @@ from regard.errors import UserError
 __all__ = ["ENDINGS", "is_packed", "plain_name", "unpack"]
 
 _PART_BYTES = 1 << 18
-_LEAST_UNPACKED, _MOST_RATIO = 64 << 20, 100
-"""A packed file may unpack to as many bytes, or to so many times its own: text reaches 20, only a trap a thousand."""
 _MOST_DICTIONARY = 1 << 30
 """Bytes that an xz file may claim for its dictionary: the largest setting of the program takes 64 MiB."""
 
@@ -62,8 +60,7 @@ def is_packed(content: bytes) -> bool:
 def unpack(path: Path, content: bytes, *, limit: int, variable: str) -> bytes:
     """The content of a file, unpacked if its first bytes say that it is packed.
 
-    The result is counted while it is unpacked: at most `limit` bytes, and at most 64 MiB or 100 times the packed size,
-    whichever is more.
+    The result is counted while it is unpacked: at most `limit` bytes.
 
     variable:  the environment variable that sets the limit, for messages.
     Raises:    UserError naming the file if it is damaged, too large, packed in another form, or not packed in spite of
@@ -83,23 +80,22 @@ def unpack(path: Path, content: bytes, *, limit: int, variable: str) -> bytes:
 
 
 def _unpacked(path: Path, content: bytes, form: _Form, limit: int, variable: str) -> bytes:
-    most = min(limit, max(_LEAST_UNPACKED, _MOST_RATIO * len(content)))
     found, place, whole = io.BytesIO(), 0, memoryview(content)
     while place < len(content):
         stream = form.decompressor()  # a file may hold several parts, one behind the other
         while place < len(content) and not stream.eof:
             block = whole[place : place + _PART_BYTES]
             try:
-                found.write(stream.decompress(block, most - found.tell() + 1))
+                found.write(stream.decompress(block, limit - found.tell() + 1))
             except MemoryError:
                 raise
             except Exception as error:  # each form has errors of its own
                 raise _unusable(path, form, f"damaged ({error})", found) from error
             place += len(block) - len(stream.unused_data)
-            if found.tell() > most:
+            if found.tell() > limit:
                 raise UserError(
-                    f"{path}: its {len(content):,} bytes of {form.name} unpack to more than {most:,}, which is as much "
-                    f"as is read of such a file: unpack it first ({variable} limits unpacked files)."
+                    f"{path}: its {len(content):,} bytes of {form.name} unpack to more than the {limit:,} that are "
+                    f"read ({variable} raises this): unpack it first, then memory alone is the limit."
                 )
         if not stream.eof:
             raise _unusable(path, form, f"cut off after {len(content)} bytes", found)

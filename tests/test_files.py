@@ -24,7 +24,7 @@ def test_pipe_that_is_gone_is_told_as_such() -> None:
 
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "xz"])
-def test_packed_files_are_known_by_their_content(tmp_path: Path, ending: str) -> None:
+def test_packed_files_are_known_by_their_content(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pack = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[ending]
     content = bytes(range(256)) * 3_000
     for name, packed in ((f"a.{ending}", pack(content)), ("b", pack(content[:7]) + pack(content[7:])), ("c", content)):
@@ -37,8 +37,9 @@ def test_packed_files_are_known_by_their_content(tmp_path: Path, ending: str) ->
     (tmp_path / f"d.{ending}").write_bytes(b"text")
     with pytest.raises(UserError, match=rf"although its name ends in .{ending}"):
         read_unpacked(tmp_path / f"d.{ending}")
-    (tmp_path / "bomb").write_bytes(pack(bytes(65 << 20)))
-    with pytest.raises(UserError, match="unpack to more than 67,108,864"):
+    (tmp_path / "bomb").write_bytes(pack(bytes(5 << 20)))
+    monkeypatch.setenv("REGARD_MAX_FILE_MIB", "4")
+    with pytest.raises(UserError, match="unpack to more than the 4,194,304"):
         read_unpacked(tmp_path / "bomb")
 
 
@@ -117,13 +118,26 @@ def test_text_that_cannot_be_written_leaves_the_file_and_nothing_beside_it(tmp_p
 def test_unpacking_is_counted_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part = gzip.compress(bytes(1 << 24))
     (tmp_path / "bomb.gz").write_bytes(part * 200)  # 3.2 GB of zeros
-    with pytest.raises(UserError, match=r"bomb.gz: its 3,\d+,\d+ bytes of gzip unpack to more than 3\d+,\d+,\d+"):
-        read_unpacked(tmp_path / "bomb.gz")
-    (tmp_path / "good.gz").write_bytes(part * 2)  # a thousand times its size, but below 64 MiB
-    assert len(read_unpacked(tmp_path / "good.gz")) == 1 << 25
+    (tmp_path / "good.gz").write_bytes(part * 8)  # a thousand times its size, as lines that are all alike
+    assert len(read_unpacked(tmp_path / "good.gz")) == 1 << 27
     monkeypatch.setenv("REGARD_MAX_FILE_MIB", "31")
-    with pytest.raises(UserError, match=r"unpack to more than 32,505,856"):
-        read_unpacked(tmp_path / "good.gz")
+    for name in ("bomb.gz", "good.gz"):
+        with pytest.raises(UserError, match=rf"{name}: its [\d,]+ bytes of gzip unpack to more than the 32,505,856 "):
+            read_unpacked(tmp_path / name)
+
+
+def test_memory_is_the_limit_of_a_file_that_is_as_large_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.files._DEFAULT_MIB", 1)
+    (tmp_path / "large").write_bytes(bytes((2 << 20) + 1))
+    (tmp_path / "large.gz").write_bytes(gzip.compress(bytes(2 << 20)))
+    assert len(read_bytes(tmp_path / "large")) == (2 << 20) + 1
+    with pytest.raises(UserError, match="more than the 1,048,576 that are read"):
+        read_unpacked(tmp_path / "large.gz")
+    monkeypatch.setenv("REGARD_MAX_MEMORY_MIB", "2")
+    with pytest.raises(UserError, match="more than the 2,097,152 that are read, since no more memory is available"):
+        read_bytes(tmp_path / "large")
 
 
 def test_readers_report_what_they_read(tmp_path: Path) -> None:

@@ -6,10 +6,8 @@
 Every parameter and buffer is counted when a module registers it, so this holds for any model, and costs nothing.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from torch import Tensor, nn
 from torch.nn.modules.module import (
@@ -17,24 +15,13 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
+from regard.available import available_memory
 from regard.errors import UserError, is_out_of_memory
 
-__all__ = ["TRAINED", "available_memory", "fitting_memory"]
+__all__ = ["TRAINED", "fitting_memory"]
 
 TRAINED = 4
 """Copies of each parameter that training keeps: the parameter, its gradient, and Adam's two running means."""
-_VARIABLE = "REGARD_MAX_MEMORY_MIB"
-_CGROUP = Path("/sys/fs/cgroup")
-
-
-def available_memory() -> int | None:
-    """Bytes of memory that this process may still take; None where the system does not say.
-
-    The least of what the machine has, what the process's control group leaves, what `ulimit -v` leaves, and what the
-    environment variable REGARD_MAX_MEMORY_MIB says.
-    """
-    free = [_of_machine(), _of_group(), _of_limit(), _of_variable()]
-    return min((one for one in free if one is not None), default=None)
 
 
 @contextmanager
@@ -76,37 +63,3 @@ def _too_large(needed: str, free: int | None, copies: int) -> str:
 
 def _gib(size: int) -> str:
     return f"{size / 2**30:,.3g} GiB" if size >= 2**30 else f"{size / 2**20:,.3g} MiB"
-
-
-def _of_machine() -> int | None:
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-        return next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("MemAvailable:"))
-    except (OSError, ValueError, StopIteration):
-        return None
-
-
-def _of_group() -> int | None:
-    try:
-        most, used = ((_CGROUP / name).read_text(encoding="ascii").strip() for name in ("memory.max", "memory.current"))
-        return None if most == "max" else max(0, int(most) - int(used))
-    except (OSError, ValueError):
-        return None
-
-
-def _of_limit() -> int | None:
-    try:
-        import resource  # noqa: PLC0415  # of POSIX alone
-
-        most, _ = resource.getrlimit(resource.RLIMIT_AS)
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    except (ImportError, OSError, ValueError):
-        return None
-    return None if most == resource.RLIM_INFINITY else max(0, most - pages * resource.getpagesize())
-
-
-def _of_variable() -> int | None:
-    given = os.environ.get(_VARIABLE, "")
-    if given and not (given.isascii() and given.isdecimal() and len(given) < 10 and int(given) > 0):
-        raise UserError(f"{_VARIABLE} must be a whole number of MiB above 0, but is {given[:40]!r}")
-    return int(given) << 20 if given else None

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from regard.errors import UserError
-from regard.models.size import TRAINED, available_memory, fitting_memory
+from regard.models.size import TRAINED, fitting_memory
 
 
 def test_model_that_fits_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,13 +40,3 @@ def test_failed_allocation_is_said_in_words() -> None:
 def test_another_error_is_left_alone() -> None:
     with pytest.raises(RuntimeError, match="shape"), fitting_memory():
         torch.zeros(3).reshape(2)
-
-
-def test_available_memory_is_the_least_of_all_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    without = available_memory()
-    assert without is None or without > 2**20
-    monkeypatch.setenv("REGARD_MAX_MEMORY_MIB", "1")
-    assert available_memory() == 2**20
-    monkeypatch.setenv("REGARD_MAX_MEMORY_MIB", "many")
-    with pytest.raises(UserError, match="REGARD_MAX_MEMORY_MIB must be a whole number"):
-        available_memory()

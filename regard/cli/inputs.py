@@ -5,6 +5,7 @@ from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import cast
 
+from regard.data.lines import not_utf8
 from regard.errors import UserError
 from regard.files import check_readable, read_unpacked
 from regard.packed import is_packed, plain_name
@@ -82,7 +83,7 @@ def _decoded(content: bytes, origin: str, first: int) -> list[str]:
         try:
             texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r"))
         except UnicodeDecodeError as error:
-            raise UserError(f"{origin}, line {number}: not UTF-8 ({error.reason})") from error
+            raise UserError(f"{origin}, line {number}: {not_utf8(error)}") from error
     return texts
 
 

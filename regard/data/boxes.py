@@ -114,7 +114,7 @@ def _inside(item: Boxed, width: int, height: int) -> tuple[Boxed, list[str]]:
 def _csv(path: Path) -> Iterator[Boxed]:
     found: dict[str, list[tuple[list[float], str]]] = {}
     places: dict[str, str] = {}
-    for where, cells in read_table(path, _COLUMNS):
+    for where, cells in read_table(path, _COLUMNS, numeric=_NUMBERS):
         if not cells["file"]:
             raise UserError(f"{where}: expected the name of an image file, got none.")
         boxes = found.setdefault(cells["file"], [])

@@ -20,7 +20,7 @@ __all__ = [
     "TracksConfig",
 ]
 
-PairFormat = Literal["auto", "tsv", "text", "jsonl", "huggingface"]
+PairFormat = Literal["auto", "tsv", "csv", "text", "jsonl", "huggingface"]
 OnBad = Literal["error", "skip"]
 OpinionKinds = Literal["words", "pairs", "beginnings"]
 TargetKind = Literal["class", "labels", "number"]
@@ -35,7 +35,8 @@ class PairsConfig:
 
     Each of `train`, `val`, `test` is one of
 
-        pairs.tsv, pairs.tsv.gz      one pair a line, columns separated by a tab, no quoting
+        pairs.tsv, pairs.tsv.gz      one pair a line, columns separated by a tab, no quoting; also .txt, .bz2, .xz
+        pairs.csv                    a pair a row, cells that hold commas or line ends in quotes; also with semicolons
         pairs.jsonl, pairs.jsonl.gz  one JSON object a line
         train.en, train.en.gz        one text a line; the other side of each is in `train_target`
         hf:NAME[:CONFIG][#SPLIT]     a Hugging Face data set: hf:bentrevett/multi30k (needs regard[data])
@@ -44,7 +45,7 @@ class PairsConfig:
     """
 
     train: str | None = None
-    """Training pairs: FILE.tsv, FILE.jsonl (also .gz), one side of two text files, hf:NAME, or a folder."""
+    """Training pairs: FILE.tsv, FILE.csv, FILE.jsonl (also .gz), one side of two text files, hf:NAME, or a folder."""
 
     train_target: str | None = None
     """Target side of the training pairs, line by line beside `train`; only for two parallel text files."""
@@ -62,14 +63,14 @@ class PairsConfig:
     """Target side of the test pairs; only for two parallel text files."""
 
     format: PairFormat = "auto"
-    """What the files are. auto: text if a target file is given, else by name (.tsv, .jsonl, hf:, folder)."""
+    """What the files are. auto: text if a target file is given, else by name (.tsv, .csv, .jsonl, hf:, folder)."""
 
     source_column: Count | str | None = None
-    """Where the source text is: column number (from 1) or header name in TSV, field name in JSONL and data
-    sets. A dot goes into a nested field: translation.en. Default: 1 (TSV), source (others)."""
+    """Where the source text is: column number (from 1) or header name in TSV and CSV, field name in JSONL and data
+    sets. A dot goes into a nested field: translation.en. Default: source; 1, if a TSV or CSV has no such header."""
 
     target_column: Count | str | None = None
-    """Where the target text is, given as `source_column` is. Default: 2 (TSV), target (others)."""
+    """Where the target text is, given as `source_column` is. Default: target; 2, if a TSV or CSV has no such header."""
 
     on_bad: OnBad = "error"
     """What a bad line does (wrong columns, empty side, not UTF-8, too long): error stops, skip counts it."""
@@ -98,7 +99,7 @@ class LabelledConfig:
     """Where texts and their labels are, one set for each of training, validation and test.
 
     Each of `train`, `val`, `test` is a file or data set of the forms that pairs come in (see PairsConfig), the label
-    standing where a pair has its target: FILE.tsv, FILE.jsonl, both also with .gz, hf:NAME, a folder.
+    standing where a pair has its target: FILE.tsv, FILE.csv, FILE.jsonl, also with .gz, hf:NAME, a folder.
     """
 
     train: str | None = None
@@ -110,15 +111,16 @@ class LabelledConfig:
     test: str | None = None
     """Texts to test on, in any form that `train` takes."""
 
-    format: Literal["auto", "tsv", "jsonl", "huggingface"] = "auto"
-    """What the files are. auto: by name (.tsv, .jsonl, hf:, folder)."""
+    format: Literal["auto", "tsv", "csv", "jsonl", "huggingface"] = "auto"
+    """What the files are. auto: by name (.tsv, .csv, .jsonl, hf:, folder)."""
 
     text_column: Count | str | None = None
-    """Where the text is: column number (from 1) or header name in TSV, field name in JSONL and data sets. Default: 1
-    (TSV), text (others)."""
+    """Where the text is: column number (from 1) or header name in TSV and CSV, field name in JSONL and data sets.
+    Default: text; 1, if a TSV or CSV has no such header."""
 
     label_column: Count | str | None = None
-    """Where the label is, any text or whole number; or labels, or numbers. Default: 2 (TSV), label (others)."""
+    """Where the label is, any text or whole number; or labels, or numbers. Default: label; 2, if a TSV or CSV
+    has no such header."""
 
     on_bad: OnBad = "error"
     """What a bad line does (wrong columns, empty text, not UTF-8, unknown label): error stops, skip counts it."""
@@ -134,7 +136,7 @@ class LabelledConfig:
     """The character between several labels or numbers, where they are no JSON list."""
 
     def __post_init__(self) -> None:
-        _check_choice("format", self.format, ("auto", "tsv", "jsonl", "huggingface"))
+        _check_choice("format", self.format, ("auto", "tsv", "csv", "jsonl", "huggingface"))
         _check_choice("on_bad", self.on_bad, get_args(OnBad))
         _check_target(self.target, self.separator)
         check_ranges(self)

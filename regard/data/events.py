@@ -27,7 +27,8 @@ from regard.errors import UserError
 
 __all__ = ["Event", "EventBatch", "EventBatches", "Sounds", "pieces", "played", "read_events", "scenes_of"]
 
-_COLUMNS = ("file", "onset", "duration", "label")
+_COLUMNS = ("file", "onset", "duration|offset", "label")
+_TIMES = ("onset", "duration", "offset")
 _IN_SIGHT = 1 / 3
 _TEMPO, _SHIFT = 1.15, 0.1
 _FILES = 16
@@ -211,15 +212,16 @@ def _csv(path: Path, config: EventsConfig) -> tuple[dict[str, list[tuple[str, Ev
     found: dict[str, list[tuple[str, Event]]] = {}
     places: dict[str, str] = {}
     skipped: list[str] = []
-    for where, cells in read_table(path, _COLUMNS):
+    for where, cells in read_table(path, _COLUMNS, numeric=_TIMES):
         if not cells["file"]:
             raise UserError(f"{where}: expected the name of a sound file, got none.")
         events = found.setdefault(cells["file"], [])
         places.setdefault(cells["file"], where)
-        if any(cells[name] for name in _COLUMNS[1:]):
+        if any(cells.get(name) for name in (*_TIMES, "label")):
             event = _event(cells, where, config)
             if event.duration < _LEAST_SECONDS or event.onset < 0 or not event.label:
-                got = f"onset {cells['onset'][:60]}, duration {cells['duration'][:60]}, label {event.label!r}"
+                end = "duration" if "duration" in cells else "offset"
+                got = f"onset {cells['onset'][:60]}, {end} {cells[end][:60]}, label {event.label!r}"
                 wanted = "an onset of 0 or more, a duration above 0 and a label"
                 _bad(f"{where}: expected {wanted}, got {got}.", config, skipped)
             else:
@@ -230,10 +232,13 @@ def _csv(path: Path, config: EventsConfig) -> tuple[dict[str, list[tuple[str, Ev
 
 
 def _event(cells: dict[str, str], where: str, config: EventsConfig) -> Event:
-    onset, duration = (number(cells[name], most=_MOST_SECONDS * config.sample_rate) for name in ("onset", "duration"))
+    end = "duration" if "duration" in cells else "offset"
+    onset, duration = (number(cells[name], most=_MOST_SECONDS * config.sample_rate) for name in ("onset", end))
     if onset is None or duration is None:
-        got = f"{cells['onset'][:60]!r}, {cells['duration'][:60]!r}"
-        raise UserError(f"{where}: expected onset and duration, two numbers, got {got}.")
+        got = f"{cells['onset'][:60]!r}, {cells[end][:60]!r}"
+        raise UserError(f"{where}: expected onset and {end}, two numbers, got {got}.")
+    if end == "offset":
+        duration -= onset
     unit = config.sample_rate if config.unit == "samples" else 1
     return Event(onset / unit, duration / unit, cells["label"])
 

@@ -5,17 +5,39 @@ reading. What concerns the whole file raises UserError at once.
 """
 
 import json
+import re
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.lines import not_utf8, read_lines
+from regard.data.lines import filled_lines, not_utf8, read_lines
+from regard.data.tables import read_rows
 from regard.errors import UserError
 from regard.files import decode_json, did_you_mean
 
-__all__ = ["BadLine", "Records", "excerpt", "field_of", "json_object", "jsonl_records", "text_records", "tsv_records"]
+__all__ = [
+    "BadLine",
+    "Columns",
+    "Records",
+    "csv_records",
+    "excerpt",
+    "field_of",
+    "json_object",
+    "jsonl_records",
+    "text_records",
+    "tsv_records",
+]
 
 _EXCERPT_LEN = 60
+_NO_OPTIONS = ("image", "text")
+"""The columns of files that have no options to choose them."""
+_COLUMN_NAMES = re.compile(
+    r"source|target|src|tgt|trg|text|labels?|input|output|sentence|translation|review|sentiment|category|class|"
+    r"english|german|french|spanish|italian|portuguese|dutch|russian|chinese|japanese|korean|arabic|turkish|polish|"
+    r"en|de|fr|es|it|pt|nl|ru|zh|ja|ko|ar|tr|pl|cs|sv|da|fi|el|hu|ro|uk|he|hi|vi"
+)
+"""What first lines of files of pairs say where they are headers."""
 _KINDS = {int: "a whole number", float: "a number", list: "a list"}
 
 
@@ -35,7 +57,7 @@ class Records(NamedTuple):
 
 
 def text_records(source: Path, target: Path) -> Records:
-    """Two parallel text files: line n of one belongs to line n of the other.
+    """Two parallel text files: line n of one belongs to line n of the other. Lines that are blank in both are left out.
 
     Raises:  UserError if one has more lines than the other (both counts are in the message).
     """
@@ -49,40 +71,86 @@ def text_records(source: Path, target: Path) -> Records:
     def parse(row: tuple[bytes, bytes]) -> tuple[str, str]:
         return _decode(row[0], f" in {source.name}"), _decode(row[1], f" in {target.name}")
 
-    return Records(enumerate(zip(sources, targets, strict=True), start=1), parse)
+    rows = enumerate(zip(sources, targets, strict=True), start=1)
+    return Records((row for row in rows if row[1][0].strip() or row[1][1].strip()), parse)
 
 
-def tsv_records(path: Path, source_column: int | str | None, target_column: int | str | None) -> Records:
-    """Columns separated by one tab, no quoting.
+class Columns(NamedTuple):
+    """Which columns hold the pair: numbers from 1, or names, for which line 1 is a header."""
 
-    A column is a number from 1, or a name: then line 1 is a header. Every line must have as many columns as
-    line 1; two when the columns are not given.
+    source: int | str | None
+    target: int | str | None
+    names: tuple[str, str]
+    """If none is given: these, if line 1 names both; else columns 1 and 2."""
 
-    Raises:  UserError if line 1 has no such column.
+    @property
+    def hint(self) -> str:
+        """How to choose two columns of more."""
+        source, target = self.names
+        header = f"a first line that names {source} and {target}"
+        return header if self.names == _NO_OPTIONS else f"{_options(self.names, '1', '2')}, or {header},"
+
+
+def tsv_records(path: Path, columns: Columns) -> Records:
+    """Columns separated by one tab, no quoting; see `_records`."""
+    return _records(path, filled_lines(path), columns, "a tab", lambda line: _decode(line, "").split("\t"))
+
+
+def csv_records(path: Path, columns: Columns) -> Records:
+    """Rows of CSV (regard.data.tables); see `_records`."""
+    separator, rows = read_rows(path)
+    return _records(path, list(rows), columns, repr(separator), list)
+
+
+def _records(
+    path: Path, rows: list[tuple[int, Any]], columns: Columns, separator: str, cells: Callable[[Any], list[str]]
+) -> Records:
+    """Every row must have as many columns as the first; two when they are not given. More that are empty are left out.
+
+    Raises:  UserError if the first row has no such column.
     """
-    lines = read_lines(path)
-    wanted = [_column(source_column, 1), _column(target_column, 2)]
-    named = any(isinstance(column, str) for column in wanted)
+    if not rows:
+        return Records([], _no_parse)
+    first = rows[0][0]
+    given = [_column(columns.source, 1), _column(columns.target, 2)]
+    is_default = columns.source is None and columns.target is None
+    header: list[str] = []  # of a first row that is bad: counted or raised as others, below
     try:
-        header = [name.strip() for name in _decode(lines[0], "").split("\t")]
+        header = [name.strip() for name in cells(rows[0][1])]
     except BadLine as bad:
-        if named:
-            raise UserError(f"{path}, line 1: {bad.detail}.") from None
-        header = []  # counted or raised as any bad line, below
-    default = source_column is None and target_column is None
-    num_columns = 2 if default or not header else len(header)
-    places = [_place(path, column, header, num_columns) for column in wanted]
+        if any(isinstance(column, str) for column in given):
+            raise UserError(f"{path}, line {first}: {bad.detail}.") from None
+    if is_default:
+        lower = [name.lower() for name in header]
+        if all(lower.count(name) == 1 for name in columns.names):
+            given = [header[lower.index(name)] for name in columns.names]
+            is_default = False
+        elif len(lower) > 1 and all(map(_COLUMN_NAMES.fullmatch, lower[:2])):
+            warnings.warn(
+                f"{path}, line {first}: {header[0]!r} and {header[1]!r} look like names of columns, but are read as a "
+                f"pair; {_options(columns.names, *header[:2])} makes this line a header",
+                stacklevel=2,
+            )
+    num_columns = 2 if is_default or not header else len(header)
+    places = [_place(f"{path}, line {first}", column, header, num_columns) for column in given]
 
-    def parse(line: bytes) -> tuple[str, str]:
-        columns = _decode(line, "").split("\t")
-        if len(columns) != num_columns:
-            shown = excerpt(line.decode().strip("\r"))
-            detail = f"expected {num_columns} columns separated by a tab, got {len(columns)} ({shown})"
+    def parse(row: Any) -> tuple[str, str]:
+        found = cells(row)
+        while len(found) > num_columns and not found[-1].strip():
+            found.pop()
+        if len(found) != num_columns:
+            shown = excerpt(separator.join(found) if len(separator) == 1 else "\t".join(found).strip("\r"))
+            hint = f"; {columns.hint} chooses two" if is_default and len(found) > num_columns else ""
+            detail = f"expected {num_columns} columns separated by {separator}, got {len(found)} ({shown}){hint}"
             raise BadLine("wrong number of columns", detail)
-        return columns[places[0]], columns[places[1]]
+        return found[places[0]], found[places[1]]
 
-    rows = list(enumerate(lines, start=1))
-    return Records(rows[1:] if named else rows, parse)
+    is_named = any(isinstance(column, str) for column in given)
+    return Records(rows[1:] if is_named else rows, parse)
+
+
+def _no_parse(_row: Any) -> tuple[str, str]:
+    raise AssertionError("there is no row")  # pragma: no cover
 
 
 def jsonl_records(path: Path, source_field: str, target_field: str, *, also: tuple[type, ...] = ()) -> Records:
@@ -95,7 +163,7 @@ def jsonl_records(path: Path, source_field: str, target_field: str, *, also: tup
         row = json_object(_decode(line, ""))
         return field_of(row, source_field), field_of(row, target_field, also=also)
 
-    return Records(enumerate(read_lines(path), start=1), parse)
+    return Records(filled_lines(path), parse)
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -165,16 +233,18 @@ def _column(column: int | str | None, default: int) -> int | str:
     return int(column) if isinstance(column, str) and column.isdecimal() else column
 
 
-def _place(path: Path, column: int | str, header: list[str], num_columns: int) -> int:
+def _options(names: tuple[str, str], source: str, target: str) -> str:
+    return f"--data.{names[0]}-column {source} --data.{names[1]}-column {target}"
+
+
+def _place(where: str, column: int | str, header: list[str], num_columns: int) -> int:
     if isinstance(column, str):
         if column not in header:
             names = ", ".join(map(repr, header))
-            raise UserError(
-                f"{path}, line 1: no column {column!r}; the header is {names}.{did_you_mean(column, header)}"
-            )
+            raise UserError(f"{where}: no column {column!r}; the header is {names}.{did_you_mean(column, header)}")
         if header.count(column) > 1:
-            raise UserError(f"{path}, line 1: the header names the column {column!r} {header.count(column)} times.")
+            raise UserError(f"{where}: the header names the column {column!r} {header.count(column)} times.")
         return header.index(column)
     if not 1 <= column <= num_columns:
-        raise UserError(f"{path}, line 1: no column {column}; there are {num_columns}, counted from 1.")
+        raise UserError(f"{where}: no column {column}; there are {num_columns}, counted from 1.")
     return column - 1

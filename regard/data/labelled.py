@@ -25,7 +25,6 @@ from regard.data.config import LabelledConfig, OnBad
 from regard.data.pairs import Pairs, read_pairs
 from regard.errors import UserError
 from regard.files import did_you_mean, read_json
-from regard.packed import plain_name
 
 __all__ = ["LabelledBatch", "LabelledBatches", "Labels", "Opined", "opined", "read_labelled", "several"]
 
@@ -178,15 +177,15 @@ def opined(source: Padded, opinions: Sequence[np.ndarray]) -> Opined:
 
 def read_labelled(config: LabelledConfig, path: str | Path, split: str) -> Pairs:
     """Texts and their labels, as the config says they are written. Raises UserError as `read_pairs`."""
-    is_tsv = config.format == "tsv" or (config.format == "auto" and plain_name(path).endswith((".tsv", ".tab")))
     return read_pairs(
         path,
         format=config.format,
-        source_column=config.text_column or (None if is_tsv else "text"),
-        target_column=config.label_column or (None if is_tsv else "label"),
+        source_column=config.text_column,
+        target_column=config.label_column,
         on_bad=config.on_bad,
         split=split,
         also=_ALSO[config.target],
+        names=("text", "label"),
     )
 
 

@@ -1,6 +1,6 @@
 """Read pairs (source text, target text) from the user's own files, and say exactly what is wrong with them.
 
-Four forms: TSV, two parallel text files, JSON lines (regard.data.formats), Hugging Face data sets
+Five forms: TSV, CSV, two parallel text files, JSON lines (regard.data.formats), Hugging Face data sets
 (regard.data.huggingface). Lines end at a line feed only: other characters that Unicode counts as line ends
 may stand inside a text. White space around a text is dropped. Every problem names the file and the line,
 counted from 1.
@@ -12,15 +12,32 @@ from pathlib import Path
 from typing import Literal
 
 from regard.data.config import OnBad, PairFormat, PairsConfig
-from regard.data.formats import BadLine, Records, excerpt, jsonl_records, text_records, tsv_records
+from regard.data.formats import (
+    BadLine,
+    Columns,
+    Records,
+    csv_records,
+    excerpt,
+    jsonl_records,
+    text_records,
+    tsv_records,
+)
 from regard.data.growth import MOST_CHARACTERS, check_growth
 from regard.data.huggingface import PREFIX, hugging_face_records
 from regard.errors import UserError
+from regard.packed import plain_name
 
 __all__ = ["Pairs", "Skipped", "limit_length", "read_pairs", "read_split"]
 
 _MAX_EXAMPLES = 3
-_ENDINGS: dict[str, PairFormat] = {".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_ENDINGS: dict[str, PairFormat] = {
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".txt": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
 
 
 @dataclass(frozen=True)
@@ -104,19 +121,24 @@ def read_pairs(
     on_bad: OnBad = "error",
     split: str = "train",
     also: tuple[type, ...] = (),
+    names: tuple[str, str] = ("source", "target"),
 ) -> Pairs:
     """Read all pairs of a file, of two parallel files (`path` and `target`), or of a data set.
 
     Args:
-        path: a file, plain or gzip; a folder written by `datasets`; or hf:NAME[:CONFIG][#SPLIT].
+        path: a file, plain or packed; a folder written by `datasets`; or hf:NAME[:CONFIG][#SPLIT].
         target: the target side, when `path` is the source side of two parallel text files.
         format: auto finds it from `target`, the name's ending, or hf:.
-        source_column: number (from 1) or name in a header line, in TSV; else a field's name, dots for nested.
+        source_column: number (from 1) or name in a header line, in TSV and CSV; else a field's name, dots for nested.
         target_column: as `source_column`.
         on_bad: error raises at the first bad line; skip leaves them out and counts them in `Pairs.skipped`.
         split: which part of a data set to read, where its name does not say (#SPLIT).
         also: what a target may be beside a text, where a format has such: int, float, list. What may be a list may
             be empty.
+        names: of the columns and fields that are read if none is given. In TSV and CSV without such a header, columns
+            1 and 2; a warning tells of a first line that looks like another header.
+
+    Blank lines are left out.
 
     Raises:  UserError naming the file, the line, what was expected and what was got. What concerns a whole
              file (missing, cut off, empty, unequal lengths, no good pair at all) is an error whatever
@@ -124,13 +146,14 @@ def read_pairs(
     """
     form = _find_format(path, target, format)
     origin = str(path) if target is None else f"{path} + {target}"
-    fields = {"source_field": str(source_column or "source"), "target_field": str(target_column or "target")}
+    fields = {"source_field": str(source_column or names[0]), "target_field": str(target_column or names[1])}
     if form == "text":
         if target is None:
             raise UserError(f"{path}: text means two parallel files, but the target file is not given.")
         records = text_records(Path(path), Path(target))
-    elif form == "tsv":
-        records = tsv_records(Path(path), source_column, target_column)
+    elif form in ("tsv", "csv"):
+        read = tsv_records if form == "tsv" else csv_records
+        records = read(Path(path), Columns(source_column, target_column, names))
     elif form == "jsonl":
         records = jsonl_records(Path(path), **fields, also=also)
     else:
@@ -171,12 +194,12 @@ def _find_format(path: str | Path, target: str | Path | None, format: PairFormat
         return "text"
     if str(path).startswith(PREFIX) or Path(str(path).partition("#")[0]).is_dir():
         return "huggingface"
-    ending = Path(str(path).removesuffix(".gz")).suffix.lower()
+    ending = Path(plain_name(path)).suffix
     if ending not in _ENDINGS:
         raise UserError(
             f"{path}: cannot tell from its name what it holds (known endings: {', '.join(_ENDINGS)}, each "
-            "also with .gz). For two parallel text files give the target file too; "
-            "else give the format: tsv, jsonl or huggingface."
+            "also packed). For two parallel text files give the target file too; "
+            "else give the format (--data.format): tsv, csv, jsonl or huggingface."
         )
     return _ENDINGS[ending]
 

@@ -301,10 +301,8 @@ def read_captions(
     shape:  (channels, height, width) that all must have; the first image's if None.
     Raises: UserError naming the file and the line.
     """
-    is_json = plain_name(path).endswith(("jsonl", "ndjson"))
-    columns = ("image", "text") if is_json else (None, None)
     on_bad = on_bad or config.on_bad
-    pairs = read_pairs(path, on_bad=on_bad, source_column=columns[0], target_column=columns[1])
+    pairs = read_pairs(path, on_bad=on_bad, names=("image", "text"))
     pixels, texts = [], []
     skipped = []
     for reason, count in pairs.skipped.counts.items():

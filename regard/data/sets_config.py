@@ -66,7 +66,7 @@ class EventsConfig:
     Each of `train`, `val`, `test` is one of
 
         events.csv         a header, then an event a line: file,onset,duration,label, of sound files (WAV, FLAC,
-                           Ogg) beside it; only file: a file without events
+                           Ogg) beside it; offset in place of duration; only file: a file without events
         recordings.npz     single recordings (samples, offsets, label, index, sample_rate), of which scenes are made
     """
 

@@ -101,7 +101,7 @@ class OtherLabelled:
     test: tuple[str, ...] = ()
     """Texts and labels: FILE.tsv, FILE.jsonl, hf:NAME; .gz is fine. Several are scored one by one. The run's own
     test data if not given."""
-    format: Literal["auto", "tsv", "jsonl", "huggingface"] = "auto"
+    format: Literal["auto", "tsv", "csv", "jsonl", "huggingface"] = "auto"
     """What the files are. auto: by the ending or `hf:`."""
     text_column: Count | str | None = None
     """Where the text is; as in training if not given."""

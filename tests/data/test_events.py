@@ -126,6 +126,20 @@ def test_long_files_come_in_pieces(folder):
     assert pieces(20000, 8000) == [0, 4000, 8000, 12000]
 
 
+def test_events_of_a_spreadsheet_are_read_as_those_of_a_csv(folder):
+    plain = "file,onset,duration,label\nlong.wav,0.25,0.5,a\nshort.wav,,,\n"
+    sheet = "File;Onset;Offset;Label\nlong.wav;0,25;0,75;a\n;;;\nshort.wav;;;\n;;;\n"
+    found = []
+    for name, content in (("plain.csv", plain), ("sheet.csv", sheet)):
+        (folder / name).write_text(content)
+        sounds = read_events(folder / name, CONFIG)
+        found.append([sounds.hear(i)[1] for i in range(len(sounds))])
+    assert found[0] == found[1]
+    (folder / "sheet.csv").write_text(sheet.replace("0,75", "0,2"))
+    with pytest.raises(UserError, match=r"a duration above 0 and a label, got onset 0.25, offset 0.2, label 'a'"):
+        read_events(folder / "sheet.csv", CONFIG)
+
+
 def test_bad_events_are_named(folder):
     head = "file,onset,duration,label\n"
     cases = [

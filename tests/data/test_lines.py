@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.lines import read_lines
+from regard.data.lines import filled_lines, not_utf8, read_lines
 from regard.errors import UserError
 from regard.files import did_you_mean
 
@@ -117,3 +117,23 @@ def test_gzip_that_is_damaged_is_refused(tmp_path, place):
 def test_did_you_mean_is_silent_when_nothing_is_near():
     assert did_you_mean("sorce", ["source", "target"]) == " Did you mean 'source'?"
     assert did_you_mean("x", ["source"]) == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_is_named(tmp_path, encoding):
+    with pytest.raises(UserError, match=r"a.tsv: looks like UTF-16, expected UTF-8: save it as UTF-8"):
+        read_lines(written(tmp_path, "a.tsv", "one\teins\n\u4e8c\tzwei\n".encode(encoding)))
+    assert read_lines(written(tmp_path, "b.tsv", b"\0a null\0\n")) == [b"\0a null\0"]
+
+
+def test_byte_of_another_encoding_is_shown_as_its_letter():
+    with pytest.raises(UnicodeDecodeError) as error:
+        b"gr\xfcn".decode()
+    with pytest.raises(UnicodeDecodeError) as other:
+        "x".encode("utf-16").decode()
+    assert not_utf8(other.value) == "looks like UTF-16, expected UTF-8: save the file as UTF-8"
+    assert not_utf8(error.value).endswith("in Windows-1252 it is '\u00fc': save the file as UTF-8")
+
+
+def test_filled_lines_keep_their_numbers(tmp_path):
+    assert filled_lines(written(tmp_path, "a", b"\na\n \t\r\nb\n\n")) == [(2, b"a"), (4, b"b")]

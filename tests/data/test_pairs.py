@@ -67,13 +67,14 @@ def test_jsonl_takes_fields_by_name_and_inside_others(tmp_path):
 
 
 GOOD = "a\tb\n"
+HINT = "--data.source-column 1 --data.target-column 2, or a first line that names source and target, chooses two"
 BAD_TSV = {
-    "expected 2 columns separated by a tab, got 3 ('x\\ty\\tz')": ("x\ty\tz", "wrong number of columns"),
-    "expected 2 columns separated by a tab, got 1 ('')": ("", "wrong number of columns"),
+    f"expected 2 columns separated by a tab, got 3 ('x\\ty\\tz'); {HINT}": ("x\ty\tz", "wrong number of columns"),
+    "expected 2 columns separated by a tab, got 1 ('x')": ("x", "wrong number of columns"),
     "the target side is empty, expected a text (the other is 'x')": ("x\t ", "empty target"),
     "the source side is empty, expected a text (the other is 'y')": ("\ty", "empty source"),
-    "both sides are empty, expected a text in each": (" \t\r", "both sides empty"),
-    "not UTF-8: byte 0xe9 at place 3 of the line (invalid continuation byte)": (b"x\t\xe9y", "not UTF-8"),
+    "not UTF-8: byte 0xe9 at place 3 of the line (invalid continuation byte)"
+    "; in Windows-1252 it is '\u00e9': save the file as UTF-8": (b"x\t\xe9y", "not UTF-8"),
 }
 
 
@@ -200,7 +201,7 @@ def test_long_bad_line_is_shown_by_its_start(tmp_path):
 
 
 def test_unknown_ending_asks_for_the_format(tmp_path):
-    path = written(tmp_path, "a.txt.gz", gzip.compress(GOOD.encode()))
+    path = written(tmp_path, "a.dat.gz", gzip.compress(GOOD.encode()))
     with pytest.raises(UserError, match=r"cannot tell from its name what it holds .*tsv.* give the format"):
         read_pairs(path)
     assert list(read_pairs(path, format="tsv")) == [("a", "b")]
@@ -308,3 +309,59 @@ def test_tsv_header_that_names_a_wanted_column_twice_is_refused(tmp_path):
 def test_byte_order_mark_alone_is_no_pair(tmp_path, content):
     with pytest.raises(UserError, match=r"a.tsv: the file is empty"):
         read_pairs(written(tmp_path, "a.tsv", content))
+
+
+def test_blank_lines_are_left_out_and_numbers_stay_those_of_the_file(tmp_path):
+    tsv = read_pairs(written(tmp_path, "a.tsv", "\na\tb\n \t\r\n\nc\td\n\n"))
+    jsonl = read_pairs(
+        written(tmp_path, "a.jsonl", '\n{"source": "a", "target": "b"}\n\n\n{"source": "c", "target": "d"}\n')
+    )
+    source, target = written(tmp_path, "a.en", "\na\n\n \nc\n"), written(tmp_path, "a.de", "\nb\n\n\t\nd\n")
+    for pairs in (tsv, jsonl, read_pairs(source, target=target)):
+        assert (list(pairs), pairs.lines) == ([("a", "b"), ("c", "d")], [2, 5])
+    with pytest.raises(UserError, match=r"line 2: the target side is empty"):
+        read_pairs(written(tmp_path, "b.en", "a\nb\n"), target=written(tmp_path, "b.de", "a\n\n"))
+    with pytest.raises(UserError, match=r"c.tsv: there is no pair in it"):
+        read_pairs(written(tmp_path, "c.tsv", "\n \n"))
+
+
+def test_empty_columns_at_the_end_are_left_out_and_others_named_with_the_options(tmp_path):
+    assert list(read_pairs(written(tmp_path, "a.txt", "a\tb\t\t\r\nc\td\n"))) == [("a", "b"), ("c", "d")]
+    path = written(tmp_path, "b.tsv", "a\tb\tCC-BY\n")
+    with pytest.raises(
+        UserError, match=r"line 1: .* got 3 .*--data.source-column 1 --data.target-column 2, or a first"
+    ):
+        read_pairs(path)
+    with pytest.raises(UserError, match=r"no pair in it(.|\n)*--data.source-column 1 --data.target-column 2"):
+        read_pairs(path, on_bad="skip")
+    with pytest.raises(UserError, match="; a first line that names image and text chooses two"):
+        read_pairs(path, names=("image", "text"))
+
+
+def test_first_line_with_the_default_names_is_a_header(tmp_path):
+    path = written(tmp_path, "a.tsv", "id\tTarget\tsource\n1\tb\ta\n")
+    assert list(read_pairs(path)) == [("a", "b")]
+    assert next(iter(read_pairs(path, source_column=1, target_column=3))) == ("id", "source")
+
+
+def test_first_line_that_looks_like_another_header_is_a_pair_with_a_warning(tmp_path):
+    path = written(tmp_path, "a.tsv", "English\tGerman\none\teins\n")
+    with pytest.warns(UserWarning, match=r"'English' and 'German' look .* --data.source-column English --data.target-"):
+        assert len(read_pairs(path)) == 2
+    assert list(read_pairs(path, source_column="English", target_column="German")) == [("one", "eins")]
+    assert len(read_pairs(path, source_column=1, target_column=2)) == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        'one,"eins, zwei"\n\n"two\nlines",b\n,\n',
+        'one;eins, zwei\n\n"two\nlines";b\n;\n',
+        'id,target,source\n1,"eins, zwei",one\n2,b,"two\nlines"\n',
+    ],
+)
+def test_csv_gives_pairs(tmp_path, content):
+    pairs = read_pairs(written(tmp_path, "a.csv", content))
+    assert list(pairs) == [("one", "eins, zwei"), ("two\nlines", "b")]
+    with pytest.raises(UserError, match=r"line \d: expected [23] columns separated by '[,;]', got 1"):
+        read_pairs(written(tmp_path, "b.csv", content + "x\n"))

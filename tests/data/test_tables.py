@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from regard.data.tables import read_table
+from regard.data.tables import read_rows, read_table
 from regard.errors import UserError
 
 HEAD = b"file,label\n"
@@ -43,3 +43,36 @@ def test_rows_come_with_the_line_that_they_begin_in(tmp_path, end):
 def test_bad_tables_are_named_by_line(tmp_path, content, message):
     with pytest.raises(UserError, match=rf"a.csv, {message}"):
         rows(tmp_path, content)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", ","])
+def test_separator_is_known_by_the_first_row_or_by_even_rows(tmp_path, separator):
+    names = ["file", "label", "a;b, c\td" if separator == "," else "other"]
+    content = "\n".join(separator.join(f'"{cell}"' for cell in row) for row in (names, ["1", "x, y; z", "2"]))
+    assert [row[1:3] for row in rows(tmp_path, content.encode())] == [("1", "x, y; z")]
+    (tmp_path / "b.csv").write_text(
+        f"1{separator}a, b\n2{separator}c\n".replace(", ", ", " if separator == ";" else " ")
+    )
+    found, pairs = read_rows(tmp_path / "b.csv")
+    assert (found, [len(cells) for _, cells in pairs]) == (separator, [2, 2])
+
+
+def test_file_with_two_possible_separators_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("a, b;c\nd, e;f\n")
+    with pytest.raises(UserError, match=r"a.csv: cannot tell whether commas or semicolons separate the cells; put"):
+        read_rows(tmp_path / "a.csv")
+
+
+def test_rows_of_empty_cells_are_left_out(tmp_path):
+    assert rows(tmp_path, HEAD + b"a,b\n,\n , \nc,d\n,,,\n") == [("2", "a", "b"), ("5", "c", "d")]
+
+
+def test_comma_is_the_decimal_point_where_semicolons_separate(tmp_path):
+    content = "file;x;label\na;1,5;b,c\nd;1,000,5;e\nf;2.5;g\n"
+    (tmp_path / "a.csv").write_text(content)
+    found = [cells for _, cells in read_table(tmp_path / "a.csv", ("file", "x"), numeric=("x",))]
+    assert [(cells["x"], cells["label"]) for cells in found] == [("1.5", "b,c"), ("1,000,5", "e"), ("2.5", "g")]
+    (tmp_path / "a.csv").write_text('file,x\na,"1,5"\n')
+    assert [cells["x"] for _, cells in read_table(tmp_path / "a.csv", ("x|y",), numeric=("x",))] == ["1,5"]
+    with pytest.raises(UserError, match="expected a header with y or z, got 'file,x'"):
+        list(read_table(tmp_path / "a.csv", ("y|z",)))

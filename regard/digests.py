@@ -20,11 +20,11 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from regard.packed import plain_name
 
-__all__ = ["Content", "edited", "is_recorded", "note", "recorded", "summary"]
+__all__ = ["Content", "edited", "is_recorded", "note", "note_file", "recorded", "summary"]
 
 _LENGTH = 32
 _MOST = 256
@@ -48,6 +48,14 @@ def note(name: object, content: bytes | memoryview) -> None:
     seen = _seen.get()
     if seen is not None:
         seen[str(name)] = _digest(content)
+
+
+def note_file(name: object, file: BinaryIO) -> None:
+    """As `note`, of an open file, which is read from its beginning in parts."""
+    seen = _seen.get()
+    if seen is not None:
+        file.seek(0)
+        seen[str(name)] = importlib.import_module("hashlib").file_digest(file, "sha256").hexdigest()[:_LENGTH]
 
 
 class Content(NamedTuple):

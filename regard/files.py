@@ -29,6 +29,7 @@ __all__ = [
     "did_you_mean",
     "file_limit",
     "flush_folder",
+    "is_limit_set",
     "parse_data",
     "parse_json",
     "read_bytes",
@@ -55,6 +56,11 @@ def file_limit() -> int:
     if given and not (given.isascii() and given.isdecimal() and len(given) < 10 and int(given) > 0):
         raise UserError(f"{_VARIABLE} must be a whole number of MiB above 0, but is {given[:40]!r}")
     return (int(given) if given else _DEFAULT_MIB) << 20
+
+
+def is_limit_set() -> bool:
+    """Return True if REGARD_MAX_FILE_MIB is set, so that its limit holds for files whose size is known too."""
+    return bool(os.environ.get(_VARIABLE))
 
 
 def check_readable(path: Path) -> os.stat_result:
@@ -97,7 +103,7 @@ def _content(path: Path, limit: int | None) -> bytes:
     found = check_readable(path)
     size = found.st_size
     raised = f" ({_VARIABLE} raises this)" if limit is None else ""
-    is_stated = limit is not None or bool(os.environ.get(_VARIABLE))
+    is_stated = limit is not None or is_limit_set()
     limit = file_limit() if limit is None else limit
     if size > limit and not is_stated:  # the file is as large as it says: memory decides
         limit = available_memory() or size

@@ -20,8 +20,9 @@ from regard.data.elements import Elements
 from regard.data.labelled import Labels
 from regard.data.numbers import number
 from regard.data.recordings import Recordings, scene
+from regard.data.sample_store import SampleStore
 from regard.data.sets_config import EventsConfig
-from regard.data.sound_files import read_sound
+from regard.data.sound_files import SoundNotes, append_sound
 from regard.data.tables import read_table
 from regard.errors import UserError
 
@@ -31,7 +32,6 @@ _COLUMNS = ("file", "onset", "duration|offset", "label")
 _TIMES = ("onset", "duration", "offset")
 _IN_SIGHT = 1 / 3
 _TEMPO, _SHIFT = 1.15, 0.1
-_FILES = 16
 _KEPT_BYTES = 1 << 30
 _LEAST_SECONDS, _MOST_SECONDS = 1e-5, 1e9
 """What an event may last, and when it may begin, so that times are numbers that training can tell apart."""
@@ -61,6 +61,9 @@ class Sounds:
     labels: tuple[str, ...]
     origin: str
     skipped: tuple[str, ...] = ()
+    """Sentences about events that were left out."""
+    notes: tuple[str, ...] = ()
+    """Sentences about files that are cut off or clipped, one of each kind."""
 
     def __len__(self) -> int:
         return self.count
@@ -75,6 +78,7 @@ def scenes_of(recordings: Recordings, split: str, count: int, config: EventsConf
         )
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
 
+    @lru_cache(maxsize=_KEPT_BYTES // (2 * length))
     def hear(i: int) -> tuple[NDArray[np.int16], list[Event]]:
         samples, events = scene(recordings, split, i, length)
         return samples, [Event(first / rate, (last - first) / rate, label) for first, last, label in events]
@@ -84,30 +88,36 @@ def scenes_of(recordings: Recordings, split: str, count: int, config: EventsConf
 
 
 def read_events(path: Path, config: EventsConfig) -> Sounds:
-    """The sound files of a CSV, in pieces. All are opened, so that none fails later.
+    """Return the sounds of a CSV, in pieces. Each file is read once, and its samples are stored.
 
     Raises: UserError naming the file and the line, what was expected and what was got.
     """
     by_file, places, skipped = _csv(path, config)
-    read = lru_cache(maxsize=_FILES)(read_sound)  # a long file serves many pieces
+    store, notes = SampleStore(), []
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
-    where: list[tuple[str, int]] = []
+    where: list[tuple[int, int]] = []
+    inside: list[list[Event]] = []
     for file, rows in by_file.items():
-        samples = read(path.parent / file, rate, places[file])
+        first = len(store)
+        notes.append(append_sound(store, path.parent / file, rate, places[file]))
+        if notes[-1].cut_off and config.on_bad == "error":
+            raise UserError(f"{notes[-1].cut_off} With `on_bad` = skip, it is read up to there.")
+        count = len(store) - first
         for place, event in rows[:]:
-            if event.onset >= len(samples) / rate:
+            if event.onset >= count / rate:
                 _bad(f"{place}: the event begins at {event.onset:g} s, but {file} ends before.", config, skipped)
                 rows.remove((place, event))
-        where += [(file, start) for start in pieces(len(samples), length)]
+        starts = pieces(count, length)
+        where += [(first + start, min(length, count - start)) for start in starts]
+        inside += _distributed([event for _, event in rows], np.array(starts) / rate, config.seconds)
+    samples = store.array()
 
     def hear(i: int) -> tuple[NDArray[np.int16], list[Event]]:
-        file, start = where[i]
-        samples = read(path.parent / file, rate, places[file])[start : start + length]
-        inside = [_cut(event, start / rate, config.seconds) for _, event in by_file[file]]
-        return np.pad(samples, (0, length - len(samples))), [event for event in inside if event is not None]
+        start, count = where[i]
+        return np.pad(samples[start : start + count], (0, length - count)), inside[i]
 
     labels = tuple(sorted({event.label for rows in by_file.values() for _, event in rows}))
-    return Sounds(len(where), hear, labels, str(path), tuple(skipped))
+    return Sounds(len(where), hear, labels, str(path), tuple(skipped), _summaries(notes))
 
 
 def pieces(samples: int, length: int) -> list[int]:
@@ -154,7 +164,6 @@ class EventBatches:
         self.sounds, self.config, self.rows, self.seed, self.is_fixed = sounds, config, rows, seed, is_fixed
         self.augment = augment
         self.numbers = {name: number for number, name in enumerate(labels.names)}
-        self._kept: dict[int, tuple[NDArray[np.int16], list[Event]]] = {}
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """The rows of each batch: a pure function of (seed, epoch)."""
@@ -164,7 +173,7 @@ class EventBatches:
 
     def collate(self, epoch: int, indices: Sequence[int]) -> EventBatch:
         """The tensors of these sounds."""
-        heard = [self.heard(i) for i in indices]
+        heard = [self.sounds.hear(i) for i in indices]
         if self.augment:
             draws = [
                 np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i)))) for i in indices
@@ -179,15 +188,6 @@ class EventBatches:
         ]
         source = torch.from_numpy(np.stack([samples for samples, _ in heard])).float() / 32768
         return EventBatch(source, Elements.of(classes, regions, 1), tuple(indices))
-
-    def heard(self, i: int) -> tuple[NDArray[np.int16], list[Event]]:
-        """Samples and events of a piece; kept while there is room for them."""
-        if i not in self._kept:
-            found = self.sounds.hear(i)
-            if (len(self._kept) + 1) * found[0].nbytes > _KEPT_BYTES:
-                return found
-            self._kept[i] = found
-        return self._kept[i]
 
 
 def played(
@@ -247,6 +247,28 @@ def _bad(problem: str, config: EventsConfig, skipped: list[str]) -> None:
     if config.on_bad == "error":
         raise UserError(f"{problem} With `on_bad` = skip, such events are left out and counted.")
     skipped.append(problem)
+
+
+def _distributed(events: Sequence[Event], starts: NDArray[np.float64], seconds: float) -> list[list[Event]]:
+    """Return the events of each piece, in their order; starts: where the pieces begin, rising."""
+    found: list[list[Event]] = [[] for _ in starts]
+    for event in events:
+        first = np.searchsorted(starts, event.onset - seconds)
+        for i in range(max(0, int(first) - 1), int(np.searchsorted(starts, event.offset))):
+            part = _cut(event, float(starts[i]), seconds)
+            if part is not None:
+                found[i].append(part)
+    return found
+
+
+def _summaries(notes: Sequence[SoundNotes]) -> tuple[str, ...]:
+    """Return a sentence of the files that are cut off, and one of those that are clipped."""
+    cut_off = [one.cut_off for one in notes if one.cut_off]
+    clipped = [one.clipped for one in notes if one.clipped]
+    found = (
+        (f"{len(cut_off)} files are cut off or damaged and read up to there; first: {cut_off[0]}",) if cut_off else ()
+    )
+    return (*found, f"{len(clipped)} files are clipped; first: {clipped[0]}") if clipped else found
 
 
 def _cut(event: Event, start: float, seconds: float) -> Event | None:

@@ -66,7 +66,8 @@ class EventsConfig:
     Each of `train`, `val`, `test` is one of
 
         events.csv         a header, then an event a line: file,onset,duration,label, of sound files (WAV, FLAC,
-                           Ogg) beside it; offset in place of duration; only file: a file without events
+                           Ogg, MP3 and others) beside it; offset in place of duration; only file: a file without
+                           events
         recordings.npz     single recordings (samples, offsets, label, index, sample_rate), of which scenes are made
     """
 
@@ -104,7 +105,8 @@ class EventsConfig:
     """What onset and duration are given in, in CSV files."""
 
     on_bad: OnBad = "error"
-    """What an event does that has no duration or lies outside its file: error stops, skip counts it."""
+    """What an event does that has no duration or lies outside its file: error stops, skip leaves it out and counts it.
+    A sound file that is cut off or damaged: error stops, skip reads it up to there."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

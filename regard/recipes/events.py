@@ -41,7 +41,7 @@ from regard.telling import showing
 __all__ = ["EventsTask", "Heard", "Said", "TrainedEvents", "task"]
 
 Given = str | Path | NDArray[Any]
-"""A wav file, or its samples."""
+"""A sound file, or its samples."""
 _LABELS = "labels.json"
 _ROWS, _SAMPLES = 64, 5
 
@@ -132,6 +132,8 @@ class EventsTask(Task):
             found = read_events(Path(path), data)
             if found.skipped:
                 self.tell(f"{path}: left out {len(found.skipped)} events; first: {found.skipped[0]}")
+            for note in found.notes:
+                self.tell(f"{path}: {note}")
             return found
         recordings = read_recordings(Path(path), round(data.seconds * data.sample_rate))
         return scenes_of(recordings, split, count, data)
@@ -167,7 +169,7 @@ class EventsTask(Task):
         for rows in batches.plan(0):
             some = self.found(model, batches.collate(0, rows).source)
             found += [[said.event for said in one if said.score >= self.config.threshold] for one in some]
-        wanted = [batches.heard(i)[1] for i in range(len(batches.sounds))]
+        wanted = [batches.sounds.hear(i)[1] for i in range(len(batches.sounds))]
         return event_scores(found, wanted, self.config.data.seconds)
 
     @torch.no_grad()
@@ -211,7 +213,8 @@ class TrainedEvents(Trained):
     def predict(self, inputs: Sequence[Given], *, threshold: float | None = None) -> list[list[Event]]:
         """The events of each sound, of any length, in order; those of at least `threshold` (the run's own).
 
-        inputs: wav files, or samples at the run's rate: 16-bit, or floating within [-1, 1].
+        inputs: sound files (those that are cut off are read up to there, with a notice), or samples at the run's rate:
+                16-bit, or floating within [-1, 1].
         """
         return [[event for event, _ in found] for found in self._all_heard(inputs, threshold, 1)]
 
@@ -226,7 +229,7 @@ class TrainedEvents(Trained):
     def evaluate(
         self, path: str | Path | None = None, *, on_bad: OnBad = "error", tell: Callable[[str], None] | None = None
     ) -> dict[str, Any]:
-        """F1 and errors on the run's test sounds, or on others: a CSV of wav files, or recordings made scenes of."""
+        """F1 and errors on the run's test sounds, or on others: a CSV of sound files, or recordings made scenes of."""
         if path is None and not self.task.has_test():
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
         data = self.config.data
@@ -242,13 +245,13 @@ class TrainedEvents(Trained):
 
     def parts(self, inputs: Sequence[Given]) -> list[NDArray[np.int16]]:
         """The pieces of all sounds, as they are read one by one."""
-        sounds = (self._samples(one, number) for number, one in enumerate(inputs, start=1))
-        return [piece for samples in sounds for _, piece in self._cut(samples)]
+        sounds, length = (self._samples(one, number) for number, one in enumerate(inputs, start=1)), self._length()
+        return [_piece(one, start, length) for one in sounds for start in pieces(len(one), length)]
 
     def likelihood(self, given: Given, seen: Seen) -> Tensor:
         """Sum of log p of the events that were heard in a piece of sound, those that it answers for."""
-        ((_, piece),) = self._cut(self._samples(given, 1))
-        said = self.model(_source(piece).to(next(self.model.parameters()).device))
+        piece = _source(_piece(self._samples(given, 1), 0, self._length()))
+        said = self.model(piece.to(next(self.model.parameters()).device))
         sound, names = seen.scene.pictures["sound"], self.task.labels.names
         assert isinstance(sound, Sound)
         return of_found(said, [(one.query, names.index(one.label)) for one in sound.events], "event")
@@ -270,7 +273,10 @@ class TrainedEvents(Trained):
 
     def _samples(self, one: Given, number: int) -> NDArray[np.int16]:
         if not isinstance(one, np.ndarray):
-            return read_sound(Path(one), self.config.data.sample_rate, f"input {number}")
+            samples, notes = read_sound(Path(one), self.config.data.sample_rate, f"input {number}")
+            for note in filter(None, (notes.cut_off, notes.clipped)):
+                self.task.tell(note)
+            return samples
         if one.ndim != 1 or not len(one) or (one.dtype != np.int16 and not np.issubdtype(one.dtype, np.floating)):
             raise UserError(
                 f"input {number}: samples must be one row of 16-bit or floating numbers, but are {one.dtype} of "
@@ -286,13 +292,13 @@ class TrainedEvents(Trained):
         """The events of a sound of any length, piece by piece: each piece answers for its middle half."""
         data = self.config.data
         least = self.config.threshold if threshold is None else threshold
-        cut = self._cut(samples)
-        starts, length = [start for start, _ in cut], len(cut[0][1])
+        length = self._length()
+        starts = pieces(len(samples), length)
         # Where one piece hands over to the next: the middle of what both hear.
         ends = [(a + length + b) / 2 / data.sample_rate for a, b in pairwise(starts)]
         found = []
-        for (start, piece), first, last in zip(cut, [0.0, *ends], [*ends, float("inf")], strict=True):
-            source, begin = _source(piece), start / data.sample_rate
+        for start, first, last in zip(starts, [0.0, *ends], [*ends, float("inf")], strict=True):
+            source, begin = _source(_piece(samples, start, length)), start / data.sample_rate
             with showing(lambda source=source, begin=begin: [self._scene(source, begin)]) as scenes:
                 (heard,) = self.task.found(self.model, source)
             own = []
@@ -307,11 +313,9 @@ class TrainedEvents(Trained):
                 _complete(scene, heard, own)
         return sorted(found)
 
-    def _cut(self, samples: NDArray[np.int16]) -> list[tuple[int, NDArray[np.int16]]]:
-        """Pieces as long as the model reads, silent behind the end, and where each begins."""
-        length = round(self.config.data.seconds * self.config.data.sample_rate)
-        found = ((start, samples[start : start + length]) for start in pieces(len(samples), length))
-        return [(start, np.pad(piece, (0, length - len(piece)))) for start, piece in found]
+    def _length(self) -> int:
+        """Samples of a piece."""
+        return round(self.config.data.seconds * self.config.data.sample_rate)
 
     @torch.no_grad()
     def _scene(self, source: Tensor, begin: float) -> Scene:
@@ -326,9 +330,15 @@ class TrainedEvents(Trained):
         return Scene(axes={"source": axis}, pictures={"sound": Sound(bands=bands, seconds=seconds, begin=begin)})
 
     def _sample(self, batches: EventBatches, i: int) -> dict[str, str]:
-        samples, wanted = batches.heard(i)
+        samples, wanted = batches.sounds.hear(i)
         found = [event for event, _ in self._heard(samples, None, f"sound {i}")]
         return {"source": f"sound {i}", "output": _told(found), "reference": _told(wanted)}
+
+
+def _piece(samples: NDArray[np.int16], start: int, length: int) -> NDArray[np.int16]:
+    """Return a piece as long as the model reads, silent behind the end."""
+    piece = samples[start : start + length]
+    return np.pad(piece, (0, length - len(piece)))
 
 
 def _source(piece: NDArray[np.int16]) -> Tensor:

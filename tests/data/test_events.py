@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.io import wavfile
 
+import regard.data.events as events_module
 from regard.data.events import Event, EventBatches, pieces, played, read_events, scenes_of
 from regard.data.labelled import Labels
 from regard.data.recordings import Recordings, made_sounds, read_recordings, scene
@@ -108,7 +109,7 @@ def folder(tmp_path):
 
 
 def test_wav_of_another_rate_is_resampled(folder):
-    samples = read_sound(folder / "long.wav", RATE)
+    samples, _ = read_sound(folder / "long.wav", RATE)
     assert len(samples) == 2 * RATE
     time = np.arange(2 * RATE) / RATE
     np.testing.assert_allclose(samples[200:-200], (20000 * np.sin(2 * np.pi * 440 * time))[200:-200], atol=150)
@@ -153,10 +154,10 @@ def test_bad_events_are_named(folder):
         (head + "long.wav," + "9" * 400 + ",1,a\n", "line 2: expected onset and duration, two numbers"),
         (head + "long.wav,0.1,1_0,a\n", "line 2: expected onset and duration, two numbers"),
         (head + ",0.1,1,a\n", "line 2: expected the name of a sound file, got none"),
-        (head + "../../../../../../etc/passwd,0.1,1,a\n", r"bad\.csv, line 2: .*no wav file that can be read"),
+        (head + "../../../../../../etc/passwd,0.1,1,a\n", r"bad\.csv, line 2: .*not a sound file that is read"),
         (head + "/dev/zero,0.1,1,a\n", r"bad\.csv, line 2: /dev/zero: is a device"),
         (head + "gone.wav,0.1,1,a\n", r"gone\.wav: no such file"),
-        (head + "events.csv,0.1,1,a\n", r"events\.csv: no wav file that can be read"),
+        (head + "events.csv,0.1,1,a\n", r"events\.csv: not a sound file that is read"),
         (head, "there is no file in it"),
     ]
     for content, message in cases:
@@ -167,6 +168,58 @@ def test_bad_events_are_named(folder):
     found = read_events(folder / "bad.csv", EventsConfig(seconds=1.0, on_bad="skip"))
     assert len(found.skipped) == 1
     assert [len(found.hear(i)[1]) for i in range(3)] == [1, 1, 0]
+
+
+def test_files_that_are_cut_off_or_clipped_are_said_once(folder):
+    (folder / "cut.wav").write_bytes((folder / "long.wav").read_bytes()[:-40_000])
+    for name in ("loud", "louder"):
+        wavfile.write(folder / f"{name}.wav", RATE, np.array([0.5, 2.0, -1.0], np.float32))
+    rows = "cut.wav,0.2,0.5,a\ncut.wav,1.9,0.1,b\nloud.wav,,,\nlouder.wav,,,\n"
+    (folder / "bad.csv").write_text("file,onset,duration,label\n" + rows, encoding="utf-8")
+    with pytest.raises(
+        UserError, match=r"bad\.csv, line 2: .*cut\.wav: cut off: its header states 128,000 bytes .*skip"
+    ):
+        read_events(folder / "bad.csv", CONFIG)
+    found = read_events(folder / "bad.csv", EventsConfig(seconds=1.0, on_bad="skip"))
+    assert len(found.skipped) == 1
+    assert "line 3: the event begins at 1.9 s, but cut.wav ends before" in found.skipped[0]
+    cut_off, clipped = found.notes
+    assert cut_off.startswith("1 files are cut off or damaged and read up to there; first: ")
+    assert clipped.startswith("2 files are clipped; first: ")
+    assert "loud.wav: 1 of its samples lie outside [-1, 1], up to 2, and are clipped." in clipped
+
+
+def test_each_file_is_decoded_once(folder, monkeypatch):
+    names = []
+    append = events_module.append_sound
+    monkeypatch.setattr(
+        events_module,
+        "append_sound",
+        lambda store, path, *rest: (names.append(path.name), append(store, path, *rest))[1],
+    )
+    sounds = read_events(folder / "events.csv", CONFIG)
+    for i in (3, 0, 2, 1, 0):
+        sounds.hear(i)
+    assert names == ["long.wav", "short.wav"]
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 7.0])
+def test_events_of_pieces_are_those_that_each_would_cut(folder, seconds):
+    draw = np.random.default_rng(4)
+    events = [
+        Event(float(a), float(b), "a") for a, b in zip(draw.uniform(0, 2, 40), draw.exponential(0.4, 40), strict=True)
+    ]
+    rows = "".join(f"long.wav,{event.onset!r},{event.duration!r},a\n" for event in events)
+    (folder / "many.csv").write_text("file,onset,duration,label\n" + rows, encoding="utf-8")
+    sounds = read_events(folder / "many.csv", EventsConfig(seconds=seconds))
+    starts = pieces(2 * RATE, round(seconds * RATE))
+    assert len(sounds) == len(starts)
+    for i, start in enumerate(starts):
+        spans = [(max(0.0, one.onset - start / RATE), min(seconds, one.offset - start / RATE), one) for one in events]
+        wanted = [
+            (first, last - first) for first, last, one in spans if last > first and last - first >= one.duration / 3
+        ]
+        assert [(one.onset, one.duration) for one in sounds.hear(i)[1]] == wanted
 
 
 def test_batches_hold_middles_and_durations(folder):

@@ -1,7 +1,9 @@
 """Sound files: the samples that they hold, at the rate that is asked for, or a sentence."""
 
 import io
+import os
 import warnings
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -9,10 +11,19 @@ import soundfile
 from scipy.io import wavfile
 from scipy.signal import resample_poly
 
-from regard.data.sound_files import read_sound
+from regard import files
+from regard.data import sound_files
+from regard.data.sound_files import SoundNotes, read_sound
 from regard.errors import UserError
 
 TONE = np.sin(np.arange(3000) / 7) * 0.9
+
+
+def samples_of(path, sample_rate):
+    """The samples of a file about which there is nothing to say."""
+    samples, notes = read_sound(path, sample_rate)
+    assert notes == SoundNotes()
+    return samples
 
 
 def by_scipy(path, sample_rate):
@@ -34,15 +45,46 @@ def by_scipy(path, sample_rate):
 def test_wav_is_what_it_was(tmp_path, subtype, rate, channels):
     samples = np.stack([TONE * (1 + i) / channels for i in range(channels)], -1)
     soundfile.write(tmp_path / "a.wav", samples, rate, subtype=subtype)
-    np.testing.assert_array_equal(read_sound(tmp_path / "a.wav", 8000), by_scipy(tmp_path / "a.wav", 8000))
+    np.testing.assert_array_equal(samples_of(tmp_path / "a.wav", 8000), by_scipy(tmp_path / "a.wav", 8000))
 
 
-@pytest.mark.parametrize(("form", "bound"), [("FLAC", 0), ("OGG", 3000)])
-def test_packed_forms_are_read(tmp_path, form, bound):
+PACKED = [("FLAC", None, 0), ("OGG", "VORBIS", 3000), ("OGG", "OPUS", 9000), ("MP3", None, 3000), ("CAF", "ALAC_16", 0)]
+PLAIN = [(form, None, 0) for form in ("WAVEX", "RF64", "W64", "AIFF", "AU", "CAF")]
+
+
+@pytest.mark.parametrize(("form", "subtype", "bound"), PACKED + PLAIN)
+def test_other_forms_are_read_whatever_their_names(tmp_path, form, subtype, bound):
     for name in ("WAV", form):
-        soundfile.write(tmp_path / f"a.{name}", (TONE * 32767).astype(np.int16), 8000, format=name)
-    packed, wav = (read_sound(tmp_path / f"a.{name}", 8000).astype(int) for name in (form, "WAV"))
+        kind = subtype if name == form else None
+        soundfile.write(tmp_path / "a", (TONE * 32767).astype(np.int16), 8000, format=name, subtype=kind)
+        (tmp_path / "a").rename(tmp_path / f"{name}.raw")
+    packed, wav = (samples_of(tmp_path / f"{name}.raw", 8000).astype(int) for name in (form, "WAV"))
+    assert len(packed) == len(wav)
     assert np.abs(packed - wav).max() <= bound
+
+
+@pytest.mark.parametrize("form", ["WAV", "FLAC", "OGG", "MP3"])
+@pytest.mark.parametrize("rate", [8000, 11_025])
+def test_samples_do_not_depend_on_the_size_of_blocks(tmp_path, monkeypatch, form, rate):
+    sound = np.random.default_rng(5).uniform(-0.9, 0.9, (30_000, 2)) * np.linspace(0, 1, 30_000)[:, None]
+    soundfile.write(tmp_path / "a", sound, 44_100, format=form)
+    whole = samples_of(tmp_path / "a", rate)
+    for size in (100, 4_999):
+        monkeypatch.setattr(sound_files, "_BLOCK", size)
+        np.testing.assert_array_equal(samples_of(tmp_path / "a", rate), whole)
+
+
+def test_mp3_without_a_stated_length_is_read_to_its_end(tmp_path):
+    """Its first frames are short, from which libsndfile would estimate that there are few."""
+    sound = np.random.default_rng(5).normal(0, 0.2, 400_000) * np.repeat([0.001, 1], 200_000)
+    out = io.BytesIO()
+    soundfile.write(out, sound, 44_100, format="MP3", bitrate_mode="VARIABLE")
+    content = out.getvalue()
+    assert b"Xing" in content[:417]
+    (tmp_path / "a.mp3").write_bytes(content[417:])
+    found = samples_of(tmp_path / "a.mp3", 44_100)
+    assert abs(len(found) - 400_000) < 5_000
+    assert np.abs(found[350_000:]).mean() > 1_000
 
 
 def changed(place, value, size):
@@ -73,11 +115,75 @@ def test_header_cut_anywhere_is_refused(tmp_path, length):
         read_sound(tmp_path / "a.wav", 8000)
 
 
-@pytest.mark.parametrize("form", ["AIFF", "AU", "CAF"])
+@pytest.mark.parametrize("form", ["VOC", "NIST", "MAT5", "SVX"])
 def test_forms_that_are_not_named_are_refused(tmp_path, form):
     soundfile.write(tmp_path / "a.wav", TONE, 8000, format=form)
-    with pytest.raises(UserError, match="no wav file that can be read, nor FLAC or Ogg"):
+    with pytest.raises(
+        UserError, match=r"a.wav: not a sound file that is read: .* WAV, W64, RF64, .* FLAC, Ogg and MP3"
+    ):
         read_sound(tmp_path / "a.wav", 8000)
+
+
+def test_an_older_libsndfile_without_mp3_is_named(tmp_path, monkeypatch):
+    (tmp_path / "a.mp3").write_bytes(b"\xff\xfb\x90\xc4" + bytes(500))
+    monkeypatch.setattr(soundfile, "available_formats", lambda: {"WAV": "WAV"})
+    with pytest.raises(UserError, match=r"a.mp3: .* does not read MP3, 1.1 does: pip install --upgrade soundfile"):
+        read_sound(tmp_path / "a.mp3", 8000)
+
+
+@pytest.mark.parametrize("form", ["WAV", "AIFF", "W64", "OGG", "MP3", "FLAC"])
+def test_what_is_cut_off_is_read_up_to_there_and_said(tmp_path, form):
+    out = io.BytesIO()
+    soundfile.write(out, np.random.default_rng(5).normal(0, 0.2, 300_000), 8000, format=form)
+    (tmp_path / "a").write_bytes(out.getvalue()[:-3000])
+    samples, notes = read_sound(tmp_path / "a", 8000)
+    assert 100_000 < len(samples) < 300_000
+    assert "cut off" in notes.cut_off
+    (tmp_path / "a").write_bytes(out.getvalue())
+    assert len(samples_of(tmp_path / "a", 8000)) == 300_000
+
+
+def test_samples_before_a_damage_do_not_depend_on_the_size_of_blocks(tmp_path, monkeypatch):
+    soundfile.write(tmp_path / "a", np.random.default_rng(5).normal(0, 0.2, 300_000), 8000, format="FLAC")
+    (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-3000])
+    whole, notes = read_sound(tmp_path / "a", 8000)
+    assert f"a: damaged or cut off after {len(whole):,} samples (" in notes.cut_off
+    monkeypatch.setattr(sound_files, "_BLOCK", 5000)
+    np.testing.assert_array_equal(read_sound(tmp_path / "a", 8000)[0], whole)
+
+
+def stated(content, frames):
+    """A FLAC file whose header states this many samples, 0 if it does not know."""
+    number = int.from_bytes(content[18:26], "big") >> 36 << 36 | frames
+    return content[:18] + number.to_bytes(8, "big") + content[26:]
+
+
+def test_flac_of_a_streaming_writer_is_read_to_its_end(tmp_path):
+    soundfile.write(tmp_path / "a.flac", TONE, 8000)
+    content = (tmp_path / "a.flac").read_bytes()
+    (tmp_path / "a.flac").write_bytes(stated(content, 0))
+    assert len(samples_of(tmp_path / "a.flac", 8000)) == 3000
+    (tmp_path / "a.flac").write_bytes(stated(content, 1 << 31))
+    with pytest.raises(
+        UserError, match=r"a.flac: states 2,147,483,648 samples, more than the 536,870,912 that are read"
+    ):
+        read_sound(tmp_path / "a.flac", 8000)
+
+
+@pytest.mark.parametrize("subtype", ["FLOAT", "DOUBLE"])
+def test_floating_samples_above_one_are_clipped_and_said(tmp_path, subtype):
+    sound = np.array([0.5, -1.0, 1.0, 1.5, -3.0, 0.0])
+    soundfile.write(tmp_path / "a.wav", sound, 8000, subtype=subtype)
+    samples, notes = read_sound(tmp_path / "a.wav", 8000)
+    assert samples.tolist() == [16384, -32767, 32767, 32767, -32767, 0]
+    assert notes.clipped.endswith("a.wav: 2 of its samples lie outside [-1, 1], up to 3, and are clipped.")
+    assert not notes.cut_off
+
+
+def test_numbers_near_the_largest_are_clipped_without_an_overflow(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.full((5000, 2), 1.7e308), 16_000, subtype="DOUBLE")
+    samples, _ = read_sound(tmp_path / "a.wav", 8000)
+    assert samples[1000:1100].tolist() == [32767] * 100
 
 
 def test_samples_that_are_no_numbers_are_refused(tmp_path):
@@ -86,9 +192,32 @@ def test_samples_that_are_no_numbers_are_refused(tmp_path):
         read_sound(tmp_path / "a.wav", 8000)
 
 
-def test_memory_that_samples_take_is_bounded(tmp_path, monkeypatch):
+def test_samples_of_small_files_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_MAX_FILE_MIB", "1")
-    soundfile.write(tmp_path / "a.flac", np.zeros(100_000), 8000)
-    assert len(read_sound(tmp_path / "a.flac", 8000)) == 100_000
-    with pytest.raises(UserError, match=r"a.flac: says 100,000 samples at 8,000 a second, which take 2,000,000 bytes"):
+    soundfile.write(tmp_path / "a.flac", np.zeros(500_000), 8000)
+    assert len(samples_of(tmp_path / "a.flac", 8000)) == 500_000
+    with pytest.raises(UserError, match=r"a.flac: states 500,000 samples, more than the 349,525 .*REGARD_MAX_FILE_MIB"):
         read_sound(tmp_path / "a.flac", 12_000)
+    content = (tmp_path / "a.flac").read_bytes()
+    (tmp_path / "a.flac").write_bytes(stated(content, 0))
+    with pytest.raises(UserError, match=r"a.flac: holds more than the 349,525 that are read"):
+        read_sound(tmp_path / "a.flac", 12_000)
+
+
+def test_files_that_are_as_large_as_they_say_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_DEFAULT_MIB", 1)
+    soundfile.write(tmp_path / "a.wav", np.zeros(700_000), 8000)
+    assert len(samples_of(tmp_path / "a.wav", 48_000)) == 4_200_000
+    monkeypatch.setenv("REGARD_MAX_FILE_MIB", "1")
+    with pytest.raises(UserError, match=r"a.wav: states 700,000 samples, more than the 87,381 .*REGARD_MAX_FILE_MIB"):
+        read_sound(tmp_path / "a.wav", 48_000)
+
+
+@pytest.mark.parametrize("form", ["WAV", "MP3"])
+def test_sound_through_a_pipe_is_that_of_the_file(tmp_path, form):
+    soundfile.write(tmp_path / "a", TONE, 8000, format=form)
+    os.mkfifo(tmp_path / "pipe")
+    thread = Thread(target=lambda: (tmp_path / "pipe").write_bytes((tmp_path / "a").read_bytes()))
+    thread.start()
+    np.testing.assert_array_equal(samples_of(tmp_path / "pipe", 8000), samples_of(tmp_path / "a", 8000))
+    thread.join()

@@ -12,6 +12,7 @@ from PIL import Image
 from scipy.io import wavfile
 
 from regard.cli.main import main
+from regard.data import sample_store, sound_files
 from regard.data.events import Event
 from regard.errors import UserError
 from regard.look.capture import Capture
@@ -269,6 +270,28 @@ def test_events_of_long_files_are_heard_once(events, tmp_path, monkeypatch):
         assert [event.onset for event in found] == pytest.approx([event.onset for event in wanted], abs=1e-3)
 
 
+def test_sounds_that_are_cut_off_are_read_up_to_there_and_said(events, tmp_path, capsys):
+    content = (events / "test0.wav").read_bytes()
+    (tmp_path / "cut.wav").write_bytes(content[:-1000])
+    assert main(["predict", str(events / "run"), str(tmp_path / "cut.wav")]) == 0
+    told = capsys.readouterr()
+    assert "cut.wav: cut off: its header states 4,000 bytes of samples, the file holds 3,000." in told.err
+    wavfile.write(tmp_path / "short.wav", 2000, wavfile.read(events / "test0.wav")[1][:1500])
+    assert main(["predict", str(events / "run"), str(tmp_path / "short.wav")]) == 0
+    assert capsys.readouterr().out == told.out
+
+
+def test_answers_do_not_depend_on_the_blocks_that_are_read(events, tmp_path, monkeypatch):
+    long = np.concatenate([wavfile.read(events / f"test{i}.wav")[1] for i in range(6)])
+    wavfile.write(tmp_path / "long.wav", 3000, long)  # another rate, so that it is resampled
+    run = load(events / "run")
+    (whole,) = run.predict([tmp_path / "long.wav"])
+    monkeypatch.setattr(sound_files, "_BLOCK", 700)
+    monkeypatch.setattr(sample_store, "_MOST_IN_MEMORY", 1000)
+    assert run.predict([tmp_path / "long.wav"]) == [whole]
+    assert len(whole) > 2
+
+
 def test_events_are_tied_to_the_queries_that_heard_them(events):
     trained, path = load(events / "run"), events / "test0.wav"
     samples = wavfile.read(path)[1]
@@ -377,7 +400,7 @@ def test_events_are_scored_on_other_files_and_drawn(events, capsys):
 def test_sound_of_no_wav_file_is_named(events, capsys, tmp_path):
     (tmp_path / "no.wav").write_text("no", encoding="utf-8")
     assert main(["predict", str(events / "run"), str(tmp_path / "no.wav")]) == 2
-    assert "no.wav: no wav file that can be read" in capsys.readouterr().err
+    assert "no.wav: not a sound file that is read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,78 @@
+"""Sound files that are cut off: the samples that a header states, compared with the length of the file.
+
+libsndfile reads what there is of such a file and says nothing. Streaming writers, which cannot return to the header,
+state 0 or the largest number there is, or nearly so: such files end where they end.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from io import BufferedIOBase
+
+__all__ = ["missing"]
+
+_MOST_CHUNKS = 10_000
+_UNKNOWN = ((0, 0), (0x7F00_0000, 0x7FFF_FFFF), (0xFFFF_0000, 0xFFFF_FFFF))
+_LARGEST = 1 << 62
+_PAGE_HEADER, _LONGEST_PAGE, _LAST_PAGE = 27, 27 + 255 + 255 * 255, 4
+
+
+def missing(file: BufferedIOBase) -> str:
+    """Return what is missing at the end of a sound file, for a message; an empty string if nothing is."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    magic = file.read(4)
+    if magic == b"OggS":
+        return _missing_pages(file, size)
+    for start, stated in _samples(file, magic):
+        if stated > max(0, size - start) and stated < _LARGEST and not any(a <= stated <= b for a, b in _UNKNOWN):
+            return f"its header states {stated:,} bytes of samples, the file holds {max(0, size - start):,}"
+    return ""
+
+
+def _samples(file: BufferedIOBase, magic: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where the samples begin, and how many bytes of them the header states."""
+    chunks = {
+        b"RIFF": ("<4sI", 12, 2),
+        b"RF64": ("<4sI", 12, 2),
+        b"RIFX": (">4sI", 12, 2),
+        b"FORM": (">4sI", 12, 2),
+        b"riff": ("<16sQ", 40, 8),
+        b"caff": (">4sQ", 8, 1),
+    }
+    if magic in (b".snd", b"dns."):
+        yield struct.unpack((">" if magic == b".snd" else "<") + "II", file.read(8).ljust(8, b"\0"))
+    if magic not in chunks:
+        return
+    form, place, padding = chunks[magic]
+    head, large = struct.calcsize(form), 0
+    for _ in range(_MOST_CHUNKS):
+        file.seek(place)
+        content = file.read(head)
+        if len(content) < head:
+            return
+        name, length = struct.unpack(form, content)
+        if magic == b"riff":
+            length -= head  # which counts there
+        if name == b"ds64":
+            _, large = struct.unpack("<QQ", file.read(16).ljust(16, b"\0"))
+        if name[:4] in (b"data", b"SSND"):
+            yield place + head, large if magic == b"RF64" and length == 0xFFFF_FFFF else length
+            return
+        if not 0 <= length < _LARGEST:
+            return
+        place += head + -(-length // padding) * padding
+
+
+def _missing_pages(file: BufferedIOBase, size: int) -> str:
+    """The last page of an Ogg stream says that it is the last."""
+    file.seek(max(0, size - 2 * _LONGEST_PAGE))
+    content = file.read()
+    page = content[max(0, content.rfind(b"OggS")) :]
+    if not page.startswith(b"OggS"):  # something else follows, so that the sound was not cut
+        return ""
+    if len(page) > _PAGE_HEADER:
+        lengths = page[_PAGE_HEADER : _PAGE_HEADER + page[26]]
+        if page[5] & _LAST_PAGE and len(page) >= _PAGE_HEADER + page[26] + sum(lengths):
+            return ""
+    return "its last page is missing"

@@ -7,7 +7,7 @@ state 0 or the largest number there is, or nearly so: such files end where they 
 import os
 import struct
 from collections.abc import Iterator
-from io import BufferedIOBase
+from typing import BinaryIO
 
 __all__ = ["missing"]
 
@@ -17,7 +17,7 @@ _LARGEST = 1 << 62
 _PAGE_HEADER, _LONGEST_PAGE, _LAST_PAGE = 27, 27 + 255 + 255 * 255, 4
 
 
-def missing(file: BufferedIOBase) -> str:
+def missing(file: BinaryIO) -> str:
     """Return what is missing at the end of a sound file, for a message; an empty string if nothing is."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -30,7 +30,7 @@ def missing(file: BufferedIOBase) -> str:
     return ""
 
 
-def _samples(file: BufferedIOBase, magic: bytes) -> Iterator[tuple[int, int]]:
+def _samples(file: BinaryIO, magic: bytes) -> Iterator[tuple[int, int]]:
     """Yield where the samples begin, and how many bytes of them the header states."""
     chunks = {
         b"RIFF": ("<4sI", 12, 2),
@@ -64,7 +64,7 @@ def _samples(file: BufferedIOBase, magic: bytes) -> Iterator[tuple[int, int]]:
         place += head + -(-length // padding) * padding
 
 
-def _missing_pages(file: BufferedIOBase, size: int) -> str:
+def _missing_pages(file: BinaryIO, size: int) -> str:
     """The last page of an Ogg stream says that it is the last."""
     file.seek(max(0, size - 2 * _LONGEST_PAGE))
     content = file.read()

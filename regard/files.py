@@ -23,6 +23,7 @@ from regard.pipes import is_pipe, read_pipe
 __all__ = [
     "JSON_LIMIT",
     "DifferentValues",
+    "check_content",
     "check_file",
     "check_readable",
     "decode_json",
@@ -44,6 +45,7 @@ JSON_LIMIT = 64 << 20
 _MOST_PARTS = 10_000_000
 _DEFAULT_MIB = 1024
 _VARIABLE = "REGARD_MAX_FILE_MIB"
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def file_limit() -> int:
@@ -89,6 +91,12 @@ def check_file(path: Path) -> os.stat_result:
     return found
 
 
+def check_content(path: Path, start: bytes) -> None:
+    """Raise UserError if a file, of which this is the beginning, is a pointer to a file that git keeps elsewhere."""
+    if start.startswith(_LFS_POINTER):
+        raise UserError(f"{path}: is a pointer of git-lfs and not the file itself; `git lfs pull` downloads the file.")
+
+
 def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
     """The content of a file or a pipe of at most `limit` bytes; `file_limit()` if not given.
 
@@ -122,6 +130,7 @@ def _content(path: Path, limit: int | None) -> bytes:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from error
     if len(content) > limit:
         raise UserError(f"{path}: grew beyond {limit:,} bytes while it was read.")
+    check_content(path, content)
     return content
 
 

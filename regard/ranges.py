@@ -95,7 +95,7 @@ def check_device(name: str) -> None:
 
     Raises: UserError with the names there are.
     """
-    if not re.fullmatch(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?", name, re.ASCII):
+    if not re.fullmatch(r"auto|cpu(:0)?|mps|(cuda|xpu)(:\d{1,3})?", name, re.ASCII):
         raise UserError(f"device must be auto, cpu, cuda, cuda:1, mps or xpu, but is {shown(name)}")
 
 

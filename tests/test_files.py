@@ -10,6 +10,7 @@ from regard.digests import recorded
 from regard.errors import UserError
 from regard.files import DifferentValues, parse_data, read_bytes, read_json, read_unpacked, write_atomically
 from regard.packed import plain_name
+from regard.train.tensor_file import read_tensors
 
 
 def test_pipe_in_the_place_of_a_file_of_a_run_is_refused_without_waiting(tmp_path: Path) -> None:
@@ -170,3 +171,11 @@ def test_write_atomically_leaves_nothing_when_the_disk_is_full(tmp_path: Path, m
     with pytest.raises(UserError, match=r"a.txt: cannot be written: No space left on device"):
         write_atomically(tmp_path / "a.txt", "text")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pointer_of_git_lfs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
+    with pytest.raises(UserError, match=r"a.tsv: is a pointer of git-lfs .* `git lfs pull`"):
+        read_unpacked(tmp_path / "a.tsv")
+    with pytest.raises(UserError, match=r"a.tsv: is a pointer of git-lfs"):
+        read_tensors(tmp_path / "a.tsv")

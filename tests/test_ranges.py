@@ -65,7 +65,7 @@ def test_value_out_of_its_range_is_refused(unchecked: Any, change: dict[str, Any
         Settings(**change)
 
 
-@pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:0", "cuda:15", "mps", "xpu"])
+@pytest.mark.parametrize("name", ["auto", "cpu", "cpu:0", "cuda", "cuda:0", "cuda:15", "mps", "xpu"])
 def test_device_is_called_as_one_may_be(name: str) -> None:
     check_device(name)
 

@@ -320,7 +320,7 @@ def causal() -> Mask:
 
 
 def padding(lengths: Int[Tensor, "..."] | Sequence[int]) -> Mask:
-    """Row b sees keys j < lengths[b]; lengths (batch,), not negative.
+    """Row b sees keys j < lengths[b]; lengths (batch,), not negative, are copied. A row of more has no padding.
 
     Raises: TypeError if lengths are not integers, ValueError if one is negative.
     """
@@ -329,6 +329,8 @@ def padding(lengths: Int[Tensor, "..."] | Sequence[int]) -> Mask:
 
 def dense(tensor: Tensor) -> Mask:
     """The boolean tensor (..., query, key) as a mask, True = may attend; axes of size 1 broadcast.
+
+    The tensor is not copied: if it is changed in place, so is the mask.
 
     Raises: TypeError if the tensor is not boolean, ValueError if it has fewer than two axes.
     """
@@ -343,14 +345,17 @@ def dense(tensor: Tensor) -> Mask:
 
 
 def lengths_of(name: str, lengths: Tensor | Sequence[int]) -> Int[Tensor, "..."]:
-    """The argument called `name` as a tensor of lengths; TypeError if not integers, ValueError if one is negative."""
+    """Return a copy of the argument called `name` as a tensor of lengths.
+
+    Raises: TypeError if they are not integers, ValueError if one is negative.
+    """
     if not isinstance(lengths, Tensor):
         lengths = torch.tensor(lengths) if len(lengths) else torch.zeros(0, dtype=torch.int64)
     if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"{name} must be integers (items a row), but have dtype {lengths.dtype}")
     if can_look_at(lengths) and bool((lengths < 0).any()):
         raise ValueError(f"{name} must not be negative, but the smallest is {int(lengths.min())}")
-    return lengths
+    return lengths.clone()
 
 
 def _checked(mask: Mask) -> Mask:

@@ -272,6 +272,7 @@ def documents(
     ids, key_ids:   (..., query) and (..., key), for queries that read other items: query i has ids[i].
     Where the ids of keys never decrease along a row (which is looked at once, on a CPU), the mask is an interval, and
     kernels skip other documents altogether: number documents 0, 1, 2 ... and padding last.
+    Tensors are copied.
     Raises: TypeError if ids are not integers, ValueError if they have no axis of items or are too few for the read.
     """
     of_queries = _ids("ids", ids)
@@ -338,7 +339,7 @@ def _ids(name: str, ids: Tensor | Sequence[int] | Sequence[Sequence[int]]) -> Te
         raise TypeError(f"{name} must be integers (the document of each item), but have dtype {tensor.dtype}")
     if tensor.dim() < 1:
         raise ValueError(f"{name} must be (..., item), but have no axes")
-    return tensor.long()
+    return tensor.to(torch.int64, copy=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What a word of a command line stands for, where inputs are asked for: a file itself, its lines, or a text."""
 
+import os
 from collections.abc import Iterator, Sequence
 from io import BufferedIOBase, BytesIO
 from pathlib import Path
@@ -14,7 +15,7 @@ from regard.recipes.config import Tracks
 from regard.recipes.folder import Run
 from regard.recipes.registry import entry
 
-__all__ = ["MOST_BYTES", "is_file", "is_input_itself", "lines_in", "lines_of"]
+__all__ = ["MOST_BYTES", "is_file", "is_input_itself", "lines_in", "lines_of", "text_of"]
 
 MOST_BYTES = 1_000_000
 """Of a line."""
@@ -39,6 +40,14 @@ def is_file(given: str) -> bool:
         return False
     check_readable(path)
     return True
+
+
+def text_of(word: str) -> str:
+    """A text of the command line, also where Python took its bytes for ASCII (LC_ALL=POSIX) and it is UTF-8."""
+    try:
+        return os.fsencode(word).decode("utf-8")
+    except UnicodeError:
+        return word
 
 
 def lines_of(given: str) -> Iterator[list[str]]:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
-from regard.cli.inputs import is_file, is_input_itself, lines_of
+from regard.cli.inputs import is_file, is_input_itself, lines_of, text_of
 from regard.cli.notices import tell
 from regard.cli.options import NoSettings, parse, wants_help
 from regard.cli.use import UseOptions, one_run, opened
@@ -90,7 +90,7 @@ def run(argv: list[str]) -> int:
     options, words = parsed.own, parsed.positionals[1:]
     if not words and not options.test and not is_capture:
         raise UserError(f"at which text or file? {USAGE}")
-    _check(options, is_capture=is_capture)
+    _check(options, _folder_of_pages(folder), is_capture=is_capture)
     others = () if options.beside is None else (options.beside,)
     models = [None if path.suffix == _CAPTURE else opened(path, options) for path in (folder, *others)]
     inputs = _inputs(words, record)
@@ -116,12 +116,15 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _check(options: Options, *, is_capture: bool) -> None:
+def _check(options: Options, pages: Path, *, is_capture: bool) -> None:
     """Raise UserError for what cannot be written, or be done with a capture alone, before anything is loaded."""
     out = options.out
     if is_capture and (options.test or options.gradients):
         raise UserError("a capture holds what was read already: --test and --gradients need the run")
     if out is None:
+        place = pages if pages.exists() else pages.parent
+        if not os.access(place, os.W_OK):
+            raise UserError(f"{pages}: the folder {place} allows no writing: name a file to write with --out FILE.html")
         return
     if out.exists() and not options.force:
         raise UserError(f"{out} exists; it is replaced only with --force")
@@ -161,7 +164,7 @@ def _inputs(words: Sequence[str], record: Run | None) -> list[str]:
         elif not word.strip():
             raise UserError("the text is empty: there is nothing to look at")
         else:
-            found.append(word)
+            found.append(word if is_file(word) else text_of(word))
     if words and not found:
         raise UserError(f"{', '.join(words)}: there is no line in it to look at")
     return found
@@ -169,7 +172,7 @@ def _inputs(words: Sequence[str], record: Run | None) -> list[str]:
 
 def _unused(origin: Path, name: str) -> Path:
     """A page that is not there yet, named for the input: in the run's folder looks, or beside the capture."""
-    folder, stem = (origin.parent, origin.stem) if origin.suffix == _CAPTURE else (origin / "looks", Path(name).name)
+    folder, stem = _folder_of_pages(origin), origin.stem if origin.suffix == _CAPTURE else Path(name).name
     folder.mkdir(exist_ok=True)
     stem = re.sub(r"[^\w]+", "-", stem).strip("-")[:_LONGEST] or "look"
     number, path = 1, folder / f"{stem}.html"
@@ -177,6 +180,11 @@ def _unused(origin: Path, name: str) -> Path:
         number += 1
         path = folder / f"{stem}-{number}.html"
     return path
+
+
+def _folder_of_pages(origin: Path) -> Path:
+    """Where pages go if --out does not say."""
+    return origin.parent if origin.suffix == _CAPTURE else origin / "looks"
 
 
 def _has_screen() -> bool:

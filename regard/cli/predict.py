@@ -1,4 +1,4 @@
-"""`regard predict RUN [TEXT|FILE|-]`: what a trained model says, line by line.
+"""`regard predict RUN [TEXT|FILE ...|-]`: what a trained model says, line by line.
 
     a name of a file that exists   its lines (where a run reads images: the image; the lines of FILE.txt are names)
     - or nothing                   lines on standard input, answered as they come
@@ -14,12 +14,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BufferedIOBase
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
-from regard.cli.inputs import is_file, is_input_itself, lines_in, lines_of
+from regard.cli.inputs import is_file, is_input_itself, lines_in, lines_of, text_of
 from regard.cli.options import given_first, parse, wants_help
 from regard.cli.use import DecodingOptions, one_run, opened
 from regard.decode.config import DecodeConfig, DrawingConfig, SampleConfig
@@ -32,12 +33,16 @@ from regard.recipes.settings import groups
 
 __all__ = ["Options", "Settings", "run"]
 
-USAGE = "regard predict RUN [TEXT|FILE|-] [options]"
+USAGE = "regard predict RUN [TEXT|FILE ...|-] [options]"
 ABOUT = (
-    "What a trained model says to a text, to each line of a file, or to each line of standard input (with - "
+    "What a trained model says to a text, to each line of one or more files, or to each line of standard input (with - "
     "or nothing). One line out for each line in; with --decode.n-best N (--n-best N for classes), N lines: number of "
     "the input, rank, score, text, separated by tabs. Texts longer than the run's max_length are refused."
 )
+
+_MOST = 100_000
+_TOGETHER = 256
+"""Files that are answered together, where they are inputs themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +114,8 @@ def run(argv: list[str]) -> int:
         return DONE
     if isinstance(settings, Settings):
         argv = _with_beam(argv, settings.decode.beam)
-    parsed = parse(argv, Options(), settings, most_positionals=2, what="a run folder and a text or file")
-    given = parsed.positionals[1] if len(parsed.positionals) > 1 else "-"
-    blocks = iter([[given]]) if is_input_itself(given, record) else _blocks(given)
+    parsed = parse(argv, Options(), settings, most_positionals=1 + _MOST, what="a run folder and a text or files")
+    blocks = _blocks(parsed.positionals[1:] or ["-"], record)
     trained = opened(folder, parsed.own)
     chosen = parsed.config
     how: dict[str, Any] = {"n_best": chosen.n_best}
@@ -151,8 +155,19 @@ def _with_beam(argv: list[str], beam: int) -> list[str]:
     return [argv[0], "--decode.beam", str(max(beam, int(wanted))), *argv[1:]]
 
 
-def _blocks(given: str) -> Iterator[list[str]]:
-    """The texts, as many at a time as there are now."""
+def _blocks(given: Sequence[str], record: Run | None) -> Iterator[list[str]]:
+    """The texts of all that is given, as many at a time as there are now."""
+    if len(given) > 1 and not all(is_file(one) for one in given):
+        raise UserError(
+            f"{given[1]!r} is one argument too many: several inputs must be files that exist; write a text of several "
+            "words in quotes"
+        )
+    if all(is_input_itself(one, record) for one in given):
+        return (list(given[i : i + _TOGETHER]) for i in range(0, len(given), _TOGETHER))
+    return chain.from_iterable([[one]] if is_input_itself(one, record) else _lines(one) for one in given)
+
+
+def _lines(given: str) -> Iterator[list[str]]:
     if given == "-":
         if sys.stdin is None:
             raise UserError("standard input is closed: there is nothing to predict; give a text or a file")
@@ -161,7 +176,7 @@ def _blocks(given: str) -> Iterator[list[str]]:
         return lines_of(given)
     if not given.strip():
         raise UserError("the text is empty: there is nothing to predict")
-    return iter([[given]])
+    return iter([[text_of(given)]])
 
 
 def _as_text(_number: int, predictions: Sequence[Any]) -> None:

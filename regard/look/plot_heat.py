@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from regard.errors import UserError
 from regard.files import write_atomically
 from regard.look.files import check_path
 from regard.look.labels import families_for, readable, spelled
@@ -22,6 +23,8 @@ from regard.look.plot import drawing, saved
 __all__ = ["plot_heat"]
 
 _COLUMNS = 6
+_MOST_PANELS = 100
+"""Panels that can still be drawn in seconds, and be seen."""
 _SIDE = 1.8
 _PALE = 0.55
 
@@ -38,10 +41,16 @@ def plot_heat(
     """The picture (height, width) or (height, width, 3), then a panel for each of `panels`: a name and its weights.
 
     places:  for each weight left, top, width, height as shares of the picture's sides; None: lies nowhere.
-    Raises:  UserError for another suffix, a folder that is not there, a file that is (unless overwrite).
+    Raises:  UserError for more than 100 panels, another suffix, a folder that is not there, a file that is
+             (unless overwrite).
     """
     path = Path(path)
     check_path(path, overwrite)
+    if len(panels) > _MOST_PANELS:
+        raise UserError(
+            f"{path}: a picture has at most {_MOST_PANELS} panels, but this would have {len(panels):,}, one for each "
+            "word or head: use a shorter input, or FILE.html, which shows them one at a time"
+        )
     names = [readable(name, spaces=" ") for name, _ in panels]
     families = families_for([*names, title])
     count = 1 + len(panels)

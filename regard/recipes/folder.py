@@ -74,6 +74,8 @@ def read_run(folder: str | Path) -> Run:
     """
     path = Path(folder) / _FILE
     if not path.is_file():
+        if path.parent.is_file():
+            raise UserError(f"{folder} is a file, expected a run folder; an archive must be unpacked first")
         what = "is no run folder: it holds no run.json" if Path(folder).is_dir() else "does not exist"
         raise UserError(f"{folder} {what}; `regard train RECIPE --run {folder}` makes one")
     content = _json(path)

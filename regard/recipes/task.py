@@ -319,10 +319,10 @@ def load(
         raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` goes on with it")
     check_learned(folder)
     task = task_of(run, tell)
-    task.open(folder)
-    with fitting_memory():
+    with torch.device("cpu"), fitting_memory():  # whatever the default device is; the weights are read there
+        task.open(folder)
         model = task.model()
-    load_weights(weights, model)
+        load_weights(weights, model)
     trained = task.trained(model.to(pick_device(device)), folder)
     trained._is_alone = True
     if engine != "auto" or compute_type or workers:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from regard.checksums import checksum_of
 from regard.errors import UserError
-from regard.files import check_file, written_whole
+from regard.files import check_content, check_file, written_whole
 
 __all__ = ["read_tensors", "write_tensors"]
 
@@ -42,6 +42,7 @@ _DTYPES = {
 _HEAD, _CHECKSUM = "__metadata__", "checksum"
 _MOST_HEAD = 100_000_000  # as the safetensors library reads
 _BLOCK = 1 << 20
+_START = 100
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str] | None = None) -> list[int]:
@@ -85,6 +86,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         _check(path)
         with safe_open(path, framework="pt", device="cpu") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+    except UserError:
+        raise
     except (SafetensorError, ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise UserError(f"{path} is damaged or no safetensors file: {str(error) or type(error).__name__}.") from error
 
@@ -93,6 +96,8 @@ def _check(path: Path) -> None:
     """Raises ValueError if the file has a checksum, and it is of something else."""
     size = path.stat().st_size
     with path.open("rb") as file:
+        check_content(path, file.read(_START))
+        file.seek(0)
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(size - 8, _MOST_HEAD):
             raise ValueError(f"its head claims {length:,} bytes, the file has {size:,}")

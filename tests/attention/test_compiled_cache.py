@@ -95,3 +95,10 @@ def test_compilation_that_cannot_be_kept_is_told_too(monkeypatch, caplog) -> Non
     assert [record.getMessage() for record in caplog.records] == [
         "compiling for this machine, and for this process alone: no folder can be written to"
     ]
+
+
+def test_compiler_that_is_switched_off_is_named() -> None:
+    code = "import regard.attention.kernels.compiled_cache"
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert "UserError: NUMBA_DISABLE_JIT is set" in done.stderr

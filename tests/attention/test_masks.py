@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.attention.masks import Mask, Padded, causal, dense, padding, split
+from regard.attention.patterns import documents, prefix
 from regard.attention.places import Places
 
 CPU = torch.device("cpu")
@@ -144,3 +145,17 @@ def test_masks_have_no_truth_value_and_combine_only_with_masks():
         bool(causal())
     with pytest.raises(TypeError, match="only masks combine with masks, but got Tensor"):
         causal() & torch.ones(2, 2, dtype=torch.bool)
+
+
+def test_masks_of_lengths_and_ids_do_not_follow_the_tensor_that_they_were_given() -> None:
+    """What they note about it when they are made would no longer be true."""
+    lengths, ids = torch.tensor([2, 3]), torch.tensor([[0, 0, 1]])
+    masks = [padding(lengths), prefix(lengths), documents(ids), documents(ids, ids)]
+    before = [mask.tensor(3, 3) for mask in masks]
+    lengths.zero_()
+    ids[0, 0] = 2
+    assert all(torch.equal(mask.tensor(3, 3), seen) for mask, seen in zip(masks, before, strict=True))
+
+
+def test_row_of_more_keys_than_there_are_has_no_padding() -> None:
+    assert padding([5, 2]).tensor(1, 3).tolist() == [[[True, True, True]], [[True, True, False]]]

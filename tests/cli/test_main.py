@@ -1,5 +1,6 @@
 """The command line as a whole: verbs, exit codes, messages."""
 
+import gzip
 import io
 import json
 import re
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 import regard
+from regard.cli.inputs import text_of
 from regard.cli.main import main
 from regard.look.capture import Capture
 from regard.recipes.config import Dates
@@ -60,7 +62,8 @@ BAD = {
     "evaluate {run} --data.test nowhere.tsv": "nowhere.tsv",
     "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
     "evaluate {run} --data.test a.tsv --data.test-target b c": "must name a file for each of test, 1",
-    "predict {run} a b": "'b' is one argument too many",
+    "predict {run} a b": "'b' is one argument too many: several inputs must be files that exist; .* in quotes",
+    "predict {run}/run.json text": "run.json is a file, expected a run folder",
     "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, but is 0",
     "predict {run} stop --device warp": "device must be auto, cpu, .* but is 'warp'",
     "predict {run} too_long_for_it": "input 1 is too long: 15 tokens; the limit is max_length = 9",
@@ -131,6 +134,34 @@ def test_predict_takes_its_input_from_anywhere(
     where = {"text": ["stop"], "file": [str(tmp_path / "lines.txt")], "dash": ["-"], "nothing": []}[way]
     assert main(["predict", str(run), *where]) == 0
     assert capsys.readouterr().out.splitlines() == load(run).predict(lines)
+
+
+def test_predict_answers_the_lines_of_several_files(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.txt").write_text("stop\nlive\n", encoding="utf-8")
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"pots\n"))
+    assert main(["predict", str(run), str(tmp_path / "a.txt"), str(tmp_path / "b.txt.gz"), "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["input"] for row in rows] == [1, 2, 3]
+    assert [row["text"] for row in rows] == load(run).predict(["stop", "live", "pots"])
+
+
+def test_text_of_a_locale_that_is_ascii_is_read_as_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsencode", lambda word: word.encode("ascii", "surrogateescape"))
+    assert text_of("\udcc3\udcbcber") == "\u00fcber"
+    assert text_of("\u00fcber \udcff") == "\u00fcber \udcff"
+
+
+def test_look_says_before_anything_is_loaded_that_the_run_allows_no_writing(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("regard.cli.look.opened", lambda *_: pytest.fail("is loaded"))
+    assert main(["look", str(run), "stop"]) == 2
+    assert re.search(
+        r"looks: the folder .* allows no writing: name a file to write with --out", capsys.readouterr().err
+    )
 
 
 def test_predict_answers_nothing_to_nothing(

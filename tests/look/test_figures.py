@@ -226,6 +226,13 @@ def test_heat_of_a_drawing_is_of_the_chosen_layer(figures, tmp_path):
     assert titles == ["a  0.10 (up to 0.2)", "three  0.60 (up to 0.9)", "</s>  0.30 (up to 0.5)"]
 
 
+def test_heat_of_more_panels_than_can_be_seen_is_refused(tmp_path):
+    panels = [("word", np.zeros(1))] * 101
+    with pytest.raises(UserError, match=r"at most 100 panels, but this would have 101, .* use a shorter input, or"):
+        plot_heat.plot_heat(np.zeros((2, 2), np.uint8), [(0.0, 0.0, 1.0, 1.0)], panels, tmp_path / "x.png")
+    assert not (tmp_path / "x.png").exists()
+
+
 def test_boxes_are_frames_on_the_image(figures, tmp_path):
     path = capture(boxes(*BOXES)).plot(tmp_path / "x.svg")
     frames = [one for one in figures[0].axes[0].patches if isinstance(one, Rectangle)]

@@ -163,6 +163,9 @@ def test_images_learn_and_answer(pictures, capsys):
     assert load(pictures / "run").predict([one]) == ["standing"]
     assert main(["predict", str(pictures / "run"), one]) == 0
     assert capsys.readouterr().out == "standing\n"
+    other = str(pictures / "test" / "lying" / "0.png")
+    assert main(["predict", str(pictures / "run"), one, other]) == 0
+    assert capsys.readouterr().out.splitlines() == load(pictures / "run").predict([one, other])
     assert main(["evaluate", str(pictures / "run"), "--data.test", str(pictures / "train"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == 48
 

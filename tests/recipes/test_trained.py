@@ -183,3 +183,10 @@ def test_load_refuses_a_tokeniser_of_another_run(finished: Path, tmp_path: Path)
     (copy / "learned.json").unlink()
     with pytest.raises(UserError, match=r"model\.safetensors is of another model"):
         load(copy)
+
+
+def test_run_is_loaded_on_its_own_device_whatever_the_default_is(finished: Path) -> None:
+    with torch.device("meta"):
+        trained = load(finished)
+    assert {parameter.device.type for parameter in trained.model.parameters()} == {"cpu"}
+    assert trained.predict(["ada"]) == load(finished).predict(["ada"])

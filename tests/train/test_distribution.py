@@ -87,7 +87,7 @@ def test_several_processes_that_share_nothing_are_refused() -> None:
 
 
 def test_device_is_found_or_named() -> None:
-    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device("cpu") == pick_device("cpu:0") == torch.device("cpu")
     assert pick_device("auto").type in (torch._C._get_accelerator().type, "cpu")
     with pytest.raises(ValueError, match=r"device abacus cannot be used here"):
         pick_device("abacus")

@@ -22,14 +22,19 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from numba import njit
+from numba import config, njit
 from numba.core import sigutils
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.ccallback import CFunc
 from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
 
+from regard.errors import UserError
+
 __all__ = ["kept_c_function", "kept_function"]
+
+if getattr(config, "DISABLE_JIT", False):  # set by numba from the environment
+    raise UserError("NUMBA_DISABLE_JIT is set, but regard's loops run compiled only: remove it from the environment")
 
 _LOG = logging.getLogger(__name__)
 _DIGEST = 32

@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,11 +28,12 @@ from regard.files import check_file, read_json, write_atomically
 from regard.models.size import TRAINED, fitting_memory
 from regard.recipes.folder import Run, check_claim, claim, clean, decisive, has_begun, moved, read_run, release, sources
 from regard.recipes.learned import check_data, check_learned, learn
-from regard.recipes.settings import plain
+from regard.recipes.settings import differences, plain
 from regard.recipes.task import Task, load, task_of
 from regard.train.distribution import World, joined
 from regard.train.lock import held
 from regard.train.loop import Result, fit
+from regard.train.precision import Precision, resolve_precision
 
 __all__ = ["Ended", "train"]
 
@@ -51,6 +53,8 @@ class Ended(NamedTuple):
 def train(folder: str | Path, run: Run, *, threads: int | None = None, tell: Callable[[str], None] = print) -> Ended:
     """Train a run in its folder, from wherever it stands, and report on its test data.
 
+    The precision `auto` becomes the one that the run began with, or else the faster one here; run.json records it.
+
     threads: processor threads to compute with; torch's choice if None.
     tell:    gets a sentence now and then, on the main process.
     Raises:  UserError if the folder holds another run, another process trains in it, or the data is not usable or was
@@ -61,6 +65,8 @@ def train(folder: str | Path, run: Run, *, threads: int | None = None, tell: Cal
     folder = Path(folder)
     with joined(run.config.train.device) as world, ExitStack() as stack:
         say = tell if world.is_main else _nothing
+        asked = run
+        run, reason = world.on_main(lambda: _with_precision(folder, asked, world.device))
         goes_on = world.on_main(lambda: check_claim(folder, run))
         report = world.on_main(lambda: _finished(folder, run, say) if goes_on else None)
         if report:
@@ -68,7 +74,7 @@ def train(folder: str | Path, run: Run, *, threads: int | None = None, tell: Cal
         world.on_main(lambda: stack.enter_context(_occupied(folder)))
         if goes_on:
             say(f"going on with the run in {folder}")
-        result = _fit(folder, run, world, say)
+        result = _fit(folder, run, world, say, reason=reason)
         if result.is_interrupted or not world.is_main:
             return Ended(None, is_interrupted=result.is_interrupted, was_finished=False)
         report = _report(folder, run, result, device=str(world.device), tell=say)
@@ -95,7 +101,20 @@ def _occupied(folder: Path) -> Generator[None, None, None]:
                 path.rmdir()
 
 
-def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None]) -> Result:
+def _with_precision(folder: Path, run: Run, device: torch.device) -> tuple[Run, str]:
+    """Return the run with the precision that it computes in instead of `auto`, and the reason for it."""
+    setting, began = run.config.train.precision, "auto"
+    if setting == "auto" and (folder / "run.json").exists():
+        before = read_run(folder)
+        others = differences(decisive(before), decisive(run)).keys() - {"train.precision"}
+        if has_begun(folder) or (before.recipe == run.recipe and not others):
+            began = before.config.train.precision
+    precision = resolve_precision(setting, device) if began == "auto" else Precision(began, "the run began in it")
+    config = replace(run.config, train=replace(run.config.train, precision=precision.name))
+    return replace(run, config=config), precision.reason
+
+
+def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None], *, reason: str) -> Result:
     task = task_of(run, say)
     with recorded() as seen:
         task.check()
@@ -114,6 +133,7 @@ def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None]) -> Re
             release(folder)
         raise
     say(_described(task, model))
+    say(f"precision {run.config.train.precision}" + (f": {reason}" if reason else ""))
     return fit(
         model,
         batches,

@@ -18,8 +18,9 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.train.contracts import Batch, Batches
 from regard.train.distribution import Replica
+from regard.train.precision import PRECISIONS
 
-__all__ = ["Sums", "add_gradients", "has_native_bfloat16", "seed_of"]
+__all__ = ["Sums", "add_gradients", "seed_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,17 +83,7 @@ def _share(batches: Batches, epoch: int, rows: tuple[int, ...], *, rank: int, si
     return batches.collate(epoch, own or rows[:1]), int(bool(own))
 
 
-def has_native_bfloat16(device: torch.device) -> bool:
-    """Whether the device multiplies bfloat16 faster than float32; where it is emulated it is slower."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type == "cpu":
-        found = torch.cpu.get_capabilities()
-        return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-    return False
-
-
 def _autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    if precision == "float32" or (precision == "auto" and not has_native_bfloat16(device)):
-        return nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
+    if precision not in PRECISIONS:
+        raise ValueError(f"`precision` must be {' or '.join(PRECISIONS)}, got {precision!r}")
+    return nullcontext() if precision == "float32" else torch.autocast(device.type, dtype=torch.bfloat16)

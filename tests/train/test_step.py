@@ -3,7 +3,6 @@ import torch
 from torch import nn
 
 from regard.errors import UserError
-from regard.train import step
 from regard.train.distribution import Replica, World
 from regard.train.step import Sums, add_gradients, seed_of
 from tests.helpers import close
@@ -64,16 +63,10 @@ def test_bfloat16_comes_near_float32() -> None:
     torch.testing.assert_close(grads[0], grads[1], rtol=0.1, atol=5e-3)
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_auto_precision_is_bfloat16_where_the_device_has_it(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "has_native_bfloat16", lambda device: native)
-    grads = []
-    for precision in ("auto", "bfloat16" if native else "float32"):
-        model = ToyModel()
-        replica = Replica(model, World(), shard="ddp")
-        add_gradients(replica, ToyBatches(), PLAN, epoch=0, step=1, seed=1, precision=precision)
-        grads.append(model.layers[0].weight.grad)
-    assert torch.equal(*grads)
+def test_precision_that_is_not_resolved_is_refused() -> None:
+    replica = Replica(ToyModel(), World(), shard="ddp")
+    with pytest.raises(ValueError, match="`precision` must be float32 or bfloat16, got 'auto'"):
+        add_gradients(replica, ToyBatches(), PLAN, epoch=0, step=1, seed=1, precision="auto")
 
 
 def test_step_without_target_tokens_is_refused_with_its_rows() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from regard.recipes.bench.timing import timed
-from regard.train.step import has_native_bfloat16
+from regard.train.precision import has_native_bfloat16
 
 __all__ = ["better", "limit_of", "measure_machine", "processor", "read_rate"]
 

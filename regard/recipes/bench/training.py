@@ -7,7 +7,7 @@ The optimiser's state is fresh, and nothing is written. A rate counts what the s
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,9 +27,10 @@ from regard.train.config import TrainConfig
 from regard.train.contracts import Batches
 from regard.train.distribution import Replica, World
 from regard.train.optimizer import build_optimizer
-from regard.train.step import add_gradients, has_native_bfloat16
+from regard.train.precision import resolve_precision
+from regard.train.step import add_gradients
 
-__all__ = ["filled", "measure_training", "precision_of"]
+__all__ = ["filled", "measure_training"]
 
 _SEED = 1
 
@@ -40,6 +41,7 @@ def measure_training(
     """Steps of training, measured and looked into. Raises UserError or OSError if the data cannot be read."""
     batches = task.batches()
     config = task.run.config.train
+    config = replace(config, precision=resolve_precision(config.precision, device).name)
     plan = batches.plan(0)
     groups = _spread(plan, size=config.accumulate, count=most_batches)
     steps = _Steps(copy.deepcopy(model).train(), batches, groups, config=config, device=device)
@@ -56,7 +58,7 @@ def measure_training(
     rates = {f"{name}_per_second": times.rate([one[name] for one in did]) for name in ("examples", "targets")}
     places = sum(one["places"] for one in did)
     return {
-        "precision": precision_of(config.precision, device),
+        "precision": config.precision,
         "steps_an_epoch": -(-len(plan) // config.accumulate),
         "batches": len(groups),
         "step": times.told(),
@@ -68,13 +70,6 @@ def measure_training(
         "memory_before_mb": None if begun_with is None else begun_with / 1e6,
         **looked.told(few),
     }
-
-
-def precision_of(setting: str, device: torch.device) -> str:
-    """What a setting of precision comes to on this device."""
-    if setting == "auto":
-        return "bfloat16" if has_native_bfloat16(device) else "float32"
-    return setting
 
 
 class _Steps:

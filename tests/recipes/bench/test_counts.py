@@ -11,7 +11,7 @@ from regard.recipes.bench.flops import count_flops
 from regard.recipes.bench.machine import better, limit_of
 from regard.recipes.bench.reads import WeightReads, bandwidth_share, counted_steps
 from regard.recipes.bench.timing import Times, percentile, timed
-from regard.recipes.bench.training import filled, precision_of
+from regard.recipes.bench.training import filled
 
 CPU = torch.device("cpu")
 
@@ -138,8 +138,3 @@ def test_limits_are_the_higher_ones_of_two_measurements() -> None:
     assert found["products_gflops"]["float32"] == {"torch.mm": 99.0, "oneDNN": 200.0}
     assert (found["memory_read_gb_s"], found["threads"]) == (30.0, 2)
     assert limit_of(found, "float32") == 200.0
-
-
-def test_precision_is_told_as_it_is_computed() -> None:
-    assert precision_of("float32", CPU) == "float32"
-    assert precision_of("auto", CPU) in ("float32", "bfloat16")

@@ -1,0 +1,224 @@
+"""The precision of training: float32, bfloat16, or the faster of the two.
+
+On a CPU that has instructions for bfloat16, `auto` is chosen by measurement, because some multiply it more slowly than
+float32:
+
+    y = x W^T + b, forward and backward, as training computes it in each type
+    bfloat16 if its fastest time is at most 4/5 of float32's, else float32
+
+The margin is for what bfloat16 costs outside of products. The measurement takes less than 0.2 s. It is kept in the
+user's cache folder, one file for each combination of processor, number of threads and software:
+
+    CACHE/regard/precision-KEY.json    {"machine", "seconds", "checksum"}
+
+A file that is missing, damaged or of another machine is measured and written again; one that cannot be written changes
+nothing. On CUDA, `auto` is bfloat16 where the device multiplies it natively. Everywhere else it is float32.
+"""
+
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+
+from regard import __version__
+from regard.attention.kernels.maps import linear
+from regard.checksums import sealed, unsealed
+from regard.errors import UserError
+from regard.files import read_json, write_atomically
+
+__all__ = [
+    "PRECISIONS",
+    "Measurement",
+    "Precision",
+    "cache_folder",
+    "has_native_bfloat16",
+    "measure_products",
+    "resolve_precision",
+]
+
+PRECISIONS: tuple[Literal["float32"], Literal["bfloat16"]] = ("float32", "bfloat16")
+
+_IN, _OUT = 128, 512
+"""The sizes of the weight: those of the feed-forward layer of the recipe `dates`."""
+_LEAST_ROWS, _MOST_ROWS = 256, 4096
+_LEAST_ROUNDS = 3
+"""Rounds of a measurement that counts. There are fewer only if the machine is busy or the products are very slow."""
+_BUDGET = 0.12
+"""Seconds of products."""
+_MARGIN = 0.8
+_LIMIT = 1 << 16
+"""Bytes that are read of a file in the cache."""
+_VARIABLES = ("ATEN_", "DNNL_", "KMP_", "MKL_", "OMP_", "ONEDNN_")
+"""Environment variables that begin so change how products are computed."""
+
+
+class Precision(NamedTuple):
+    """A precision, and the reason for it."""
+
+    name: Literal["float32", "bfloat16"]
+    """The precision of matrix products."""
+    reason: str
+    """Why `auto` is this; empty if it was asked for."""
+
+
+def resolve_precision(setting: Literal["auto", "float32", "bfloat16"], device: torch.device) -> Precision:
+    """Return the precision that a setting (float32, bfloat16, auto) stands for on this device."""
+    if setting != "auto":
+        return Precision(setting, "")
+    is_native = has_native_bfloat16(device)
+    if device.type != "cpu" or not is_native:
+        kind = "processor" if device.type == "cpu" else f"{device.type} device"
+        return Precision(PRECISIONS[is_native], f"the {kind} has {'' if is_native else 'no '}instructions for bfloat16")
+    seconds, origin = _seconds(_machine())
+    if seconds is None:
+        return Precision("float32", origin)
+    ratio = seconds["bfloat16"] / seconds["float32"]
+    name = PRECISIONS[ratio <= _MARGIN]
+    return Precision(name, f"a bfloat16 product takes {ratio:.2f} times as long as a float32 product here ({origin})")
+
+
+def has_native_bfloat16(device: torch.device) -> bool:
+    """Return whether the device has instructions that multiply bfloat16. On a CPU they may be slower than float32's."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu":
+        found = torch.cpu.get_capabilities()
+        return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """The time of products in each precision."""
+
+    seconds: dict[str, float]
+    """Of the fastest product."""
+    rows: int
+    """Rows of x."""
+    rounds: int
+    """Times that both products were repeated with so many rows."""
+
+    @property
+    def gflops(self) -> dict[str, float]:
+        """GFLOP/s of the fastest product, forward and backward."""
+        return {name: 3 * 2e-9 * self.rows * _IN * _OUT / seconds for name, seconds in self.seconds.items()}
+
+
+def measure_products(time_product: Callable[[str, int], float] | None = None) -> Measurement:
+    """Return the time of products in each precision.
+
+    The number of rows is doubled up to 4,096 while time allows. The products of both precisions take turns, so that
+    other work on the machine slows both, until the time is used up.
+
+    time_product: returns the seconds of one product of a precision with so many rows; for tests.
+    """
+    timer = time_product or _Products().time
+    spent = 0.0
+
+    def time_round(rows: int) -> dict[str, float]:
+        nonlocal spent
+        seconds: dict[str, float] = {name: timer(name, rows) for name in PRECISIONS}
+        spent += sum(seconds.values())
+        return seconds
+
+    rows, rounds = _LEAST_ROWS, 0
+    best = time_round(rows)  # the first products of a process prepare the kernels, which takes longer
+    while rows < _MOST_ROWS and 2 * _LEAST_ROUNDS * 2 * sum(best.values()) < _BUDGET - spent:
+        rows, rounds = 2 * rows, 0
+        best = time_round(rows)
+    while sum(best.values()) < _BUDGET - spent:
+        again = time_round(rows)
+        best = {name: min(seconds, again[name]) for name, seconds in best.items()}
+        rounds += 1
+    return Measurement(seconds=best, rows=rows, rounds=rounds)
+
+
+def cache_folder() -> Path | None:
+    """Return the folder of the current user where regard keeps what it can measure again; None if there is none."""
+    if sys.platform == "win32":
+        variable, default = "LOCALAPPDATA", "~/AppData/Local"
+    else:
+        variable, default = "XDG_CACHE_HOME", "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    folder = Path(os.environ.get(variable) or os.path.expanduser(default), "regard")
+    return folder if folder.is_absolute() else None
+
+
+class _Products:
+    """Products of ones, forward and backward; no random numbers are drawn."""
+
+    def __init__(self) -> None:
+        self.weight = nn.Parameter(torch.ones(_OUT, _IN, dtype=torch.float32, device="cpu"))
+        self.bias = nn.Parameter(torch.ones(_OUT, dtype=torch.float32, device="cpu"))
+
+    def time(self, precision: str, rows: int) -> float:
+        """Return the seconds of one product."""
+        x = torch.ones(rows, _IN, dtype=torch.float32, device="cpu", requires_grad=True)
+        self.weight.grad = self.bias.grad = None
+        begun = time.perf_counter()
+        with torch.enable_grad():
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+                y = linear(x, self.weight, self.bias)
+            y.sum().backward()
+        return time.perf_counter() - begun
+
+
+def _machine() -> dict[str, Any]:
+    """Return all that the speed of products depends on, as JSON holds it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    found = {
+        "processor": dict(torch.cpu.get_capabilities()),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "onednn": torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled),
+        "float32": torch.get_float32_matmul_precision(),
+        "cores": cores,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "regard": __version__,
+        "environment": {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)},
+    }
+    return json.loads(json.dumps(found, default=str))
+
+
+def _seconds(machine: dict[str, Any]) -> tuple[dict[str, float] | None, str]:
+    """Return the seconds of a product of each precision on this machine, and a few words on where they come from.
+
+    The seconds are None if the machine is too busy to measure them.
+    """
+    folder = cache_folder()
+    key = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
+    path = folder / f"precision-{key}.json" if folder else None
+    with suppress(ValueError):
+        if path:
+            return _read(path, machine), f"measured before, {path}"
+    found = measure_products()
+    if found.rounds < _LEAST_ROUNDS:
+        return None, "the machine is too busy to measure whether bfloat16 is faster"
+    if path is None:
+        return found.seconds, "measured now, not kept: the user has no cache folder"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(sealed({"machine": machine, "seconds": found.seconds}), indent=1) + "\n")
+    except (UserError, OSError) as error:
+        return found.seconds, f"measured now, not kept: {error}"
+    return found.seconds, f"measured now, kept in {path}"
+
+
+def _read(path: Path, machine: dict[str, Any]) -> dict[str, float]:
+    """Return the seconds that a file holds. Raises ValueError if it is damaged or of another machine."""
+    content = read_json(path, limit=_LIMIT)
+    seconds = unsealed(path, content, required=True).get("seconds") if isinstance(content, dict) else None
+    if not isinstance(seconds, dict) or content.get("machine") != machine or set(seconds) != set(PRECISIONS):
+        raise UserError(f"{path}: must hold this machine and the seconds of each precision")
+    if not all(isinstance(value, float) and math.isfinite(value) and value > 0 for value in seconds.values()):
+        raise UserError(f"{path}: seconds must be positive numbers")
+    return seconds

@@ -1,0 +1,35 @@
+"""What each process does that torchrun starts in a test: `torchrun ... -m tests.recipes.precision_together RECIPE ...`.
+
+The measurement finds bfloat16 on the main process and float32 on the other. Each prints what its steps compute in.
+"""
+
+import os
+import sys
+from typing import Any
+
+from regard.cli.main import main as regard
+from regard.recipes import running
+from regard.train import loop
+from regard.train.precision import Precision
+
+__all__ = ["main"]
+
+RANK = int(os.environ["RANK"])
+
+
+def main() -> None:
+    seen, real = set(), loop.add_gradients
+
+    def add_gradients(*given: Any, precision: str, **more: Any) -> Any:
+        seen.add(precision)
+        return real(*given, precision=precision, **more)
+
+    found = Precision(("bfloat16", "float32")[RANK], "measured")
+    running.resolve_precision = lambda setting, device: found
+    loop.add_gradients = add_gradients
+    assert regard(["train", *(word for word in sys.argv[1:] if word != "--")]) == 0
+    print("\n" + "".join(f"rank-{RANK}:{one}\n" for one in seen), file=sys.__stdout__, flush=True)
+
+
+if __name__ == "__main__":
+    main()

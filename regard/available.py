@@ -1,11 +1,11 @@
-"""How much memory this process may still take. (no torch)"""
+"""How much memory this process may still take, and limits that environment variables state. (no torch)"""
 
 import os
 from pathlib import Path
 
 from regard.errors import UserError
 
-__all__ = ["available_memory"]
+__all__ = ["available_memory", "variable_limit"]
 
 _VARIABLE = "REGARD_MAX_MEMORY_MIB"
 _CGROUP = Path("/sys/fs/cgroup")
@@ -19,6 +19,17 @@ def available_memory() -> int | None:
     """
     free = [_of_machine(), _of_group(), _of_limit(), _of_variable()]
     return min((one for one in free if one is not None), default=None)
+
+
+def variable_limit(name: str, unit: str) -> int | None:
+    """Return the limit that an environment variable states, in units; None if it is not set.
+
+    Raises: UserError naming the variable if it is not a whole number above 0.
+    """
+    given = os.environ.get(name, "")
+    if given and not (given.isascii() and given.isdecimal() and len(given) < 10 and int(given) > 0):
+        raise UserError(f"{name} must be a whole number of {unit} above 0, but is {given[:40]!r}")
+    return int(given) if given else None
 
 
 def _of_machine() -> int | None:
@@ -49,7 +60,5 @@ def _of_limit() -> int | None:
 
 
 def _of_variable() -> int | None:
-    given = os.environ.get(_VARIABLE, "")
-    if given and not (given.isascii() and given.isdecimal() and len(given) < 10 and int(given) > 0):
-        raise UserError(f"{_VARIABLE} must be a whole number of MiB above 0, but is {given[:40]!r}")
-    return int(given) << 20 if given else None
+    limit = variable_limit(_VARIABLE, "MiB")
+    return None if limit is None else limit << 20

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from regard.available import available_memory
+from regard.available import available_memory, variable_limit
 from regard.digests import note
 from regard.errors import UserError
 from regard.packed import unpack
@@ -54,10 +54,7 @@ def file_limit() -> int:
     Of that kind are pipes, packed files, arrays and images. The environment variable REGARD_MAX_FILE_MIB sets another
     limit, which then holds for all files.
     """
-    given = os.environ.get(_VARIABLE, "")
-    if given and not (given.isascii() and given.isdecimal() and len(given) < 10 and int(given) > 0):
-        raise UserError(f"{_VARIABLE} must be a whole number of MiB above 0, but is {given[:40]!r}")
-    return (int(given) if given else _DEFAULT_MIB) << 20
+    return (variable_limit(_VARIABLE, "MiB") or _DEFAULT_MIB) << 20
 
 
 def is_limit_set() -> bool:

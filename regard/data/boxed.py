@@ -1,15 +1,17 @@
 """An image's boxes as a file tells them: names, labels and four numbers each, checked."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.config import OnBad
 from regard.data.numbers import numbers
 from regard.errors import UserError
 
-__all__ = ["Boxed", "boxed", "four", "label_of", "name_of"]
+__all__ = ["Boxed", "LeftOut", "boxed", "four", "label_of", "name_of"]
 
 _MOST = 1e9
 """Pixels: sums of such are exact to a millionth."""
@@ -28,21 +30,33 @@ class Boxed:
     """Where it is described, for messages."""
     size: tuple[int, int] | None = None
     """Width and height of the image, if the file tells them."""
-    left_out: tuple[str, ...] = ()
-    """Boxes that are no examples of what to find, and why."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What is left out of a set of boxes, and why."""
+
+    on_bad: OnBad
+    """What is done with what cannot be used: error stops, skip leaves it out."""
+    reasons: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def checking(self) -> Generator[None, None, None]:
+        """Leave out what this block reads if it raises UserError; with on_bad = error, raise that, with the remedy."""
+        try:
+            yield
+        except UserError as error:
+            if self.on_bad == "error":
+                raise UserError(f"{error} With `on_bad` = skip, it is left out and counted.") from error
+            self.reasons.append(str(error))
 
 
 def boxed(
-    file: str,
-    boxes: Sequence[tuple[Sequence[float], str]],
-    where: str,
-    *,
-    size: tuple[int, int] | None = None,
-    left_out: Sequence[str] = (),
+    file: str, boxes: Sequence[tuple[Sequence[float], str]], where: str, *, size: tuple[int, int] | None = None
 ) -> Boxed:
     """An image with its boxes and their labels."""
     array = np.array([box for box, _ in boxes], np.float64).reshape(-1, 4)
-    return Boxed(file, array, tuple(label for _, label in boxes), where, size, tuple(left_out))
+    return Boxed(file, array, tuple(label for _, label in boxes), where, size)
 
 
 def four(given: object, where: str) -> list[float]:

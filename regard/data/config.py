@@ -156,7 +156,7 @@ class ImagesConfig:
     train: str | None = None
     """Images to learn from: a folder with a folder per class, an IDX file, or a list of files and labels (.tsv, .csv:
     two columns; .jsonl: file, label), files named from where the list is. PNG, JPEG, BMP, GIF (its first frame), WEBP,
-    TIFF, PPM and PGM, of 8 or 16 bits. Handwritten digits if not given."""
+    TIFF, PPM and PGM, of 8 or 16 bits, upright as EXIF says. Handwritten digits if not given."""
 
     val: str | None = None
     """Images that choose the best weights. A share of the training images if not given."""
@@ -178,7 +178,8 @@ class ImagesConfig:
     """Names of the classes 0, 1, 2 ... of IDX files, for answers; their numbers if not given."""
 
     on_bad: OnBad = "error"
-    """What a file does that is no image: error stops, skip counts it."""
+    """What a file does that is no image, and a folder of a class that has files but no image: error stops, skip leaves it
+    out and counts it."""
 
     target: TargetKind = field(default="class", metadata=_LATER)
     """What a label is: class: one of several; labels: any number of them, each there or not; number: a number, or

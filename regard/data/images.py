@@ -1,6 +1,6 @@
 """Images with a class each, or other targets: folders, lists, IDX files, the handwritten digits that come with this.
 
-    FOLDER/cat/1.png ...                 a folder a class; PNG, JPEG, BMP, GIF, WEBP, TIFF, PPM, PGM
+    FOLDER/cat/1.png ...                 a folder a class; formats as regard.data.image_files
     FILE.tsv, FILE.csv, FILE.jsonl       a list of image files, named from where it is, and what is right for each
     train-images-idx3-ubyte(.gz)         IDX: bytes (count, height, width); labels in the ...labels-idx1... beside it
     (nothing)                            1,797 digits of 8 x 8, grey
@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from regard.data.config import ImagesConfig
-from regard.data.image_files import ENDINGS, read_image
+from regard.data.image_files import path_of_name, read_image
+from regard.data.image_folders import list_image_folders
 from regard.data.image_lists import read_listed
 from regard.errors import UserError
 from regard.files import check_file, file_limit, read_unpacked
@@ -47,6 +48,8 @@ class Images:
     """Which file, or which number in a file, each is."""
     skipped: tuple[str, ...] = ()
     """What was left out because the user asked for that, and why."""
+    notices: tuple[str, ...] = ()
+    """Files that are not among the images, a line each."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -55,9 +58,11 @@ class Images:
         """The place of an image, for messages."""
         return self.places[index]
 
-    def left_out(self) -> str:
-        """What was left out, for people."""
-        return f"{self.origin}: skipped {len(self.skipped)} files; first: {self.skipped[0]}"
+    def left_out(self) -> tuple[str, ...]:
+        """What was left out, for people, a line each."""
+        if not self.skipped:
+            return self.notices
+        return *self.notices, f"{self.origin}: skipped {len(self.skipped)} files; first: {self.skipped[0]}"
 
     def take(self, index: Sequence[int], origin: str) -> "Images":
         """Some of them."""
@@ -79,7 +84,7 @@ def read_training(config: ImagesConfig, *, seed: int) -> tuple[Images, Images]:
     if config.val is not None:
         return train, read_images(config.val, config, shape_of(train))
     first, last = split_off(train, config.val_share, seed=seed if Path(config.train).is_dir() else 0)
-    return replace(first, skipped=train.skipped), last
+    return replace(first, skipped=train.skipped, notices=train.notices), last
 
 
 def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, int] | None = None) -> Images:
@@ -122,20 +127,15 @@ def embedded_digits(split: str) -> Images:
 
 
 def _from_folder(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> Images:
-    classes = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
-    if not classes:
-        raise UserError(f"{path}: expected a folder for each class in it, but there is none.")
-    files = [(file, folder.name) for folder in classes for file in sorted(folder.rglob("*"))]
-    rows = [(file, name, str(file)) for file, name in files if file.suffix.lower() in ENDINGS]
-    if not rows:
-        raise UserError(f"{path}: there is no image in it ({', '.join(ENDINGS)}).")
-    return _read_all(path, rows, config, shape)
+    found = list_image_folders(path, config.on_bad)
+    rows = [(file, name, str(file)) for file, name in found.files]
+    return replace(_read_all(path, rows, config, shape), notices=found.notices)
 
 
 def _from_list(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> Images:
     """Each line a file and its label: two columns, or an object with `file` and `label`."""
     listed, skipped = read_listed(path, config)
-    rows = [(path.parent / name, label, f"{path}, line {line} ({name})") for line, name, label in listed]
+    rows = [(path_of_name(path.parent, name), label, f"{path}, line {line} ({name})") for line, name, label in listed]
     images = _read_all(path, rows, config, shape)
     return replace(images, skipped=(*skipped, *images.skipped))
 
@@ -176,14 +176,16 @@ def read_one(
     where:  the place that names the file, for messages.
     Raises: UserError naming both.
     """
-    image = read_image(file, where)
+    found = read_image(file, where)
+    image = found.image
     channels = shape[0] if shape else _channels(image, config)
     converted = image.convert("L" if channels == 1 else "RGB")
     if config.size is not None:
         converted = converted.resize((config.size, config.size), Image.Resampling.BILINEAR)
     array = np.atleast_3d(np.array(converted, np.uint8)).transpose(2, 0, 1)
     if shape and array.shape != shape:
-        sizes = f"{array.shape[2]} x {array.shape[1]} pixels, but the images before it {shape[2]} x {shape[1]}"
+        size = f"{found.describe_size()} pixels" if config.size is None else f"{config.size} x {config.size} pixels"
+        sizes = f"{size}, but the images before it {shape[2]} x {shape[1]}"
         name = f"{where}: {file}" if where else str(file)
         raise UserError(f"{name}: has {sizes}: give the size that all are brought to (data.size).")
     return array

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.config import OnBad, ScenesConfig
+from regard.data.image_files import path_of_name
 from regard.data.images import Images, embedded_digits, read_images, read_one, read_training, shape_of
 from regard.data.labelled import Labels
 from regard.data.pairs import read_pairs
@@ -69,9 +70,8 @@ class Drawings(Protocol):
         """The numbers of the canvases of an epoch."""
         ...
 
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        """What was left out because the user asked for that, and why."""
+    def left_out(self) -> tuple[str, ...]:
+        """What was left out, for people, a line each."""
         ...
 
     def text(self, index: int) -> str:
@@ -126,7 +126,7 @@ class Scenes:
     ):
         self.images, self.names, self.config = images, tuple(names), config
         self.seed, self.split = seed, split
-        self.origin, self.skipped = images.origin, images.skipped
+        self.origin = images.origin
         self.numbers = tuple(numbers)
         labels = np.asarray(self.numbers)
         self._of_class = [np.flatnonzero(labels == number) for number in range(len(names))]
@@ -144,6 +144,10 @@ class Scenes:
             count = self.config.test_scenes
             return range(count if self.split == "test" else -(-count // 2))
         return range(number * self.config.scenes, (number + 1) * self.config.scenes)
+
+    def left_out(self) -> tuple[str, ...]:
+        """What was left out of the images."""
+        return self.images.left_out()
 
     def scene(self, index: int) -> Scene:
         """What is where."""
@@ -200,6 +204,10 @@ class Captions:
         """Of every image."""
         channels, height, width = self.pixels.shape[1:]
         return channels, height, width
+
+    def left_out(self) -> tuple[str, ...]:
+        """The number of images and texts that were skipped, and the first of them."""
+        return (f"{self.origin}: skipped {len(self.skipped)}; first: {self.skipped[0]}",) if self.skipped else ()
 
     def epoch(self, number: int) -> range:
         """All."""
@@ -273,7 +281,8 @@ def scenes_of(images: Images, labels: Labels, config: ScenesConfig, *, seed: int
         left = [
             f"{images.where(i)}: class {images.labels[i]!r} is unknown" for i in set(range(len(images))) - set(keep)
         ]
-        images = replace(images.take(keep, images.origin), skipped=(*images.skipped, *left))
+        kept = images.take(keep, images.origin)
+        images = replace(kept, skipped=(*images.skipped, *left), notices=images.notices)
     return Scenes(images, numbers, item_names(labels, config), config, seed=seed, split=split)
 
 
@@ -309,7 +318,7 @@ def read_captions(
         examples = pairs.skipped.examples[reason]
         skipped += [*examples, *[f"{path}: {reason}"] * (count - len(examples))]
     for index, (name, text) in enumerate(pairs):
-        file = Path(path).parent / name
+        file = path_of_name(Path(path).parent, name)
         try:
             pixels.append(read_one(file, config, shape, pairs.where(index)))
         except UserError as error:

@@ -29,7 +29,7 @@ class BoxesConfig:
 
     train_images: str | None = None
     """Folder or tar of the training images. If not given: beside the boxes, in a folder or tar that is named like the
-    last part of the file's name (instances_train.json: train or train.tar), in `images`, or the files' own folder."""
+    last part of the file's name (instances_train.json: train or train.tar) or in `images`, then in the file's folder."""
 
     val: str | None = None
     """Boxes that choose the best weights. A share of the training images if not given."""
@@ -53,7 +53,8 @@ class BoxesConfig:
     """Height of what the model sees."""
 
     on_bad: OnBad = "error"
-    """What a box does that has no area or lies outside its image: error stops, skip leaves it out and counts it."""
+    """What an image does that is missing or damaged, and a box that has no area, lies outside its image or names none:
+    error stops, skip leaves it out and counts it."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from regard.data.box_batches import BoxBatches, fitted
 from regard.data.boxes import Annotated, read_boxes
 from regard.data.config import OnBad
-from regard.data.image_files import ImageFiles, eight_bits
+from regard.data.image_files import ImageFiles, prepare_image
 from regard.data.labelled import Labels
 from regard.data.made_shapes import made_shapes
 from regard.digests import recorded
@@ -171,8 +171,10 @@ class BoxesTask(Task):
 
     def told(self, data: Annotated) -> Annotated:
         """The images; what was left out is told."""
+        for line in data.notices:
+            self.tell(line)
         if data.skipped:
-            self.tell(f"{data.origin}: left out {len(data.skipped)} boxes; first: {data.skipped[0]}")
+            self.tell(f"{data.origin}: left out {len(data.skipped)} images or boxes; first: {data.skipped[0]}")
         return data
 
     def trained(self, model: nn.Module, folder: Path) -> "TrainedBoxes":
@@ -206,7 +208,8 @@ class TrainedBoxes(Trained):
     def predict(self, inputs: Sequence[Given], *, threshold: float | None = None) -> list[list[Box]]:
         """The boxes found in each image, the surest first; those of at least `threshold` (the run's own).
 
-        inputs: image files, Pillow images, or bytes (height, width, 3).
+        inputs: image files, Pillow images, or bytes (height, width, 3). Files and Pillow images are turned upright as
+                their EXIF orientation says, and boxes are those of the upright image; bytes are taken as they are.
         """
         return self._boxes(inputs, threshold, 1)
 
@@ -262,7 +265,7 @@ class TrainedBoxes(Trained):
 
     def _image(self, one: Given, number: int) -> Image.Image:
         if isinstance(one, Image.Image):
-            return eight_bits(one, f"input {number}").convert("RGB")
+            return prepare_image(one, f"input {number}").image.convert("RGB")
         if isinstance(one, np.ndarray):
             if one.dtype != np.uint8 or one.ndim != 3 or one.shape[2] != 3 or 0 in one.shape:
                 raise UserError(
@@ -273,7 +276,7 @@ class TrainedBoxes(Trained):
         if not isinstance(one, str | Path):
             raise UserError(f"input {number}: expected an image file, an image or an array, got {type(one).__name__}")
         path = Path(one)
-        return ImageFiles.of(path.parent).open(path.name, "input")
+        return ImageFiles.of(path.parent).open(path.name, "input").image
 
     def _found(self, image: Image.Image, threshold: float | None, name: str) -> list[Box]:
         data = self.config.data

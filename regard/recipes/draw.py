@@ -213,8 +213,8 @@ class DrawTask(Task):
 
     def _telling(self, drawings: Drawings) -> Drawings:
         """The drawings; what was left out is told."""
-        if drawings.skipped:
-            self.tell(f"{drawings.origin}: skipped {len(drawings.skipped)}; first: {drawings.skipped[0]}")
+        for line in drawings.left_out():
+            self.tell(line)
         return drawings
 
 

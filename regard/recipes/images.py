@@ -220,8 +220,8 @@ class ImagesTask(Task):
 
     def told(self, images: Images) -> Images:
         """The images; what was left out is told."""
-        if images.skipped:
-            self.tell(images.left_out())
+        for line in images.left_out():
+            self.tell(line)
         return images
 
     @cached_property

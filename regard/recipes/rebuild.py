@@ -116,9 +116,15 @@ class RebuildTask(Task):
     def test_images(self) -> Images:
         """The run's test images."""
         data = self.config.data
-        return (
-            embedded_digits("test") if data.test is None else read_images(data.test, data, shape_of(self._learned[0]))
-        )
+        if data.test is None:
+            return embedded_digits("test")
+        return self.told(read_images(data.test, data, shape_of(self._learned[0])))
+
+    def told(self, images: Images) -> Images:
+        """The images; what was left out is told."""
+        for line in images.left_out():
+            self.tell(line)
+        return images
 
     def scores(self, model: nn.Module, images: Images) -> dict[str, float]:
         """The error, and that of PCA of the training images."""
@@ -134,10 +140,7 @@ class RebuildTask(Task):
     @cached_property
     def _learned(self) -> tuple[Images, Images]:
         train, val = read_training(self.config.data, seed=self.run.seed)
-        for images in (train, val):
-            if images.skipped:
-                self.tell(images.left_out())
-        return train, val
+        return self.told(train), self.told(val)
 
 
 class TrainedRebuild(Trained):
@@ -169,7 +172,7 @@ class TrainedRebuild(Trained):
         if path is None and not self.task.has_test():
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
         data = replace(self.config.data, on_bad=on_bad)
-        images = self.task.test_images() if path is None else read_images(path, data, self.task.shape)
+        images = self.task.test_images() if path is None else self.task.told(read_images(path, data, self.task.shape))
         signature = f"{' x '.join(map(str, self.task.shape))} pixels, {self.task.numbers} numbers"
         if self.config.model.kind == "quantised":
             signature += f" of {self.config.model.codes} codes"

@@ -163,6 +163,88 @@ def test_fitted_keeps_the_shape_of_things():
     assert (array[10:] == 128).all()
 
 
+def turned(path: Path, orientation: int, size: tuple[int, int], spot: tuple[int, int, int, int]) -> None:
+    """A file with a bright spot (x, y, width, height) on the pixels as they are stored."""
+    pixels = np.zeros((size[1], size[0], 3), np.uint8)
+    pixels[spot[1] : spot[1] + spot[3], spot[0] : spot[0] + spot[2]] = 255
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(pixels).save(path, exif=exif)
+
+
+def bounds(image: Image.Image) -> list[float]:
+    rows, columns = np.nonzero(np.asarray(image.convert("L")) > 128)
+    x, y = int(columns.min()), int(rows.min())
+    return [x, y, int(columns.max()) + 1 - x, int(rows.max()) + 1 - y]
+
+
+@pytest.mark.parametrize("orientation", range(5, 9))
+def test_sizes_tell_whether_boxes_are_from_before_the_rotation(tmp_path, orientation):
+    stored = (3, 5, 11, 7)
+    turned(tmp_path / "a.png", orientation, (40, 30), stored)
+    boxes = {}
+    for name, (width, height) in (("before", (40, 30)), ("after", (30, 40))):
+        box = bounds(boxes["before"].draw(0)) if boxes else stored
+        images = [{"id": 0, "file_name": "a.png", "width": width, "height": height}]
+        path = write_coco(tmp_path / f"{name}.json", {"a.png": [(box, "cat")]}, images=images)
+        boxes[name] = read_boxes(path, tmp_path, CONFIG)
+        assert boxes[name].items[0].boxes.tolist() == [bounds(boxes[name].draw(0))]
+    assert boxes["after"].notices == ()
+    (notice,) = boxes["before"].notices
+    assert "1 images have an EXIF orientation, with boxes from before the rotation" in notice
+    assert notice.endswith("the boxes were rotated, too; first: a.png.")
+    images[0]["width"] = 31
+    write_coco(path, {"a.png": [(box, "cat")]}, images=images)
+    with pytest.raises(
+        UserError, match=rf"31 x 40 pixels.* 30 x 40 .stored as 40 x 30 .* EXIF orientation {orientation}"
+    ):
+        read_boxes(path, tmp_path, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "size", "given"), [(6, (30, 30), True), (3, (40, 30), True), (6, (40, 30), False)]
+)
+def test_boxes_are_of_the_upright_image_if_sizes_do_not_tell(tmp_path, orientation, size, given):
+    turned(tmp_path / "a.png", orientation, size, (3, 5, 11, 7))
+    more = {"width": size[0], "height": size[1]} if given else {}
+    path = write_coco(
+        tmp_path / "a.json", {"a.png": [((1, 2, 3, 4), "cat")]}, images=[{"id": 0, "file_name": "a.png", **more}]
+    )
+    found = read_boxes(path, tmp_path, CONFIG)
+    assert found.items[0].boxes.tolist() == [[1, 2, 3, 4]]
+    (notice,) = found.notices
+    assert "1 images have an EXIF orientation, and sizes do not tell" in notice
+    assert found.draw(0).size == (size[::-1] if orientation == 6 else size)
+
+
+def test_names_are_looked_up_in_the_own_folder_of_the_file_too(folder):
+    path = write_coco(folder / "result.json", {f"images/{name}": rows for name, rows in BOXES.items()})
+    assert len(read_boxes(path, None, CONFIG)) == 2
+    path = write_coco(folder / "result.json", {f"images\\{name}": rows for name, rows in BOXES.items()})
+    found = read_boxes(path, None, CONFIG)
+    assert [found.draw(i).size for i in range(2)] == [(40, 30)] * 2
+    path = write_coco(folder / "result.json", {"gone.png": []})
+    with pytest.raises(UserError, match=rf"image 1: there is no image gone.png inside {folder}/images or {folder}\."):
+        read_boxes(path, None, CONFIG)
+    with pytest.raises(UserError, match=rf"image 1: there is no image gone.png in {folder}/images\."):
+        read_boxes(path, folder / "images", CONFIG)
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_bad_lines_are_left_out_and_counted_if_asked(folder, ending):
+    path = write_csv(folder / "x.csv") if ending == "csv" else write_jsonl(folder / "x.jsonl")
+    more = {
+        "csv": ["gone.png,1,2,3,4,cat", "a.png,1,2,x,4,cat", ",1,2,3,4,cat"],
+        "jsonl": ['{"file": "gone.png", "boxes": []}', '{"file": "a.png"}', "{"],
+    }[ending]
+    path.write_text(path.read_text() + "\n".join(more) + "\n")
+    with pytest.raises(UserError, match=r"With `on_bad` = skip, it is left out and counted.$"):
+        read_boxes(path, None, CONFIG)
+    found = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
+    assert [item.labels for item in found.items] == [("cat", "dog"), ()]
+    assert len(found.skipped) == 3
+
+
 def spots(seed: int) -> Annotated:
     """A bright square on a dark ground, and its box."""
     draw = np.random.default_rng(seed)

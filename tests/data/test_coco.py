@@ -1,6 +1,7 @@
 """COCO's JSON: what is ambiguous or no box is named by its place; regions of many are left out, and counted."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -28,9 +29,9 @@ def read(tmp_path):
     for number in range(2):
         Image.new("RGB", (40, 30)).save(tmp_path / f"{number}.png")
 
-    def read(given):
+    def read(given, on_bad="error"):
         (tmp_path / "a.json").write_text(given if isinstance(given, str) else json.dumps(given))
-        return read_boxes(tmp_path / "a.json", tmp_path, CONFIG)
+        return read_boxes(tmp_path / "a.json", tmp_path, replace(CONFIG, on_bad=on_bad))
 
     return read
 
@@ -39,6 +40,60 @@ def test_ids_are_numbers_or_texts(read):
     found = read(content())
     assert [item.labels for item in found.items] == [("cat",), ("dog",)]
     assert found.items[1].boxes.tolist() == [[5, 6.5, 7, 8]]
+
+
+def test_numbers_may_be_written_as_floats_and_texts(read):
+    given = content()
+    given["images"][1] |= {"id": 1.0, "width": 40.0, "height": "30"}
+    given["categories"][0]["id"] = 1.0
+    given["annotations"][1] |= {"image_id": 1, "iscrowd": 0.0}
+    given["annotations"][0] |= {"image_id": 0.0, "iscrowd": None}
+    assert [item.labels for item in read(given).items] == [("cat",), ("dog",)]
+    given["annotations"][0]["iscrowd"] = "1"
+    assert [item.labels for item in read(given).items] == [(), ("dog",)]
+
+
+@pytest.mark.parametrize("ids", [(5, 5), (float("nan"), None), ([], True)])
+def test_ids_of_annotations_are_not_read(read, ids):
+    given = content()
+    for one, key in zip(given["annotations"], ids, strict=True):
+        one["id"] = key
+    assert [item.labels for item in read(given).items] == [("cat",), ("dog",)]
+
+
+def test_images_and_categories_may_be_given_twice_if_they_are_the_same(read):
+    given = content()
+    for part in ("images", "categories"):
+        given[part] += [dict(one, more=1) for one in given[part]]
+    assert [item.labels for item in read(given).items] == [("cat",), ("dog",)]
+    given["images"][-1]["width"] = 41
+    with pytest.raises(UserError, match="image 4: the id 1 is that of another image already"):
+        read(given)
+
+
+def test_what_cannot_be_used_is_left_out_and_counted_if_asked(read, tmp_path):
+    given = content()
+    given["images"].append({"id": 2, "file_name": "gone.png"})
+    given["images"].append({"id": 3, "file_name": "damaged.png"})
+    (tmp_path / "damaged.png").write_bytes(b"x")
+    given["annotations"] += [
+        {"image_id": 9, "category_id": 1, "bbox": [1, 2, 3, 4]},
+        {"image_id": 0, "category_id": 9, "bbox": [1, 2, 3, 4]},
+        {"image_id": 0, "category_id": 1, "bbox": [1, 2, 3]},
+        {"image_id": 0, "category_id": 1, "bbox": [1, 2, 3, 0]},
+        {"image_id": 2, "category_id": 1, "bbox": [1, 2, 3, 4]},
+    ]
+    with pytest.raises(UserError, match=r"annotation 3: .*With `on_bad` = skip, it is left out and counted.$"):
+        read(given)
+    found = read(given, "skip")
+    assert [item.labels for item in found.items] == [("cat",), ("dog",)]
+    assert [found.draw(i).size for i in range(2)] == [(40, 30)] * 2
+    reasons = "no image with id 9", "no category with id 9", "expected x, y", "no area", "no image gone", "none of PNG"
+    assert len(found.skipped) == len(reasons)
+    assert all(any(reason in line for line in found.skipped) for reason in reasons)
+    given["images"] = given["images"][2:]
+    with pytest.raises(UserError, match="there is no image in it that can be used; first: "):
+        read(given, "skip")
 
 
 def test_regions_of_many_are_left_out_and_counted(read):
@@ -68,7 +123,17 @@ def test_regions_of_many_are_left_out_and_counted(read):
         ("categories", "name", "", "category 1: expected a label, got none"),
         ("categories", "name", None, "category 1: expected a label, got none"),
         ("categories", "name", "\ud800", "category 1: expected a label, got half a surrogate pair"),
-        ("annotations", "id", 6, "annotation 2: the id 6 is that of another annotation already"),
+        ("images", "id", 1.5, "image 1: id must be a whole number or a short text"),
+        ("images", "id", float("nan"), "image 1: id must be a whole number or a short text"),
+        ("images", "id", 2.0**53, "image 1: id must be a whole number or a short text"),
+        ("images", "id", "0", "annotation 1: there is no image with id 0, but '0': a number and a text are two ids"),
+        ("annotations", "image_id", "0", "annotation 1: there is no image with id '0', but 0: a number and a text"),
+        ("images", "width", 40.5, "image 1: width and height must be whole numbers above 0"),
+        ("images", "width", "forty", "image 1: width and height must be whole numbers above 0"),
+        ("images", "width", True, "image 1: width and height must be whole numbers above 0"),
+        ("images", "width", float("nan"), "image 1: width and height must be whole numbers above 0"),
+        ("annotations", "iscrowd", float("nan"), "annotation 1: iscrowd must be 0 or 1"),
+        ("annotations", "iscrowd", 0.5, "annotation 1: iscrowd must be 0 or 1"),
         ("annotations", "image_id", [0], "annotation 1: image_id must be a whole number"),
         ("annotations", "image_id", 9, "annotation 1: there is no image with id 9"),
         ("annotations", "category_id", {}, "annotation 1: category_id must be a whole number"),

@@ -13,7 +13,7 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 from regard.data.config import ImagesConfig
-from regard.data.image_files import ImageFiles, read_image
+from regard.data.image_files import FORMATS, ImageFiles, path_of_name, prepare_image, read_image
 from regard.data.images import read_images
 from regard.errors import UserError
 
@@ -46,10 +46,10 @@ def test_postscript_starts_no_ghostscript(tmp_path, monkeypatch, name):
     assert (tmp_path / "started").exists()
 
 
-@pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_formats_that_are_named_are_read_whatever_the_file_is_called(tmp_path, form):
     saved(tmp_path / "a.bin", np.full((3, 5), 77, np.uint8), format=form)
-    image = read_image(tmp_path / "a.bin")
+    image = read_image(tmp_path / "a.bin").image
     assert image.size == (5, 3)
     assert np.abs(np.asarray(image.convert("L")).astype(int) - 77).max() <= 2
 
@@ -57,7 +57,7 @@ def test_formats_that_are_named_are_read_whatever_the_file_is_called(tmp_path, f
 @pytest.mark.parametrize(("name", "dtype"), [("a.png", "<u2"), ("a.tif", "<u2"), ("a.tif", ">u2"), ("a.pgm", "<u2")])
 def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path, name, dtype):
     values = np.array([[0, 128, 129, 256, 257, 32768, 65535]], dtype)
-    image = read_image(saved(tmp_path / name, values))
+    image = read_image(saved(tmp_path / name, values)).image
     assert np.asarray(image.convert("L")).tolist() == [[0, 0, 1, 1, 1, 128, 255]]
 
 
@@ -79,17 +79,19 @@ def test_numbers_without_a_scale_are_refused(tmp_path, dtype, kind):
 def test_animated_image_is_its_first_frame(tmp_path):
     frames = [Image.fromarray(np.full((4, 4), value, np.uint8)) for value in (10, 200)]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-    assert np.asarray(read_image(tmp_path / "a.gif").convert("L")).max() == 10
+    assert np.asarray(read_image(tmp_path / "a.gif").image.convert("L")).max() == 10
 
 
-@pytest.mark.parametrize("size", [(60_000, 60_000), (2**31 - 1, 1), (9000, 9000)])
+@pytest.mark.parametrize("size", [(60_000, 60_000), (2**31 - 1, 1), (13_378, 13_378)])
 def test_sizes_are_checked_before_pixels_are_made(tmp_path, size):
     out = io.BytesIO()
     Image.new("L", (8, 8)).save(out, "PNG")
     head = out.getvalue()[12:16] + size[0].to_bytes(4, "big") + size[1].to_bytes(4, "big") + out.getvalue()[24:29]
     content = out.getvalue()[:12] + head + zlib.crc32(head).to_bytes(4, "big") + out.getvalue()[33:]
     (tmp_path / "a.png").write_bytes(content)
-    with pytest.raises(UserError, match=r"a.png: .*pixels"):
+    with pytest.raises(
+        UserError, match=r"a.png: .*pixels are more than the 178,956,970 .*REGARD_MAX_IMAGE_MEGAPIXELS raises"
+    ):
         read_image(tmp_path / "a.png")
 
 
@@ -109,11 +111,121 @@ def test_last_part_of_a_name_finds_a_member_if_it_is_the_only_one(tmp_path):
             path = saved(tmp_path / "one.png", np.full((2, 2), number, np.uint8))
             archive.add(path, arcname=name)
     files = ImageFiles.of(tmp_path / "a.tar")
-    assert np.asarray(files.open("2.png", "here")).max() == 2
-    assert np.asarray(files.open("y/1.png", "here")).max() == 1
+    assert np.asarray(files.open("2.png", "here").image).max() == 2
+    assert np.asarray(files.open("y/1.png", "here").image).max() == 1
     with pytest.raises(UserError, match=r"here: there is no image 1.png in"):
         files.open("1.png", "here")
     whole = (tmp_path / "a.tar").read_bytes()
     (tmp_path / "a.tar").write_bytes(whole[:600])
     with pytest.raises(UserError, match=r"a.tar: "):
         ImageFiles.of(tmp_path / "a.tar").open("y/1.png", "here")
+
+
+def test_pixel_limit_is_a_variable(tmp_path, monkeypatch):
+    saved(tmp_path / "a.png", np.zeros((1000, 2001), np.uint8))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)  # the variable raises Pillow's bound as well
+    for value, is_read in (("3", True), ("2", False), ("200", True)):
+        monkeypatch.setenv("REGARD_MAX_IMAGE_MEGAPIXELS", value)
+        if is_read:
+            assert read_image(tmp_path / "a.png").image.size == (2001, 1000)
+        else:
+            with pytest.raises(UserError, match="2001 x 1000 pixels are more than the 2,000,000 that are read"):
+                read_image(tmp_path / "a.png")
+    assert Image.MAX_IMAGE_PIXELS == 100_000_000
+    monkeypatch.setenv("REGARD_MAX_IMAGE_MEGAPIXELS", "many")
+    with pytest.raises(UserError, match="REGARD_MAX_IMAGE_MEGAPIXELS must be a whole number of million pixels above 0"):
+        read_image(tmp_path / "a.png")
+
+
+def oriented(path: Path, orientation: int, pixels: np.ndarray, **options) -> Path:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return saved(path, pixels, exif=exif, **options)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("ending", ["png", "tif", "webp", "jpg", *(["avif"] if "AVIF" in FORMATS else [])])
+def test_images_are_read_upright(tmp_path, orientation, ending):
+    corners = np.kron(np.array([[0, 80, 160], [40, 120, 240]]), np.ones((16, 16))).astype(np.uint8)
+    upright = {
+        1: corners,
+        2: corners[:, ::-1],
+        3: corners[::-1, ::-1],
+        4: corners[::-1],
+        5: corners.T,
+        6: corners[::-1].T,
+        7: corners[::-1, ::-1].T,
+        8: corners[:, ::-1].T,
+    }[orientation]
+    options = {"lossless": True} if ending == "webp" else {"quality": 95} if ending in ("jpg", "avif") else {}
+    path = oriented(tmp_path / f"a.{ending}", orientation, corners, **options)
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.add(path, arcname=path.name)
+    with Image.open(io.BytesIO(path.read_bytes())) as image:
+        found = [read_image(path), prepare_image(image, "a")]
+    found += [ImageFiles.of(source).open(path.name, "here") for source in (tmp_path, tmp_path / "a.tar")]
+    for one in found:
+        assert (one.orientation, one.stored_size) == (orientation, (48, 32))
+        pixels = np.asarray(one.image.convert("L")).astype(int)
+        assert pixels.shape == upright.shape
+        assert np.abs(pixels - upright).max() < 12
+
+
+@pytest.mark.parametrize("orientation", [0, 9, "6", 2.5])
+def test_orientations_that_are_none_change_nothing(tmp_path, orientation):
+    image = Image.new("L", (3, 2))
+    image.getexif()[0x0112] = orientation
+    assert prepare_image(image, "a").image.size == (3, 2)
+
+
+def test_damaged_exif_changes_nothing(tmp_path):
+    saved(tmp_path / "a.jpg", np.zeros((2, 3), np.uint8), exif=b"Exif\0\0MM\0*\xff\xff")
+    assert read_image(tmp_path / "a.jpg").image.size == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "pixels", "wanted"),
+    [
+        ("RGBA", [(200, 0, 0, 255), (200, 0, 0, 0), (55, 55, 55, 102)], [(200, 0, 0), (255,) * 3, (175,) * 3]),
+        ("LA", [(10, 255), (10, 0), (55, 102)], [10, 255, 175]),
+        ("La", [(10, 255), (0, 0), (22, 102)], [10, 255, 175]),
+    ],
+)
+def test_transparent_pixels_are_white(mode, pixels, wanted):
+    image = Image.new(mode, (3, 1))
+    image.putdata(pixels)
+    assert list(prepare_image(image, "a").image.get_flattened_data()) == wanted
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.png"])
+def test_transparent_entry_of_a_palette_is_white(tmp_path, name):
+    image = Image.new("P", (2, 1))
+    image.putpalette([200, 0, 0, 0, 100, 0])
+    image.putdata([0, 1])
+    image.save(tmp_path / name, transparency=1)
+    assert list(read_image(tmp_path / name).image.get_flattened_data()) == [(200, 0, 0), (255, 255, 255)]
+
+
+@pytest.mark.parametrize("brand", [b"heic", b"mif1"])
+def test_heic_is_named_with_the_remedy(tmp_path, brand):
+    (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftyp" + brand + b"\0\0\0\0mif1heic" + bytes(100))
+    with pytest.raises(UserError, match=r"a.jpg: no image that can be read .it is HEIC, .*convert it to JPEG"):
+        read_image(tmp_path / "a.jpg")
+
+
+def test_backslashes_separate_folders_if_no_file_is_called_so(tmp_path):
+    (tmp_path / "x").mkdir()
+    for number, name in enumerate(["x/1.png", "x\\1.png", "x/2.png"]):
+        saved(tmp_path / name, np.full((2, 2), number, np.uint8))
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in ("x/1.png", "x\\1.png", "x/2.png"):
+            archive.add(tmp_path / name, arcname=name)
+    for source in (tmp_path, tmp_path / "a.tar"):
+        files = ImageFiles.of(source)
+        found = [np.asarray(files.open(name, "here").image).max() for name in ("x\\1.png", "x\\2.png")]
+        assert found == [1, 2]
+        with pytest.raises(UserError, match=r"here: (there is no image|the image .* must be a name inside)"):
+            files.open("..\\a.tar", "here")
+    assert path_of_name(tmp_path, "x\\1.png") == tmp_path / "x\\1.png"
+    assert path_of_name(tmp_path, "x\\2.png") == tmp_path / "x" / "2.png"
+    assert path_of_name(tmp_path, "x\\3.png") == tmp_path / "x\\3.png"

@@ -157,8 +157,10 @@ def test_test_data_must_be_of_the_runs_kind(tmp_path):
     lenient = ScenesConfig(train="x", on_bad="skip")
     found = drawings_to_test(tmp_path, lenient, seed=1, labels=labels, shape=(1, 4, 12))
     assert {found.text(i) for i in range(20)} == {"an eel", "two eels"}
-    assert len(found.skipped) == 1
-    assert "class 'cat' is unknown" in found.skipped[0]
+    beside, skipped = found.left_out()
+    assert "1 images lie in no class folder and are not read; first: " in beside
+    assert "skipped 1 files; first: " in skipped
+    assert "class 'cat' is unknown" in skipped
     with pytest.raises(UserError, match="6 x 4 pixels, but the images before it 3 x 4"):
         drawings_to_test(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 6))
     with pytest.raises(UserError, match=r"learned from images with texts: expected FILE\.tsv"):

@@ -166,8 +166,16 @@ def test_images_learn_and_answer(pictures, capsys):
     other = str(pictures / "test" / "lying" / "0.png")
     assert main(["predict", str(pictures / "run"), one, other]) == 0
     assert capsys.readouterr().out.splitlines() == load(pictures / "run").predict([one, other])
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    with Image.open(one) as image:
+        image.transpose(Image.Transpose.ROTATE_90).save(pictures / "turned.png", exif=exif)
+    assert load(pictures / "run").predict([pictures / "turned.png"]) == ["standing"]
+    (pictures / "train" / "standing" / "a.heic").write_bytes(b"x")
     assert main(["evaluate", str(pictures / "run"), "--data.test", str(pictures / "train"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["examples"] == 48
+    told = capsys.readouterr()
+    assert json.loads(told.out)["examples"] == 48
+    assert "train: 1 files are not read: 1 .heic (convert them to JPEG); first: " in told.err
 
 
 def test_looking_at_images_shows_patches_on_what_the_model_saw(pictures):

@@ -101,6 +101,26 @@ def test_boxes_of_larger_images_are_in_their_own_pixels(boxes, tmp_path):
         assert [4 * number for number in a[2:]] == pytest.approx(list(b[2:]), abs=4)
 
 
+def test_images_are_turned_upright_wherever_they_are_read(boxes, tmp_path, capsys):
+    path, exif = boxes / "test" / "1.png", Image.Exif()
+    exif[0x0112] = 6
+    with Image.open(path) as image:
+        image.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "1.png", exif=exif)
+        pixels = np.array(image)
+    trained = load(boxes / "run")
+    with Image.open(tmp_path / "1.png") as image:
+        assert image.size == (24, 32)
+        upright, turned, opened = trained.predict([path, tmp_path / "1.png", image], threshold=0.3)
+    assert upright == turned == opened != []
+    assert np.array_equal(trained.look([tmp_path / "1.png"])[0].scene.pictures["image"].pixels, pixels)
+    (tmp_path / "one.csv").write_text("file,x,y,width,height,label\n1.png,1,1,4,4,red\ngone.png,1,1,4,4,red\n")
+    arguments = ["--data.test", str(tmp_path / "one.csv"), "--data.on-bad", "skip"]
+    assert main(["evaluate", str(boxes / "run"), *arguments]) == 0
+    told = capsys.readouterr().err
+    assert "one.csv: 1 images have an EXIF orientation, and sizes do not tell" in told
+    assert "one.csv: left out 1 images or boxes; first: " in told
+
+
 def test_more_boxes_than_queries_are_refused(boxes, capsys):
     arguments = f"train boxes --run {boxes / 'no'} --data.train {boxes / 'train.csv'} --model.num-queries 1"
     assert main([*arguments.split(), "--data.width", "32", "--data.height", "24"]) == 2

@@ -1,0 +1,95 @@
+"""Folders of images: which files are images, which are left out, and what is said of them."""
+
+import os
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from regard.data.config import ImagesConfig
+from regard.data.image_folders import list_image_folders
+from regard.data.images import read_images, read_training
+from regard.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("cat", "dog"):
+        (tmp_path / "all" / name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("L", (3, 2), number).save(tmp_path / "all" / name / f"{number}.png")
+    return tmp_path / "all"
+
+
+def names(folder: Path, on_bad="error") -> list[str]:
+    return [str(file.relative_to(folder)) for file, _ in list_image_folders(folder, on_bad).files]
+
+
+PLAIN = [f"{name}/{number}.png" for name in ("cat", "dog") for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("cat/._0.png", "cat/.hidden/0.png", "cat/@eaDir/0.png/SYNOPHOTO.jpg", "cat/__MACOSX/0.png", "cat/Thumbs.db"),
+        *("__MACOSX/cat/0.png", "@eaDir/0.png", "#recycle/0.png", "cat/DESKTOP.INI", "cat/.DS_Store"),
+    ],
+)
+def test_files_that_systems_add_are_ignored(folder, name):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(b"no image")
+    found = list_image_folders(folder, "error")
+    assert [str(file.relative_to(folder)) for file, _ in found.files] == PLAIN
+    assert found.notices == ()
+
+
+def test_every_ending_of_an_image_is_read(folder):
+    os.rename(folder / "cat" / "0.png", folder / "cat" / "0.JFIF")
+    assert names(folder)[0] == "cat/0.JFIF"
+    assert len(read_images(folder, ImagesConfig())) == 6
+
+
+def test_other_files_are_counted_and_named(folder):
+    for name in ("a.heic", "b.HEIC", "c.svg", "notes", "more/d.heic"):
+        (folder / "cat" / name).parent.mkdir(exist_ok=True)
+        (folder / "cat" / name).write_bytes(b"x")
+    Image.new("L", (3, 2)).save(folder / "loose.png")
+    (folder / "README.md").write_text("x")
+    images = read_training(ImagesConfig(train=str(folder), val_share=0.4), seed=1)[0]
+    counted, loose = images.left_out()
+    assert counted == (
+        f"{folder}: 5 files are not read: 3 .heic (convert them to JPEG), 1 .svg, 1 without ending; "
+        f"first: {folder}/cat/a.heic."
+    )
+    assert loose == f"{folder}: 1 images lie in no class folder and are not read; first: {folder}/loose.png."
+
+
+def test_class_that_would_lose_all_its_images_is_an_error_or_named(folder):
+    (folder / "eel").mkdir()  # an empty folder is none of these
+    assert names(folder) == PLAIN
+    (folder / "eel" / "1.heic").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"eel: none of its files is an image that is read: 1 .heic .*JPEG.*on_bad"):
+        names(folder)
+    found = list_image_folders(folder, "skip")
+    assert len(found.files) == 6
+    assert f"{folder}/eel: none of its files is an image" in found.notices[-1]
+    for file in folder.glob("*/*.png"):
+        file.unlink()
+    with pytest.raises(UserError, match=r"there is no image in it .*eel: none of its files is an image"):
+        names(folder, "skip")
+
+
+def test_links_to_folders_are_followed_and_no_folder_is_read_twice(folder, tmp_path):
+    (tmp_path / "more" / "deep").mkdir(parents=True)
+    Image.new("L", (3, 2)).save(tmp_path / "more" / "deep" / "9.png")
+    (folder / "cat" / "link").symlink_to(tmp_path / "more")
+    (folder / "cat" / "again").symlink_to(tmp_path / "more" / "deep")
+    (folder / "dog" / "link").symlink_to(tmp_path / "more")
+    (tmp_path / "more" / "loop").symlink_to(tmp_path / "more")
+    (tmp_path / "more" / "up").symlink_to(folder / "cat")
+    (folder / "cat" / "broken").symlink_to(tmp_path / "nowhere")
+    cat = [name for name in names(folder) if name.startswith("cat")]
+    assert cat == ["cat/0.png", "cat/1.png", "cat/2.png", "cat/again/9.png"]
+    assert "dog/link/deep/9.png" in names(folder)
+    (folder / "cat" / "again").unlink()
+    assert "cat/link/deep/9.png" in names(folder)

@@ -178,7 +178,7 @@ class ImagesConfig:
     """Names of the classes 0, 1, 2 ... of IDX files, for answers; their numbers if not given."""
 
     on_bad: OnBad = "error"
-    """What a file does that is no image, and a folder of a class that has files but no image: error stops, skip leaves it
+    """What a file does that is no image, and a class folder that has files but no image: error stops, skip leaves it
     out and counts it."""
 
     target: TargetKind = field(default="class", metadata=_LATER)

@@ -99,6 +99,7 @@ def read_image(path: Path, where: str = "") -> UprightImage:
             scale.
     """
     try:
+        check_file(path)  # a pipe in a folder of images would be waited for
         content = read_bytes(path)
     except UserError as error:
         raise UserError(f"{where}: {error}" if where else str(error)) from error

@@ -29,7 +29,7 @@ class BoxesConfig:
 
     train_images: str | None = None
     """Folder or tar of the training images. If not given: beside the boxes, in a folder or tar that is named like the
-    last part of the file's name (instances_train.json: train or train.tar) or in `images`, then in the file's folder."""
+    last part of the file's name (instances_train.json: train or train.tar) or in `images`, then in its folder."""
 
     val: str | None = None
     """Boxes that choose the best weights. A share of the training images if not given."""

@@ -156,11 +156,10 @@ def _boxes() -> Iterator[Handmade]:
                                          [1, 2, float("nan"), 4], [1, 2, float("inf"), 4], [1, 2, -3, 4], None]),
         "image_id": ("annotations", "image_id", [[], {}, None, True, 99, 1.5, "0"]),
         "category_id": ("annotations", "category_id", [[], {}, None, True, 99]),
-        "iscrowd": ("annotations", "iscrowd", ["yes", None, 2, [1]]),
-        "annotation id": ("annotations", "id", [1, [], None]),
-        "image id": ("images", "id", [1, [], {}, True, None]),
+        "iscrowd": ("annotations", "iscrowd", ["yes", 0.5, 2, [1]]),
+        "image id": ("images", "id", [1, [], {}, True, None, 1.5, float("nan"), 2.0**60]),
         "file": ("images", "file_name", ["", None, "x" * 5000, "../0.png", "/etc/passwd", "\ud800", "1.png", "a\0", 5]),
-        "width": ("images", "width", [17, 0, -1, "16", True, None]),
+        "width": ("images", "width", [17, 0, -1, "17", 16.5, True, None]),
         "category": ("categories", "id", [2, [], None]),
         "category name": ("categories", "name", ["", None, "\ud800", [], True]),
     }  # fmt: skip
@@ -168,6 +167,15 @@ def _boxes() -> Iterator[Handmade]:
         for value in given:
             change = _coco(lambda content, part=part, key=key, value=value: content[part][0].update({key: value}))
             yield Handmade(f"coco {name} {repr(value)[:30]}", "coco", "boxes.json", change)
+    fine = [
+        ("annotations", "id", 1),
+        ("annotations", "id", []),
+        ("annotations", "iscrowd", None),
+        ("images", "width", "16"),
+    ]
+    for part, key, value in [*fine, ("images", "id", 0.0), ("annotations", "image_id", 0.0)]:
+        change = _coco(lambda content, part=part, key=key, value=value: content[part][0].update({key: value}))
+        yield Handmade(f"coco {part} {key} {value!r}", "coco", "boxes.json", change, "accepted")
     yield Handmade(
         "coco crowd", "coco", "boxes.json", _coco(lambda c: c["annotations"][0].update(iscrowd=1)), "accepted"
     )
@@ -233,8 +241,8 @@ def _images() -> Iterator[Handmade]:
         "cut": lambda: _of("png")[:60],
         "pipe": "pipe",
         "zeros": "zeros",
-        "folder": "folder",
     }
+    yield Handmade("folder named as an image", "png", "all/cat/1.png", "folder", "accepted")
     yield from (Handmade(f"image {name}", "png", "all/cat/1.png", content) for name, content in files.items())
     images, labels = "t-images-idx3-ubyte", "t-labels-idx1-ubyte"
     sizes = ((30, 0, 0), (-30, -8, 8), (4194304, 2097152, 2097152), (12, 8, 9), (0, 8, 8), (2**31 - 1,) * 3)

@@ -138,7 +138,7 @@ def _decode(content: bytes, name: str) -> UprightImage:
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, (limit + 1) // 2)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the bound here decides
+            warnings.simplefilter("ignore")  # of many pixels, for which the bound here decides, and of damaged EXIF
             image = Image.open(io.BytesIO(content), formats=FORMATS)
             pixels = image.width * image.height
             if pixels > limit:

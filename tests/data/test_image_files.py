@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
+from PIL.PngImagePlugin import PngInfo
 
 from regard.data.config import ImagesConfig
 from regard.data.image_files import FORMATS, ImageFiles, path_of_name, prepare_image, read_image
@@ -179,8 +180,13 @@ def test_orientations_that_are_none_change_nothing(tmp_path, orientation):
 
 
 def test_damaged_exif_changes_nothing(tmp_path):
-    saved(tmp_path / "a.jpg", np.zeros((2, 3), np.uint8), exif=b"Exif\0\0MM\0*\xff\xff")
-    assert read_image(tmp_path / "a.jpg").image.size == (3, 2)
+    saved(tmp_path / "a.jpg", np.zeros((2, 3), np.uint8), exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0")
+    text = PngInfo()
+    text.add_text("Raw profile type exif", "\nexif\n 2\nzz")
+    saved(tmp_path / "a.png", np.zeros((2, 3), np.uint8), pnginfo=text)
+    for name in ("a.jpg", "a.png"):
+        found = read_image(tmp_path / name)
+        assert (found.image.size, found.orientation) == ((3, 2), 1)
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,9 @@ class TrainConfig:
 
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """bfloat16: matrix products in bfloat16 (autocast), weights and sums in float32; auto: whichever is faster, so that
-    results differ between machines. On a CPU a product of each is timed, once per machine (under 0.2 s); on CUDA it is
-    bfloat16 where that is native, on other devices float32. A run records its precision and continues in it."""
+    results differ between machines. On a CPU that has instructions for bfloat16 a product of each is timed, once per
+    machine (under 0.2 s); on CUDA it is bfloat16 where that is native; elsewhere it is float32. A run records its
+    precision and continues in it."""
 
     compile: bool = False
     """Compile the loss with torch.compile: minutes at the start, faster steps on some machines."""

@@ -230,8 +230,16 @@ def test_backslashes_separate_folders_if_no_file_is_called_so(tmp_path):
         files = ImageFiles.of(source)
         found = [np.asarray(files.open(name, "here").image).max() for name in ("x\\1.png", "x\\2.png")]
         assert found == [1, 2]
-        with pytest.raises(UserError, match=r"here: (there is no image|the image .* must be a name inside)"):
-            files.open("..\\a.tar", "here")
     assert path_of_name(tmp_path, "x\\1.png") == tmp_path / "x\\1.png"
     assert path_of_name(tmp_path, "x\\2.png") == tmp_path / "x" / "2.png"
     assert path_of_name(tmp_path, "x\\3.png") == tmp_path / "x\\3.png"
+
+
+@pytest.mark.parametrize("name", ["../outside.png", "..\\outside.png"])
+def test_names_stay_inside_their_folder(tmp_path, name):
+    (tmp_path / "x").mkdir()
+    saved(tmp_path / "outside.png", np.zeros((2, 2), np.uint8))
+    files = ImageFiles.of(tmp_path / "x")
+    assert not files.has(name)
+    with pytest.raises(UserError, match=r"here: (there is no image|the image .* must be a name inside)"):
+        files.open(name, "here")

@@ -55,9 +55,10 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
         found = [file for file in files if file.suffix.lower() in ENDINGS]
         rest = [file for file in files if file.suffix.lower() not in ENDINGS]
         if rest and not found:
-            lost.append(f"{folder}: none of its files is an image that is read: {_count(rest)}.")
+            problem = f"{folder}: none of its files is an image that is read: {_count(rest)}"
             if on_bad == "error":
-                raise UserError(f"{lost[-1]} With `on_bad` = skip, the folder is left out and named.")
+                raise UserError(f"{problem}. With `on_bad` = skip, the class is left out and named.")
+            lost.append(f"{problem}; the class is left out.")
         images += [(file, folder.name) for file in found]
         others += rest
     if not images:

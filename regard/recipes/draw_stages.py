@@ -29,6 +29,7 @@ from regard.models.size import TRAINED, fitting_memory
 from regard.recipes.draw_config import Draw
 from regard.recipes.folder import Run, decisive
 from regard.recipes.images import ImageBatch, ImageBatches, shape_in
+from regard.run_files import claim_folder
 from regard.train.config import TrainConfig
 from regard.train.contracts import Batches
 from regard.train.loop import fit
@@ -224,6 +225,7 @@ def _fitted(
             f"the {folder.name} of a drawing model is trained by one process: start without torchrun until the "
             "training of the model itself has begun; several processes can go on with that"
         )
+    claim_folder(folder)
     result = fit(
         model,
         batches,

@@ -5,7 +5,8 @@
 A folder belongs to the run whose settings its run.json holds. The same settings go on with it; those that do
 not decide the weights (how long, how to decode) may change, and so may the paths of its data, whose content is
 compared instead (regard.recipes.learned). A run that never came to a checkpoint has nothing to lose:
-other settings may take its folder. Nothing else is ever overwritten.
+other settings may take its folder. Nothing else is ever overwritten. Hidden files (.gitignore, .DS_Store)
+do not count: they are left where they are.
 
 The checksum is over all of it, since a setting that is read wrongly makes other answers. Who edits the file on purpose
 removes "checksum"; files of earlier versions have none.
@@ -27,11 +28,13 @@ from regard.recipes import learned
 from regard.recipes.config import AnyConfig
 from regard.recipes.registry import RECIPES
 from regard.recipes.settings import changed, differences, plain
+from regard.run_files import FOLDERS, check_no_link, claim_folder
 
 __all__ = [
     "FORMAT_VERSION",
     "Run",
     "check_claim",
+    "check_own_files",
     "claim",
     "clean",
     "decisive",
@@ -50,6 +53,7 @@ _KEYS = {"format_version": int, "recipe": str, "seed": int, "config": dict, "reg
 _MAX_SHOWN = 5
 _UNFINISHED = {".run.json.new", ".learned.json.new", ".report.json.new", ".learned.new"}
 """What a process that was killed may have left half-written."""
+_RESULTS = ("model.safetensors", "report.json", "log.jsonl")
 _TRAINING = {"log.jsonl", "tb", "checkpoints", "snapshots", ".model.safetensors.new"}
 """What training makes in a folder before its first checkpoint."""
 
@@ -112,11 +116,17 @@ def check_claim(folder: Path, run: Run) -> bool:
 
     Raises UserError if it holds another run that came to a checkpoint, naming what differs, or files of someone else's.
     """
+    for path in (folder, *folder.parents):
+        if path.is_symlink() and not path.exists():
+            raise UserError(
+                f"{path} is a symbolic link to {path.readlink()}, which does not exist: make that folder, or choose "
+                "another with --run"
+            )
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, not a folder for a run; choose another with --run")
     if not (folder / _FILE).exists():
         found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        found = [name for name in found if name not in _UNFINISHED]
+        found = [name for name in found if not (name.startswith(".") or _is_linked(folder / name))]
         if found:
             shown = ", ".join(found[:_MAX_SHOWN]) + (" ..." if len(found) > _MAX_SHOWN else "")
             raise UserError(f"{folder} holds files of something else ({shown}); choose another with --run")
@@ -147,6 +157,14 @@ def claim(folder: Path, run: Run) -> bool:
     return True
 
 
+def check_own_files(folder: Path) -> None:
+    """Raise UserError if a file of the run is a symbolic link, or a folder of it a link to files of something else."""
+    for name in (_FILE, learned.FILE, *_RESULTS, *learned.learned_files(folder)):
+        check_no_link(folder, name)
+    for name in FOLDERS:
+        claim_folder(folder / name)
+
+
 def clean(folder: Path) -> None:
     """Remove what a process that was killed left half-written."""
     for name in _UNFINISHED:
@@ -171,10 +189,17 @@ def has_begun(folder: Path) -> bool:
 
 
 def _is_all_known(folder: Path) -> bool:
-    """Whether a folder whose run has not begun holds nothing but what that run made."""
-    known = {_FILE, learned.FILE, *learned.learned_files(folder), *_UNFINISHED, *_TRAINING}
-    rest = [path for path in folder.iterdir() if path.name not in known]
-    return all(path.is_dir() and {one.name for one in path.iterdir()} <= _TRAINING for path in rest)
+    """Whether a folder whose run has not begun holds nothing but what that run made, and hidden files."""
+    known = {_FILE, learned.FILE, *learned.unchanged_files(folder), *_TRAINING}
+    rest = [path for path in folder.iterdir() if path.name not in known and not path.name.startswith(".")]
+    return all(
+        path.is_dir() and not path.is_symlink() and {one.name for one in path.iterdir()} <= _TRAINING for path in rest
+    )
+
+
+def _is_linked(path: Path) -> bool:
+    """Return True for a link to a folder on another disk, made before the run began; `claim_folder` checks that."""
+    return path.name in FOLDERS and path.is_symlink()
 
 
 def _refuse_another(folder: Path, before: Run, now: Run) -> NoReturn:

@@ -17,8 +17,18 @@ from regard.checksums import file_checksum, sealed, unsealed
 from regard.digests import Content, edited, is_recorded
 from regard.errors import UserError
 from regard.files import check_file, read_json, write_atomically
+from regard.run_files import check_no_link
 
-__all__ = ["FILE", "can_compare", "check_data", "check_learned", "discard", "learn", "learned_files"]
+__all__ = [
+    "FILE",
+    "can_compare",
+    "check_data",
+    "check_learned",
+    "discard",
+    "learn",
+    "learned_files",
+    "unchanged_files",
+]
 
 FILE = "learned.json"
 _STAGE = ".learned.new"
@@ -44,6 +54,7 @@ def learn(
         content = {"format": _FORMAT, "version": _VERSION, "files": files, "data": digests}
         write_atomically(folder / FILE, json.dumps(sealed(content), indent=1) + "\n")
         for name in names:
+            check_no_link(folder, name)
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (stage / name).replace(folder / name)
     finally:
@@ -100,10 +111,20 @@ def learned_files(folder: Path) -> list[str]:
     return list(_content(folder)["files"])
 
 
+def unchanged_files(folder: Path) -> list[str]:
+    """The files that lie in the folder itself as a task wrote them, by length and checksum."""
+    return [
+        name
+        for name, expected in _content(folder)["files"].items()
+        if (path := folder / name).is_file() and path.resolve() == folder.resolve() / name
+        if path.stat().st_size == expected[0] and file_checksum(path) == expected
+    ]
+
+
 def discard(folder: Path) -> None:
-    """Remove what a task learned."""
-    for name in learned_files(folder):
-        (folder / name).unlink(missing_ok=True)
+    """Remove what a task learned. Files that are not as it wrote them stay, and so do those behind symbolic links."""
+    for name in unchanged_files(folder):
+        (folder / name).unlink()
     (folder / FILE).unlink(missing_ok=True)
 
 

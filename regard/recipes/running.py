@@ -26,12 +26,24 @@ from regard.digests import Content, recorded, summary
 from regard.errors import UserError
 from regard.files import check_file, read_json, write_atomically
 from regard.models.size import TRAINED, fitting_memory
-from regard.recipes.folder import Run, check_claim, claim, clean, decisive, has_begun, moved, read_run, release, sources
+from regard.recipes.folder import (
+    Run,
+    check_claim,
+    check_own_files,
+    claim,
+    clean,
+    decisive,
+    has_begun,
+    moved,
+    read_run,
+    release,
+    sources,
+)
 from regard.recipes.learned import check_data, check_learned, learn
 from regard.recipes.settings import differences, plain
 from regard.recipes.task import Task, load, task_of
+from regard.train.directory import DirectoryChangedError, RunDirectory, held
 from regard.train.distribution import World, joined
-from regard.train.lock import held
 from regard.train.loop import Result, fit
 from regard.train.precision import Precision, resolve_precision
 
@@ -58,7 +70,8 @@ def train(folder: str | Path, run: Run, *, threads: int | None = None, tell: Cal
     threads: processor threads to compute with; torch's choice if None.
     tell:    gets a sentence now and then, on the main process.
     Raises:  UserError if the folder holds another run, another process trains in it, or the data is not usable or was
-             edited since the run began; Diverged at a NaN loss. A folder that was made and got nothing is removed.
+             edited since the run began; DirectoryChangedError, after a save, if `folder` has become the name of another
+             directory; Diverged at a NaN loss. A folder that was made and got nothing is removed.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -71,30 +84,33 @@ def train(folder: str | Path, run: Run, *, threads: int | None = None, tell: Cal
         report = world.on_main(lambda: _finished(folder, run, say) if goes_on else None)
         if report:
             return Ended(report if world.is_main else None, is_interrupted=False, was_finished=True)
-        world.on_main(lambda: stack.enter_context(_occupied(folder)))
+        directory = world.on_main(lambda: stack.enter_context(_occupied(folder)))
         if goes_on:
             say(f"going on with the run in {folder}")
-        result = _fit(folder, run, world, say, reason=reason)
+        result = _fit(directory, run, world, say, reason=reason)
         if result.is_interrupted or not world.is_main:
             return Ended(None, is_interrupted=result.is_interrupted, was_finished=False)
-        report = _report(folder, run, result, device=str(world.device), tell=say)
-        write_atomically(folder / _REPORT, json.dumps(sealed(report), indent=2, ensure_ascii=False) + "\n")
+        report = _report(directory.path, run, result, device=str(world.device), tell=say)
+        content = json.dumps(sealed(report), indent=2, ensure_ascii=False) + "\n"
+        directory.write(lambda root: write_atomically(root / _REPORT, content))
+        directory.check("it holds this run, finished")
     return Ended(report, is_interrupted=False, was_finished=False)
 
 
 @contextmanager
-def _occupied(folder: Path) -> Generator[None, None, None]:
+def _occupied(folder: Path) -> Generator[RunDirectory, None, None]:
     """The folder, for this process alone; one that was made for it and got nothing is removed again."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with held(folder):
-            clean(folder)
+        with held(folder) as directory:
+            check_own_files(directory.path)
+            clean(directory.path)
             try:
-                yield
+                yield directory
             finally:
-                with suppress(OSError):  # what could not be removed when its time came
-                    clean(folder)
+                with suppress(OSError, DirectoryChangedError):  # what could not be removed when its time came
+                    clean(directory.path)
     finally:
         with suppress(OSError):
             for path in made:
@@ -114,23 +130,24 @@ def _with_precision(folder: Path, run: Run, device: torch.device) -> tuple[Run, 
     return replace(run, config=config), precision.reason
 
 
-def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None], *, reason: str) -> Result:
+def _fit(directory: RunDirectory, run: Run, world: World, say: Callable[[str], None], *, reason: str) -> Result:
     task = task_of(run, say)
     with recorded() as seen:
         task.check()
-    is_new = world.on_main(lambda: _claimed(folder, run, task, summary(seen, sources(run)), say))
-    check_learned(folder)
+    data = summary(seen, sources(run))
+    is_new = world.on_main(lambda: directory.write(lambda root: _claimed(root, run, task, data, say)))
+    check_learned(directory.path)
     if is_new:
-        world.on_main(lambda: task.pretrain(folder))
+        world.on_main(lambda: task.pretrain(directory.path))
     try:
-        task.open(folder)
+        task.open(directory.path)
         batches = task.batches()
         torch.manual_seed(run.seed)
         with fitting_memory(copies=TRAINED):
             model = task.model()
     except Exception:
-        if is_new and world.is_main and not has_begun(folder):
-            release(folder)
+        if is_new and world.is_main and not has_begun(directory.path):
+            release(directory.path)
         raise
     say(_described(task, model))
     say(f"precision {run.config.train.precision}" + (f": {reason}" if reason else ""))
@@ -138,7 +155,7 @@ def _fit(folder: Path, run: Run, world: World, say: Callable[[str], None], *, re
         model,
         batches,
         config=run.config.train,
-        folder=folder,
+        folder=directory,
         seed=run.seed,
         validate=task.measure,
         metric=task.metric,

@@ -12,7 +12,8 @@ A checkpoint is written beside its place, flushed to the disk, and renamed; olde
 there. So there is always a complete one once there was one. A damaged one is passed over and kept, under the name
 step-00001200.aside, with the snapshots that it needs and the run's weights, as model.safetensors.aside; nothing is
 removed before an older one has been loaded. What has another name, or is in these folders beside our files, is never
-touched. No file holds code: tensors are safetensors, the rest is JSON.
+touched; a symbolic link in the place of our files is refused. No file holds code: tensors are safetensors, the rest is
+JSON.
 """
 
 import json
@@ -29,10 +30,13 @@ from torch import Tensor
 from regard.checksums import file_checksum, sealed, unsealed
 from regard.errors import UserError
 from regard.files import check_file, flush_folder, read_json, write_atomically
+from regard.run_files import check_no_link, claim_folder
+from regard.train.directory import RunDirectory
 from regard.train.progress import Progress
 from regard.train.tensor_file import read_tensors, write_tensors
+from regard.train.weights import publish
 
-__all__ = ["FORMAT", "CheckpointError", "Saved", "Store", "check_settings"]
+__all__ = ["FORMAT", "CheckpointError", "Saved", "Store"]
 
 FORMAT = 2
 """Version of the layout; a checkpoint of a later one is refused. In version 1 state.json had no checksum."""
@@ -75,14 +79,23 @@ class Saved:
 class Store:
     """The checkpoints and snapshots of one run folder. Only the main process writes."""
 
-    def __init__(self, folder: Path, *, keep: int):
-        self._folder = folder
+    def __init__(self, directory: RunDirectory, *, keep: int):
+        self._directory = directory
         self._keep = keep
         self._sums: dict[str, list[int]] = {}
 
+    @property
+    def _folder(self) -> Path:
+        return self._directory.path
+
     def clean(self) -> None:
         """Remove what a killed process left half-written or half-removed."""
-        for path in self._in("checkpoints", _UNFINISHED):
+        self._directory.write(self._clean)
+
+    def _clean(self, root: Path) -> None:
+        for name in ("checkpoints", "snapshots"):
+            claim_folder(root / name)
+        for path in _listed(root / "checkpoints", _UNFINISHED):
             place = path.with_suffix("")
             if path.suffix != ".old" or self._is_complete(place):
                 _remove(path)
@@ -90,7 +103,7 @@ class Store:
                 # Killed between the two renames of `save`: the old one is complete and has no successor.
                 _set_aside(place)
                 path.rename(place)
-        for path in [*self._in("snapshots", _LEFT_OVER), self._folder / f".{_WEIGHTS}.new"]:
+        for path in [*_listed(root / "snapshots", _LEFT_OVER), root / f".{_WEIGHTS}.new"]:
             if not path.is_dir():  # not ours
                 path.unlink(missing_ok=True)
 
@@ -124,24 +137,39 @@ class Store:
 
     def accept(self, saved: Saved) -> None:
         """Go on from a checkpoint that has been loaded: set the damaged later ones aside, remove what is not needed."""
-        later = [folder for folder in self._all() if _step_of(folder) > saved.progress.step]
-        if later:  # the weights first: if this is cut off here, the next call still sees why they are to be kept
-            _set_aside(self._folder / _WEIGHTS)
-        for folder in later:
-            _set_aside(folder)
+
+        def set_aside(root: Path) -> None:
+            later = [folder for folder in _checkpoints_in(root) if _step_of(folder) > saved.progress.step]
+            if later:  # the weights first: if this is cut off here, the next call still sees why they are to be kept
+                _set_aside(root / _WEIGHTS)
+            for folder in later:
+                _set_aside(folder)
+
+        self._directory.write(set_aside)
         self.prune(saved.progress.step)
+        if saved.progress.best_step:
+            self.publish(saved.progress.best_step)
 
     def snapshot(self, step: int) -> Path:
         """Where the weights that were validated after `step` are kept."""
-        return self._folder / "snapshots" / f"step-{step:08d}.safetensors"
+        return self._folder / _snapshot_of(step)
 
     def keep_snapshot(self, step: int, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str]) -> None:
         """Keep weights as they were validated; the next checkpoint that does not need them lets them go."""
-        path = self.snapshot(step)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():  # not ours
-            _set_aside(path)
-        self._sums[self._relative(path)] = write_tensors(path, tensors, ties=ties)
+
+        def write(root: Path) -> list[int]:
+            path = root / _snapshot_of(step)
+            claim_folder(path.parent)
+            path.parent.mkdir(exist_ok=True)
+            if path.is_dir():  # not ours
+                _set_aside(path)
+            return write_tensors(path, tensors, ties=ties)
+
+        self._sums[_snapshot_of(step)] = self._directory.write(write)
+
+    def publish(self, step: int) -> None:
+        """Have the run's weights be those that were validated after `step`."""
+        self._directory.write(lambda root: publish(root / _snapshot_of(step), root / _WEIGHTS))
 
     def save(
         self,
@@ -151,43 +179,27 @@ class Store:
         ties: Mapping[str, str],
         settings: Mapping[str, Any],
         log_bytes: int,
-    ) -> Path:
+    ) -> None:
         """Write a checkpoint of whole tensors, by file name; then prune those that are no longer needed.
 
         Raises: UserError if the system cannot write; what there was stays then.
         """
-        place = self._folder / "checkpoints" / f"step-{progress.step:08d}"
-        unfinished, old = place.with_suffix(".new"), place.with_suffix(".old")
-        try:
-            unfinished.mkdir(parents=True, exist_ok=True)
-            sums = {name: self._sums[name] for name in self._snapshots_of(progress)}
-            for name, tensors in files.items():
-                path = unfinished / f"{name}.safetensors"
-                written = write_tensors(path, tensors, ties=ties if name == "model" else None)
-                sums[self._relative(place / path.name)] = written
-            state = {"format": FORMAT, "progress": progress.to_json(), "settings": dict(settings)}
-            state = sealed(state | {"log_bytes": log_bytes, "files": sums})
-            write_atomically(unfinished / _STATE, json.dumps(state, indent=1))
-            if _is_own(place):
-                place.rename(old)
-            _set_aside(place)
-            unfinished.rename(place)
-            flush_folder(place.parent)
-        except OSError as error:
-            raise UserError(f"{place}: cannot be written: {error.strerror or error}.") from error
-        finally:
-            if unfinished.exists():
-                _remove(unfinished)
+        state = {"format": FORMAT, "progress": progress.to_json(), "settings": dict(settings), "log_bytes": log_bytes}
+        sums = {name: self._sums[name] for name in self._snapshots_of(progress)}
+        name = f"step-{progress.step:08d}"
+        self._directory.write(lambda root: _save(root / "checkpoints" / name, files, state, ties=ties, sums=sums))
         self.prune(progress.step)
-        return place
 
     def prune(self, step: int) -> None:
         """Remove all but the last checkpoints up to `step`, and the snapshots that none needs, set aside or not."""
-        for path in self._in("checkpoints", _UNFINISHED):
+        self._directory.write(lambda root: self._prune(root, step))
+
+    def _prune(self, root: Path, step: int) -> None:
+        for path in _listed(root / "checkpoints", _UNFINISHED):
             if path.suffix == ".old":
                 _remove(path)
         folders = []
-        for folder in self._all():
+        for folder in _checkpoints_in(root):
             if _files_of(folder) is None:
                 _set_aside(folder)
             elif _step_of(folder) <= step:
@@ -197,18 +209,20 @@ class Store:
             folder.rename(gone)
             _remove(gone)
         needed = {name for folder in folders[-self._keep :] for name in _files_of(folder) or ()}
-        aside = [path for path in sorted((self._folder / "checkpoints").glob("step-*.aside*")) if path.is_dir()]
+        aside = [path for path in sorted((root / "checkpoints").glob("step-*.aside*")) if path.is_dir()]
         lost = [int(found[1]) for path in aside if _files_of(path) is None and (found := _NAME.match(path.name))]
         needed |= {name for path in aside for name in _files_of(path) or ()}
-        for path in self._in("snapshots", _SNAPSHOT):
+        for path in _listed(root / "snapshots", _SNAPSHOT):
             # Of a checkpoint that cannot say what it needs, whatever it may have needed is kept.
             is_lost = any(_step_of(path) <= other for other in lost)
-            if self._relative(path) not in needed and not is_lost and not path.is_dir():
+            if f"snapshots/{path.name}" not in needed and not is_lost and not path.is_dir():
                 path.unlink()
 
     def _opened(self, folder: Path) -> tuple[Saved, dict[str, list[int]]]:
         """A checkpoint whose files are all there as they were written, and the checksums it holds."""
         path = folder / _STATE
+        for name in _OWN:
+            check_no_link(folder, name)
         state = _state_of(path)
         version = state.get("format")
         if isinstance(version, int) and version > FORMAT:
@@ -232,6 +246,7 @@ class Store:
             raise _DamagedError(f"{path} is damaged: {error}.") from error
         for name, expected in sums.items():
             file = self._folder / name
+            check_no_link(file.parent, file.name)
             if not file.exists():
                 raise _DamagedError(f"{file} is missing.")
             try:
@@ -245,8 +260,8 @@ class Store:
 
     def _check_names(self, folder: Path, progress: Progress, sums: Any) -> None:
         """Raises ValueError unless there is a checksum of each file of a checkpoint, and of no other."""
-        own = {self._relative(folder / f"{name}.safetensors") for name in _TENSORS}
-        needed = {*self._snapshots_of(progress), *own} - {self._relative(folder / "ema.safetensors")}
+        own = {_named(folder / f"{name}.safetensors") for name in _TENSORS}
+        needed = {*self._snapshots_of(progress), *own} - {_named(folder / "ema.safetensors")}
         if not isinstance(sums, dict) or not needed <= set(sums) <= needed | own:
             raise ValueError(f"files must be {', '.join(sorted(needed))}")
         for name, pair in sums.items():
@@ -256,7 +271,7 @@ class Store:
     def _snapshots_of(self, progress: Progress) -> list[str]:
         """The snapshots that a run needs to go on, in order."""
         needed = {*progress.recent, *([progress.best_step] if progress.best_step else [])}
-        return [self._relative(self.snapshot(step)) for step in sorted(needed)]
+        return [_snapshot_of(step) for step in sorted(needed)]
 
     def _is_complete(self, folder: Path) -> bool:
         try:
@@ -266,16 +281,63 @@ class Store:
         return True
 
     def _all(self) -> list[Path]:
-        """The checkpoints, oldest first."""
-        return sorted(filter(_is_own, self._in("checkpoints", _NAME)), key=_step_of)
+        return _checkpoints_in(self._folder)
 
-    def _in(self, name: str, pattern: re.Pattern[str]) -> list[Path]:
-        """What has such a name in one of the run's folders, in order."""
-        folder = self._folder / name
-        return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name)) if folder.is_dir() else []
 
-    def _relative(self, path: Path) -> str:
-        return path.relative_to(self._folder).as_posix()
+def _save(
+    place: Path,
+    files: Mapping[str, Mapping[str, Tensor]],
+    state: Mapping[str, Any],
+    *,
+    ties: Mapping[str, str],
+    sums: Mapping[str, list[int]],
+) -> None:
+    """Write a checkpoint beside its place, and move it there."""
+    claim_folder(place.parent)
+    unfinished, old = place.with_suffix(".new"), place.with_suffix(".old")
+    sums = dict(sums)
+    try:
+        place.parent.mkdir(exist_ok=True)
+        unfinished.mkdir(exist_ok=True)
+        for name, tensors in files.items():
+            path = unfinished / f"{name}.safetensors"
+            written = write_tensors(path, tensors, ties=ties if name == "model" else None)
+            sums[_named(place / path.name)] = written
+        write_atomically(unfinished / _STATE, json.dumps(sealed({**state, "files": sums}), indent=1))
+        if _is_own(place):
+            place.rename(old)
+        _set_aside(place)
+        unfinished.rename(place)
+        flush_folder(place.parent)
+    except OSError as error:
+        raise UserError(f"{place}: cannot be written: {error.strerror or error}.") from error
+    finally:
+        if unfinished.exists():
+            _remove(unfinished)
+
+
+def _checkpoints_in(root: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    return sorted(filter(_is_own, _listed(root / "checkpoints", _NAME)), key=_step_of)
+
+
+def _listed(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """What has such a name in one of a run's folders, in order. Raises UserError for a symbolic link."""
+    if not folder.is_dir():
+        return []
+    paths = sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
+    for path in paths:
+        check_no_link(folder, path.name)
+    return paths
+
+
+def _snapshot_of(step: int) -> str:
+    return f"snapshots/step-{step:08d}.safetensors"
+
+
+def _named(path: Path) -> str:
+    """The name of a file of a checkpoint, relative to the run."""
+    return "/".join(path.parts[-3:])
 
 
 def _step_of(path: Path) -> int:
@@ -312,33 +374,6 @@ def _set_aside(place: Path) -> None:
     names = [f"{place.name}.aside", *(f"{place.name}.aside-{number}" for number in range(2, 1000))]
     free = next(path for path in map(place.with_name, names) if not path.exists())
     place.rename(free)
-
-
-def check_settings(saved: Saved, settings: Mapping[str, Any]) -> None:
-    """Refuse to go on from a checkpoint whose settings decided other weights; the error names each that
-    differs."""
-    now = _flat(json.loads(json.dumps(settings)))
-    then = _flat(saved.settings)
-    names = [*then, *(name for name in now if name not in then)]
-    changes = [
-        f"{name} was {then.get(name, 'absent')!r}, is {now.get(name, 'absent')!r}"
-        for name in names
-        if name not in then or name not in now or then[name] != now[name]
-    ]
-    if changes:
-        raise CheckpointError(
-            f"{saved.folder} is of a run with other settings: {'; '.join(changes)}. "
-            "Give the same settings to go on with it, or another folder to begin anew."
-        )
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names."""
-    flat = {}
-    for name, value in values.items():
-        at = f"{path}.{name}" if path else name
-        flat |= _flat(value, at) if isinstance(value, dict) and value else {at: value}
-    return flat
 
 
 def _files_of(folder: Path) -> list[str] | None:

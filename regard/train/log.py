@@ -27,6 +27,7 @@ from rich.progress import Progress as Bar
 from regard.display import escaped
 from regard.errors import UserError
 from regard.files import check_file
+from regard.run_files import check_no_link
 from regard.train.board import Board
 from regard.train.progress import Progress
 
@@ -155,7 +156,8 @@ class Log:
 
 def _cut(path: Path, length: int) -> None:
     """Forget what was written after the checkpoint that the run goes on from."""
-    if os.path.lexists(path) and check_file(path).st_size > length:
+    check_no_link(path.parent, path.name)
+    if path.exists() and check_file(path).st_size > length:
         os.truncate(path, length)
 
 

@@ -8,7 +8,8 @@ checkpoint holds the rest. (Not where the clock decides: a limit in minutes, a s
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,11 +18,14 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.errors import UserError
+from regard.run_files import check_no_link, claim_folder
 from regard.train.average import MovingAverage
-from regard.train.checkpoint import CheckpointError, Saved, Store, check_settings
+from regard.train.checkpoint import CheckpointError, Saved, Store
 from regard.train.config import TrainConfig
 from regard.train.contracts import Batches
+from regard.train.directory import RunDirectory, held
 from regard.train.distribution import Replica, joined
+from regard.train.fingerprint import check_settings
 from regard.train.interrupt import caught
 from regard.train.log import Log
 from regard.train.optimizer import build_optimizer, load_moments, moments
@@ -30,7 +34,7 @@ from regard.train.schedule import learning_rate
 from regard.train.step import add_gradients
 from regard.train.tensor_file import read_tensors, write_tensors
 from regard.train.validation import Validation
-from regard.train.weights import fill, not_finite, publish, tensors_of, ties_of
+from regard.train.weights import fill, not_finite, tensors_of, ties_of
 
 __all__ = ["Diverged", "Result", "fit"]
 
@@ -65,7 +69,7 @@ def fit(
     batches: Batches,
     *,
     config: TrainConfig,
-    folder: Path,
+    folder: Path | RunDirectory,
     seed: int,
     validate: Callable[[nn.Module], Mapping[str, float]],
     metric: str,
@@ -78,7 +82,8 @@ def fit(
     model        has loss(batch) and count(batch), see contracts.py; for FSDP also blocks(), the modules that
                  its loss calls one after the other. It is moved to the device that config names.
     folder       gets model.safetensors (the best weights so far, in the end the chosen ones), checkpoints/,
-                 snapshots/, log.jsonl and tb/. All processes must see it.
+                 snapshots/, log.jsonl and tb/. All processes must see it, one at a time trains in it. A RunDirectory
+                 is one that the caller holds.
     validate     measures a model in eval mode, without gradients; called on the main process only.
     metric       the entry of its result that decides; larger is better if `maximise`.
     fingerprint  the settings of the rest of the run, as JSON, which a resumed run must share. Its entries
@@ -88,13 +93,18 @@ def fit(
     best.
 
     Raises:  Diverged if the loss is NaN or infinite; CheckpointError if a checkpoint is damaged, newer than
-             this program, or of a run with other settings; UserError if the device or a batch is unusable.
+             this program, or of a run with other settings; DirectoryChangedError, after a save, if `folder` has
+             become the name of another directory; UserError if the device or a batch is unusable, another process
+             trains in the folder, or a file of the run is a symbolic link.
     """
     settings = {**(fingerprint or {}), "seed": seed, "train": config.decisive()}
-    with joined(config.device) as world, caught() as interruption:
+    with joined(config.device) as world, caught() as interruption, ExitStack() as stack:
+        directory = world.on_main(lambda: _opened(folder, stack))
         replica = Replica(model, world, shard=config.shard, compiled=config.compile)
         validation = Validation(validate, metric=metric, maximise=maximise, replica=replica, interruption=interruption)
-        run = _Run(replica, validation, batches=batches, config=config, folder=folder, seed=seed, settings=settings)
+        run = _Run(
+            replica, validation, batches=batches, config=config, directory=directory, seed=seed, settings=settings
+        )
         with run.log:
             return run.until_stopped()
 
@@ -109,25 +119,35 @@ class _Run:
         *,
         batches: Batches,
         config: TrainConfig,
-        folder: Path,
+        directory: RunDirectory,
         seed: int,
         settings: dict[str, Any],
     ):
         self.replica, self.validation, self.batches = replica, validation, batches
-        self.config, self.folder, self.seed, self.settings = config, folder, seed, settings
+        self.config, self.directory, self.seed, self.settings = config, directory, seed, settings
         self.world, self.model = replica.world, replica.model.train()
         self.interruption, self.stopping = validation.interruption, False
         self.ties = ties_of(self.model)
         self.optimizer = build_optimizer(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
-        self.store = Store(folder, keep=config.keep)
-        self.weights = folder / "model.safetensors"
+        self.store = Store(directory, keep=config.keep)
         self.epoch_plan: tuple[int, Sequence[tuple[int, ...]]] = (-1, ())
         self.progress, log_bytes = self.resume()
         self.saved = (self.progress.step, self.progress.seconds)
         self.began = time.monotonic() - self.progress.seconds
         writes = {"speaks": self.world.is_main, "tensorboard": config.tensorboard}
-        self.log = Log(folder, step=self.progress.step, log_bytes=log_bytes, **writes)
+        self.log = Log(directory.path, step=self.progress.step, log_bytes=log_bytes, **writes)
+
+    @property
+    def weights(self) -> Path:
+        """The file of the chosen weights."""
+        return self.directory.path / "model.safetensors"
+
+    def check_directory(self) -> None:
+        """Stop after a save if the run's directory has lost its name: what is found under it next is not this run."""
+        step = self.saved[0]
+        saved = f"it holds this training as saved after step {step}" if step else "nothing was to be saved yet"
+        self.world.on_main(lambda: self.directory.check(saved))
 
     def until_stopped(self) -> Result:
         """The loop."""
@@ -137,8 +157,10 @@ class _Run:
         while True:
             if progress.is_validation_due(config):
                 self.look()
+                self.check_directory()
             elif self.is_checkpoint_due():
                 self.save()
+                self.check_directory()
             limit = progress.limit(config)
             if limit or self.is_stopping():
                 break
@@ -213,7 +235,7 @@ class _Run:
         shown = ", ".join(map(str, indices[:10])) + (f" ... ({len(indices)} in all)" if len(indices) > 10 else "")
         raise Diverged(
             f"training stopped at step {step} of epoch {epoch}: {what}. The rows of the batch are {shown} "
-            f"(all of them in {self.folder / 'log.jsonl'}). {self.last_good()}"
+            f"(all of them in {self.directory.path / 'log.jsonl'}). {self.last_good()}"
         )
 
     def last_good(self) -> str:
@@ -252,7 +274,7 @@ class _Run:
             self.store.keep_snapshot(progress.step, weights, ties=self.ties)
         self.save()
         if self.world.is_main and is_best:
-            publish(self.store.snapshot(progress.step), self.weights)
+            self.store.publish(progress.step)
 
     def is_checkpoint_due(self) -> bool:
         """Whether enough steps or time went by since the last checkpoint."""
@@ -279,7 +301,8 @@ class _Run:
         """Take up the last checkpoint: where the run stands and how long its log was."""
 
         def find() -> Saved | None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            check_no_link(self.directory.path, self.weights.name)
+            claim_folder(self.directory.path / "tb")
             self.store.clean()
             return self.store.latest()
 
@@ -292,26 +315,23 @@ class _Run:
         if saved is None:
             return Progress(), 0
         check_settings(saved, self.settings)
+        # The path as this process sees it, which may differ from the main one's.
+        saved = replace(saved, folder=self.directory.path / "checkpoints" / saved.folder.name)
         origin = str(saved.folder)
         fill(self.model, saved.tensors("model"), origin=origin)
         load_moments(self.optimizer, self.model, saved.tensors("optimizer"), origin=origin)
         if self.average:
             self.average.load(saved.tensors("ema"), origin=origin)
         self.world.share(None)  # nothing goes before all have loaded theirs
-        self.world.on_main(lambda: self.accept(saved))
+        self.world.on_main(lambda: self.store.accept(saved))
         return saved.progress, saved.log_bytes
-
-    def accept(self, saved: Saved) -> None:
-        """Have the folder be as this checkpoint left it: the process that wrote it may have been killed right then."""
-        self.store.accept(saved)
-        if saved.progress.best_step:
-            publish(self.store.snapshot(saved.progress.best_step), self.weights)
 
     def pause(self) -> Result:
         """Leave the run so that it can go on."""
         progress = self.progress
         if self.saved[0] != progress.step:
             self.save()
+        self.check_directory()
         self.log.note(f"Stopped after step {progress.step}; saved. The same command goes on from there.")
         return self.result("interrupted", self.best_kind() if progress.best_step else "none", progress.best)
 
@@ -333,13 +353,13 @@ class _Run:
             what = f"{self.validation.metric} was NaN in every validation, so no weights can be chosen"
             raise Diverged(f"training ended after step {progress.step}, but {what}. {self.last_good()}")
         if self.world.is_main and chosen == "average":
-            write_tensors(self.weights, mean, ties=self.ties)
+            self.directory.write(lambda root: write_tensors(root / self.weights.name, mean, ties=self.ties))
         elif self.world.is_main:
-            publish(self.store.snapshot(progress.best_step), self.weights)
+            self.store.publish(progress.best_step)
+        self.check_directory()  # which makes the others wait until the file is there
         self.log.record("end", progress, {"stopped": limit, "chosen": chosen, **metrics})
         self.log.note(f"Done after step {progress.step} ({limit}); kept: {chosen}  {_told(metrics)}")
-        # Sharing makes the others wait until the file is there.
-        fill(self.model, read_tensors(self.world.share(self.weights)), origin=str(self.weights))
+        fill(self.model, read_tensors(self.weights), origin=str(self.weights))
         self.model.eval()
         return self.result(limit, chosen, metrics)
 
@@ -355,6 +375,14 @@ class _Run:
     def clock(self) -> float:
         """Seconds trained so far, over all resumed parts."""
         return time.monotonic() - self.began
+
+
+def _opened(folder: Path | RunDirectory, stack: ExitStack) -> RunDirectory:
+    """The run's directory, held until the stack ends."""
+    if isinstance(folder, RunDirectory):
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    return stack.enter_context(held(folder))
 
 
 def _told(metrics: Mapping[str, float]) -> str:

@@ -9,14 +9,16 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from regard.errors import UserError
-from regard.files import flush_folder, written_whole
+from regard.files import written_whole
 from regard.train.tensor_file import read_tensors, write_tensors
 
 __all__ = [
@@ -115,21 +117,28 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str) -> Non
 
 
 def publish(source: Path, path: Path) -> None:
-    """Have `path` show the file `source`, at once and without a second copy where the disk can do that."""
-    unfinished = path.with_name(f".{path.name}.new")
-    unfinished.unlink(missing_ok=True)
-    try:
-        os.link(source, unfinished)
-    except OSError:
-        with source.open("rb") as file, written_whole(path) as copy:
+    """Replace `path` at once by a copy of the file `source`.
+
+    A hard link would not do: writing into `path` would then change `source`. Where the file system can share blocks
+    until one of the files is written to, it does.
+    """
+    with source.open("rb") as file, written_whole(path) as copy:
+        if not _is_cloned(file, copy):
+            file.seek(0)
+            copy.seek(0)
             shutil.copyfileobj(file, copy)
-        return
-    try:
-        unfinished.replace(path)
-    finally:
-        # Renaming does nothing if `path` was that file already.
-        unfinished.unlink(missing_ok=True)
-    flush_folder(path.parent)
+
+
+def _is_cloned(file: BinaryIO, copy: BinaryIO) -> bool:
+    """Copy a file by the system's own call, which moves no bytes where it need not; False if it cannot."""
+    if not hasattr(os, "copy_file_range"):  # not Linux
+        return False
+    left, done = os.fstat(file.fileno()).st_size, 1
+    with suppress(OSError):
+        while left and done:
+            done = os.copy_file_range(file.fileno(), copy.fileno(), left)
+            left -= done
+    return not left
 
 
 def _local(value: Tensor) -> Tensor:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from regard.checksums import file_checksum, sealed
 from regard.errors import UserError
 from regard.recipes.config import Dates, Translate
-from regard.recipes.folder import FORMAT_VERSION, Run, check_claim, claim, read_run
-from regard.recipes.learned import learn
+from regard.recipes.folder import FORMAT_VERSION, Run, check_claim, check_own_files, claim, read_run
+from regard.recipes.learned import discard, learn
 from regard.recipes.settings import changed
 
 
@@ -174,3 +175,65 @@ def test_read_run_says_when_there_is_none(tmp_path: Path) -> None:
         read_run(tmp_path)
     with pytest.raises(UserError, match="does not exist"):
         read_run(tmp_path / "nowhere")
+
+
+def test_hidden_files_do_not_make_a_folder_something_elses(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").touch()
+    (tmp_path / ".DS_Store").touch()
+    assert claim(tmp_path, a_run()) is False
+    assert claim(tmp_path, a_run(train={"lr": 0.5})) is False
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".DS_Store", ".gitignore", "run.json"]
+
+
+def test_folder_that_is_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "current").symlink_to("gone")
+    for folder in (tmp_path / "current", tmp_path / "current" / "run"):
+        with pytest.raises(UserError, match="current is a symbolic link to gone, which does not exist"):
+            check_claim(folder, a_run())
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "learned.json", "report.json", "model.safetensors", "log.jsonl", "a.json"]
+)
+def test_file_of_a_run_that_is_a_link_is_refused(tmp_path: Path, name: str) -> None:
+    run, victim = tmp_path / "run", tmp_path / "victim"
+    run.mkdir()
+    learn(run, lambda stage: (stage / "a.json").write_text("{}"), claim=lambda: None, data={})
+    check_own_files(run)
+    victim.write_bytes((run / name).read_bytes() if (run / name).exists() else b"dear")
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(victim)
+    with pytest.raises(UserError, match=rf"{name} is a symbolic link to .*victim"):
+        check_own_files(run)
+
+
+def test_files_that_regard_did_not_write_are_never_discarded(tmp_path: Path) -> None:
+    claim(tmp_path / "run", a_run())
+    (tmp_path / "victim").mkdir()
+    names = ("notes.txt", "sub/log.jsonl", "kept.json")
+    (tmp_path / "run" / "sub").symlink_to("../victim")
+    for name in names:
+        (tmp_path / "run" / name).write_text("dear")
+    files = {name: file_checksum(tmp_path / "run" / name) for name in names}
+    (tmp_path / "run" / "notes.txt").write_text("dear, but changed")
+    content = {"format": "regard-learned", "version": 1, "files": files, "data": {}}
+    (tmp_path / "run" / "learned.json").write_text(json.dumps(sealed(content)))
+    with pytest.raises(UserError, match="seed is 3 there and 4 here"):
+        claim(tmp_path / "run", dataclasses.replace(a_run(), seed=4))
+    discard(tmp_path / "run")
+    assert (tmp_path / "run" / "notes.txt").exists()
+    assert (tmp_path / "victim" / "log.jsonl").exists()
+    assert not (tmp_path / "run" / "kept.json").exists()
+
+
+def test_folder_with_links_to_another_disk_is_taken(tmp_path: Path) -> None:
+    run, disk = tmp_path / "run", tmp_path / "disk"
+    run.mkdir()
+    disk.mkdir()
+    (run / "checkpoints").symlink_to(disk)
+    assert check_claim(run, a_run()) is False
+    check_own_files(run)
+    (disk / ".regard-run.json").unlink()
+    (disk / "thesis.tex").touch()
+    with pytest.raises(UserError, match="holds files that may be something else's"):
+        check_own_files(run)

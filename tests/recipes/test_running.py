@@ -16,7 +16,7 @@ from regard.errors import UserError
 from regard.recipes import text_to_text
 from regard.recipes.learned import check_learned, learn
 from regard.recipes.task import load
-from regard.train.lock import held
+from regard.train.directory import held
 from tests.recipes.toy import toy_arguments
 
 

@@ -57,7 +57,7 @@ def part(folder: Path, fatal: int, number: signal.Signals) -> int:
     # The disk is slow, and what a killed process wrote the system still has.
     os.fsync = lambda handle: None
     for owner, names in {
-        os: ["fsync", "link", "truncate"],
+        os: ["fsync", "copy_file_range", "truncate"],
         Path: ["rename", "replace", "unlink", "mkdir"],
         shutil: ["rmtree"],
     }.items():

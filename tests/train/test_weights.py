@@ -1,3 +1,4 @@
+import errno
 import os
 from pathlib import Path
 
@@ -75,9 +76,29 @@ def test_published_file_replaces_another_and_stays_when_the_source_goes(tmp_path
     for source in (first, second, second):
         publish(source, shown)
         assert shown.read_text() == source.read_text()
+        assert not shown.samefile(source)
     second.unlink()
     assert shown.read_text() == "two"
     assert {path.name for path in tmp_path.iterdir()} == {"1", "shown"}
+
+
+@pytest.mark.parametrize("error", [errno.EXDEV, errno.EINVAL])
+def test_published_file_is_whole_where_the_system_copies_none_or_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    real, calls = os.copy_file_range, []
+
+    def copy(source: int, target: int, count: int) -> int:
+        calls.append(count)
+        if len(calls) > 1 or error == errno.EXDEV:
+            raise OSError(error, os.strerror(error))
+        return real(source, target, count // 2)
+
+    monkeypatch.setattr(os, "copy_file_range", copy)
+    (tmp_path / "source").write_bytes(b"weights of a model")
+    publish(tmp_path / "source", tmp_path / "shown")
+    assert (tmp_path / "shown").read_bytes() == b"weights of a model"
+    assert calls
 
 
 @pytest.mark.parametrize(("value", "what"), [(float("nan"), "NaN"), (float("-inf"), "infinity")])

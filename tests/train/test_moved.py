@@ -1,0 +1,123 @@
+"""A run whose directory is moved, replaced or removed while it trains."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regard.train.directory import DirectoryChangedError
+from tests.train.toy import ToyBatches, ToyModel, settings, train
+
+CONFIG = settings(steps=8, validate_every=4, average=2, keep=1)
+OPERATIONS = ("mkdir", "rename", "replace", "unlink", "fsync", "copy_file_range")
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """The files of a run but those that hold times."""
+    return {
+        path.relative_to(run).as_posix(): path.read_bytes()
+        for path in sorted(run.rglob("*"))
+        if path.is_file() and path.name not in ("log.jsonl", "state.json")
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two finished runs with checkpoints of the same names: whole, and another."""
+    folder = tmp_path_factory.mktemp("finished")
+    train(folder / "whole", CONFIG)
+    train(folder / "other", CONFIG, seed=6, model=ToyModel(dropout=0.3, seed=4))
+    return folder
+
+
+def swapped(folder: Path) -> None:
+    (folder / "run").rename(folder / "moved")
+    (folder / "other").rename(folder / "run")
+
+
+def turned(folder: Path) -> None:
+    (folder / "run").unlink()
+    (folder / "run").symlink_to("other")
+
+
+def moved(folder: Path) -> None:
+    (folder / "run").rename(folder / "moved")
+
+
+@pytest.mark.parametrize("change", [swapped, turned, moved])
+@pytest.mark.parametrize("at", [1, 5, 8])
+def test_run_stops_after_saving_and_continues_where_it_is(
+    tmp_path: Path, finished: Path, change: Callable[[Path], None], at: int
+) -> None:
+    shutil.copytree(finished / "other", tmp_path / "other")
+    if change is turned:
+        (tmp_path / "moved").mkdir()
+        (tmp_path / "run").symlink_to("moved")
+
+    def act(number: int) -> None:
+        if number == at:
+            change(tmp_path)
+
+    step = 4 if at < 5 else 8
+    message = (
+        rf"run is no longer the directory this training started in.*now {tmp_path / 'moved'}; .*after step {step}\."
+    )
+    with pytest.raises(DirectoryChangedError, match=message):
+        train(tmp_path / "run", CONFIG, batches=ToyBatches(before_batch=act))
+    other = tmp_path / ("run" if change is swapped else "other")
+    assert contents(other) == contents(finished / "other")
+    train(tmp_path / "moved", CONFIG)
+    assert contents(tmp_path / "moved") == contents(finished / "whole")
+
+
+def swapped_before(folder: Path, fatal: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Train, and exchange the directory for another before an operation on a file; how many there were until then."""
+    seen = -1
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def operation(*args: object, **kwargs: object) -> object:
+            nonlocal seen
+            seen += seen >= 0
+            if seen == fatal:
+                seen = -1
+                swapped(folder)
+            return real(*args, **kwargs)
+
+        return operation
+
+    def begin(number: int) -> None:
+        nonlocal seen
+        seen = 0 if number == 1 else seen
+
+    with monkeypatch.context() as patch:
+        for name in OPERATIONS:
+            patch.setattr(os, name, counted(getattr(os, name)))
+        train(folder / "run", CONFIG, batches=ToyBatches(before_batch=begin))
+    return seen
+
+
+def test_run_that_is_exchanged_at_any_operation_harms_neither(
+    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = swapped_before(tmp_path / "count", 10_000, monkeypatch)
+    assert count > 30
+    for fatal in range(1, count + 1, 3):
+        folder = tmp_path / str(fatal)
+        shutil.copytree(finished / "other", folder / "other")
+        with pytest.raises(DirectoryChangedError, match="no longer the directory"):
+            swapped_before(folder, fatal, monkeypatch)
+        assert contents(folder / "run") == contents(finished / "other"), fatal
+        train(folder / "moved", CONFIG)
+        assert contents(folder / "moved") == contents(finished / "whole"), fatal
+
+
+def test_run_that_was_removed_says_so(tmp_path: Path) -> None:
+    def act(number: int) -> None:
+        if number == 5:
+            shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(DirectoryChangedError, match="was removed, or can no longer be found; nothing more was saved"):
+        train(tmp_path / "run", CONFIG, batches=ToyBatches(before_batch=act))
+    assert list(tmp_path.iterdir()) == []

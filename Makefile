@@ -62,9 +62,10 @@ demo: install
 	$(BIN)/regard evaluate $(DEMO)
 	printf '%s\n' "3 maart 2019" "Tuesday, 12th of May 1998" "samedi 14 juillet 2029" "4. huhtikuuta 2011" \
 		| $(BIN)/regard predict $(DEMO) -
-	$(BIN)/regard look $(DEMO) "Tuesday, 12th of May 1998" --out $(DEMO)/attention.png
-	$(BIN)/regard look $(DEMO) "Tuesday, 12th of May 1998" "3 maart 2019" --out $(DEMO)/look.html
-	@echo "Where it looked: $(DEMO)/attention.png, and as a page to explore $(DEMO)/look.html"
+	@mkdir -p $(DEMO)/looks
+	$(BIN)/regard look $(DEMO) "Tuesday, 12th of May 1998" --out $(DEMO)/looks/attention.png
+	$(BIN)/regard look $(DEMO) "Tuesday, 12th of May 1998" "3 maart 2019" --out $(DEMO)/looks/look.html
+	@echo "Where it looked: $(DEMO)/looks/attention.png, and as a page to explore $(DEMO)/looks/look.html"
 
 test: install-test install-browser test-viewer
 	$(BIN)/ruff check .

@@ -20,6 +20,7 @@ from regard.look.files import check_path
 from regard.ranges import Range, check_ranges
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
+from regard.run_files import check_output
 from regard.train.allocator import keep_freed_memory
 
 __all__ = ["Options", "run"]
@@ -68,6 +69,7 @@ def run(argv: list[str]) -> int:
         return DONE
     options = parse(argv, Options(), NoSettings(), most_positionals=1, what="one run folder, and options").own
     if options.out is not None:
+        check_output(options.out)
         if options.out.exists() and not options.force:
             raise UserError(f"{options.out} exists; it is replaced only with --force")
         check_path(options.out, options.force)

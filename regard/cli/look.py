@@ -29,6 +29,7 @@ from regard.look.files import SUFFIXES, check_path
 from regard.ranges import Range, check_ranges
 from regard.recipes.folder import Run
 from regard.recipes.settings import groups
+from regard.run_files import check_output, claim_folder
 
 __all__ = ["LINES", "Options", "run"]
 
@@ -126,6 +127,7 @@ def _check(options: Options, pages: Path, *, is_capture: bool) -> None:
         if not os.access(place, os.W_OK):
             raise UserError(f"{pages}: the folder {place} allows no writing: name a file to write with --out FILE.html")
         return
+    check_output(out)
     if out.exists() and not options.force:
         raise UserError(f"{out} exists; it is replaced only with --force")
     if options.beside is not None and out.suffix.lower() != ".html":
@@ -173,6 +175,8 @@ def _inputs(words: Sequence[str], record: Run | None) -> list[str]:
 def _unused(origin: Path, name: str) -> Path:
     """A page that is not there yet, named for the input: in the run's folder looks, or beside the capture."""
     folder, stem = _folder_of_pages(origin), origin.stem if origin.suffix == _CAPTURE else Path(name).name
+    if origin.suffix != _CAPTURE:
+        claim_folder(folder)
     folder.mkdir(exist_ok=True)
     stem = re.sub(r"[^\w]+", "-", stem).strip("-")[:_LONGEST] or "look"
     number, path = 1, folder / f"{stem}.html"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.errors import UserError
+from regard.run_files import check_output
 
 __all__ = ["SUFFIXES", "check_path"]
 
@@ -15,6 +16,9 @@ SUFFIXES = (".png", ".svg", ".pdf")
 def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
     """Raise UserError unless a picture of that name may be written: its suffix, its folder, no file that is there.
 
+    A file of a run is never overwritten, even if asked.
+
+
     others: suffixes that will do besides those of pictures.
     """
     suffixes = (*others, *SUFFIXES)
@@ -22,6 +26,7 @@ def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
         raise UserError(f"the file's name must end in one of {', '.join(suffixes)}, but is {path.name!r}")
     if not path.parent.is_dir():
         raise UserError(f"{path} cannot be written: there is no folder {path.parent}")
+    check_output(path)
     if os.path.lexists(path) and not overwrite:
         raise UserError(f"{path} exists already: choose another name, or ask to overwrite it")
     if os.path.lexists(path) and not path.is_file():

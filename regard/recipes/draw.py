@@ -45,6 +45,7 @@ from regard.recipes.folder import Run
 from regard.recipes.pictures import shown
 from regard.recipes.scoring import device_of
 from regard.recipes.task import Task, Trained, numbered
+from regard.run_files import check_output
 from regard.telling import Rows, showing, tell
 from regard.train.step import seed_of
 
@@ -247,12 +248,14 @@ class TrainedDraw(Trained):
     ) -> list[list[Drawing]]:
         """Draw each text `n_best` times into files of these names; see `names_of`.
 
-        Raises: UserError if a text is empty; FileExistsError if a file exists; nothing is drawn then.
+        Raises: UserError if a text is empty, or a drawing would lie among the files of a run; FileExistsError if a file
+                exists. Nothing is drawn then.
         """
         decode = decode or self.config.decode
         texts = self._encoded(inputs, first)
         paths = names_of(inputs, out, first=first, each=n_best)
         for path in (path for row in paths for path in row):
+            check_output(path)
             if path.exists() and not overwrite:
                 raise FileExistsError(f"{path} exists; it is replaced only with --force")
             if path.parent != Path() and not path.parent.is_dir():

@@ -8,7 +8,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -80,7 +80,7 @@ def append_sound(store: SampleStore, path: Path, sample_rate: int, where: str = 
         raise UserError(f"{where}: {error}" if where else str(error)) from error
     try:
         with _spooled(path) if is_pipe(found) else path.open("rb") as file:
-            start = file.read(4)
+            start = file.read(8)
             note_file(path, file)
             missing_end = missing(file)
             with _opened(file, start, name) as (sound, stated):
@@ -182,11 +182,13 @@ def _opened(file: BinaryIO, start: bytes, name: str) -> Iterator[tuple[soundfile
     """Open a sound whose first bytes are those of a known format; also the number of samples that it states, if any."""
     is_mpeg = start.startswith(b"ID3") or (len(start) > 1 and start[0] == 0xFF and start[1] & 0xE0 == 0xE0)
     if not start.startswith(_MAGICS) and not is_mpeg:
-        raise UserError(f"{name}: not a sound file that is read: it starts with {start!r}; read are {FORMATS}.")
+        raise UserError(f"{name}: not a sound file that is read: it starts with {start[:4]!r}; read are {FORMATS}.")
     is_measured = not is_mpeg or _is_measured(file)
+    is_unfinished = start[:4] == b"RIFF" and start[4:] in (b"\0\0\0\0", b"\xff\xff\xff\xff")
+    kind = _Unfinished if is_unfinished else _Source if is_measured else _Endless
     with ExitStack() as stack:
         # By number, because a name that ends in .raw would mean samples without a header.
-        handle = stack.enter_context((io.FileIO if is_measured else _Endless)(file.fileno(), closefd=False))
+        handle = stack.enter_context(kind(file.fileno(), closefd=False))
         handle.seek(0)
         try:
             sound = stack.enter_context(_Stream(handle))
@@ -197,9 +199,29 @@ def _opened(file: BinaryIO, start: bytes, name: str) -> Iterator[tuple[soundfile
                 problem = f"libsndfile {version} does not read MP3, 1.1 does: pip install --upgrade soundfile"
             raise UserError(f"{name}: not a sound file that can be read ({problem}).") from error
         yield sound, sound.frames if is_measured and sound.frames < _ENDLESS else None
+        if handle.error is not None:
+            raise handle.error
 
 
-class _Endless(io.FileIO):
+class _Source(io.FileIO):
+    """A file whose errors do not leave the functions that libsndfile calls, where they would be printed."""
+
+    error: OSError | None = None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        with suppress(OSError, OverflowError):  # damaged headers name places before the beginning
+            super().seek(offset, whence)
+        return self.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return super().readinto(buffer) or 0
+        except OSError as error:
+            self.error = error
+            return 0
+
+
+class _Endless(_Source):
     """A file that states a length that it does not have, and is silent there.
 
     Of an MP3 that does not state its length, libsndfile estimates it by that of the first frame, and reads no further.
@@ -214,10 +236,24 @@ class _Endless(io.FileIO):
         if self.tell() > self._size():  # tags at the end are looked for
             buffer[:] = bytes(len(buffer))
             return len(buffer)
-        return super().readinto(buffer) or 0
+        return super().readinto(buffer)
 
     def _size(self) -> int:
         return os.fstat(self.fileno()).st_size
+
+
+class _Unfinished(_Source):
+    """A WAV file that was never finished, or is a stream: its header holds no lengths.
+
+    Where that of the samples is 0, libsndfile reads them if that of the file is 8.
+    """
+
+    def readinto(self, buffer: Any) -> int:
+        place = self.tell()
+        count = super().readinto(buffer)
+        for i in range(max(4, place), min(8, place + count)):
+            buffer[i - place : i - place + 1] = b"\x08\0\0\0"[i - 4 : i - 3]
+        return count
 
 
 def _is_measured(file: BinaryIO) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import soundfile
 from PIL import Image
 
 from tests.campaigns.files_specimens import specimen
@@ -81,6 +82,24 @@ def _changed(content: bytes, place: int, value: int, size: int, order: str = "li
     return content[:place] + value.to_bytes(size, order) + content[place + size :]  # type: ignore[arg-type]
 
 
+def _flac(stated: int) -> bytes:
+    """A FLAC file whose header states so many samples, 0 if it does not know."""
+    content = _of("flac")
+    number = int.from_bytes(content[18:26], "big") >> 36 << 36 | stated
+    return content[:18] + number.to_bytes(8, "big") + content[26:]
+
+
+def _silence() -> bytes:
+    """50 million samples in 0.2 MB, of which the header does not tell."""
+    out = io.BytesIO()
+    with soundfile.SoundFile(out, "w", 655_350, 1, format="FLAC") as file:
+        for _ in range(50):
+            file.write(np.zeros(1_000_000, np.int16))
+    content = out.getvalue()
+    number = int.from_bytes(content[18:26], "big") >> 36 << 36
+    return content[:18] + number.to_bytes(8, "big") + content[26:]
+
+
 def _sounds() -> Iterator[Handmade]:
     flipped = bytearray(_of("npz"))
     flipped[len(flipped) // 3] ^= 255
@@ -125,6 +144,19 @@ def _sounds() -> Iterator[Handmade]:
     yield Handmade("wav format 0", "wav", "a.wav", _changed(wav, 20, 0, 2))
     yield Handmade("wav no data", "wav", "a.wav", wav.replace(b"data", b"atad"))
     yield Handmade("wav nan", "wav float", "a.wav", lambda: _of("wav float")[:-4] + b"\0\0\xc0\x7f")
+    for stated in (0x7FFF_F000, 0xFFFF_FFFF, 0xFFFF_FFDB):
+        yield Handmade(f"wav of a stream {stated}", "wav", "a.wav", _changed(wav, 40, stated, 4), "accepted")
+    streamed = _changed(_changed(wav, 4, 0, 4), 40, 0, 4)
+    yield Handmade("wav that was never finished", "wav", "a.wav", streamed, "accepted")
+    yield Handmade("wav and junk", "wav", "a.wav", wav + b"junk" * 7, "accepted")
+    yield Handmade("wav claims 2^31", "wav", "a.wav", _changed(wav, 40, 1 << 31, 4))
+    for form in ("wav", "w64", "rf64", "aiff", "au", "caf", "alac", "flac", "ogg", "opus", "mp3", "mp3 bare"):
+        (file,) = specimen(form).mutated
+        yield Handmade(f"{form} cut off", form, file, _of(form)[:-100])
+    for stated in ((1 << 36) - 1, 1 << 31):
+        yield Handmade(f"flac claims {stated}", "flac", "a.flac", _flac(stated))
+    yield Handmade("flac of a stream", "flac", "a.flac", _flac(0), "accepted")
+    yield Handmade("flac of silence", "flac", "a.flac", _silence, "accepted")
     rows = {
         "onset 400 digits": b"a.wav," + b"9" * 400 + b",1,a",
         "onset nan": b"a.wav,nan,1,a",

@@ -6,7 +6,7 @@ import json
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ _CORE = (
 _TEXTS = f"--tokeniser.vocab-size 60 {_TRAIN} {_CORE}"
 _IMAGES = f"--patch 4 {_TRAIN} {_CORE}"
 _SETS = f"--model.num-queries 3 --batch 4 --halvings 2 {_TRAIN} {_CORE}"
+_CONTAINERS = ("w64", "rf64", "aiff", "au", "caf")
 WORDS = ("ein Hund", "zwei Katzen", "drei rote B\u00e4ume", "ein Haus am See", "kein Mensch", "viele Wege")
 
 
@@ -233,6 +234,16 @@ def _sound(form: str = "WAV", **options: Any) -> bytes:
     return out.getvalue()
 
 
+def _bare_mp3() -> bytes:
+    """Without the first frame, which states the length."""
+    content = _sound("MP3")
+    return content[content.index(content[:2], 2) :]
+
+
+def _container(form: str) -> Specimen:
+    return _events(f"a.{form}", _sound(form.upper()), f"a.{form}")
+
+
 def _events(sound: str, content: bytes, mutated: str) -> Specimen:
     rows = (f"{sound},0.05,0.1,a", f"{sound},0.15,0.05,b", "val.wav,0.01,0.1,a")
     files = {"events.csv": _lines("file,onset,duration,label", *rows), sound: content, "val.wav": _sound()}
@@ -318,6 +329,11 @@ SPECIMENS: dict[str, Callable[[], Specimen]] = {
     "wav float": lambda: _events("a.wav", _sound(subtype="FLOAT"), "a.wav"),
     "flac": lambda: _events("a.flac", _sound("FLAC"), "a.flac"),
     "ogg": lambda: _events("a.ogg", _sound("OGG"), "a.ogg"),
+    "opus": lambda: _events("a.ogg", _sound("OGG", subtype="OPUS"), "a.ogg"),
+    "mp3": lambda: _events("a.mp3", _sound("MP3"), "a.mp3"),
+    "mp3 bare": lambda: _events("a.mp3", _bare_mp3(), "a.mp3"),
+    "alac": lambda: _events("a.caf", _sound("CAF", subtype="ALAC_16"), "a.caf"),
+    **{form: partial(_container, form) for form in _CONTAINERS},
     "npz": _npz,
     "npz packed": lambda: _npz(np.savez_compressed),
     "tracks": _tracks,

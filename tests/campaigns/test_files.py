@@ -9,7 +9,7 @@ from tests.campaigns.files_specimens import specimen
 SAMPLE = 20
 
 
-@pytest.mark.parametrize("name", ["tsv.gz", "idx.gz", "tar", "flac", "npz packed", "tracks"])
+@pytest.mark.parametrize("name", ["tsv.gz", "idx.gz", "tar", "flac", "mp3", "mp3 bare", "caf", "npz packed", "tracks"])
 def test_whole_files_are_trained_on(name: str) -> None:
     good = specimen(name)
     found = trained(good, good.mutated[0], good.files[good.mutated[0]], name)

@@ -3,6 +3,7 @@
 import io
 import os
 import warnings
+from contextlib import suppress
 from threading import Thread
 
 import numpy as np
@@ -124,6 +125,16 @@ def test_forms_that_are_not_named_are_refused(tmp_path, form):
         read_sound(tmp_path / "a.wav", 8000)
 
 
+def test_damaged_headers_are_refused_without_a_traceback_of_libsndfile(tmp_path, capfd):
+    soundfile.write(tmp_path / "a", TONE, 8000, format="AIFF")
+    content = (tmp_path / "a").read_bytes()
+    for place in range(12, 60):
+        (tmp_path / "a").write_bytes(content[:place] + content[place + 1 :])
+        with suppress(UserError):
+            read_sound(tmp_path / "a", 8000)
+    assert capfd.readouterr().err == ""
+
+
 def test_an_older_libsndfile_without_mp3_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.mp3").write_bytes(b"\xff\xfb\x90\xc4" + bytes(500))
     monkeypatch.setattr(soundfile, "available_formats", lambda: {"WAV": "WAV"})
@@ -150,6 +161,19 @@ def test_samples_before_a_damage_do_not_depend_on_the_size_of_blocks(tmp_path, m
     assert f"a: damaged or cut off after {len(whole):,} samples (" in notes.cut_off
     monkeypatch.setattr(sound_files, "_BLOCK", 5000)
     np.testing.assert_array_equal(read_sound(tmp_path / "a", 8000)[0], whole)
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (0xFFFF_FFFF, 0), (0xFFFF_FFFF, 0xFFFF_FFFF), (0, 0xFFFF_FFFF), (8, 0)])
+def test_wav_that_was_never_finished_is_read_to_its_end(tmp_path, sizes):
+    soundfile.write(tmp_path / "a.wav", TONE, 8000)
+    content = (tmp_path / "a.wav").read_bytes()
+    size, stated = (number.to_bytes(4, "little") for number in sizes)
+    whole = samples_of(tmp_path / "a.wav", 8000)
+    (tmp_path / "a.wav").write_bytes(content[:4] + size + content[8:40] + stated + content[44:])
+    np.testing.assert_array_equal(samples_of(tmp_path / "a.wav", 8000), whole)
+    (tmp_path / "a.wav").write_bytes(content[:4] + size + content[8:40] + bytes(4))
+    with pytest.raises(UserError, match=r"a.wav: holds no samples"):
+        read_sound(tmp_path / "a.wav", 8000)
 
 
 def stated(content, frames):

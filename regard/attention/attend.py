@@ -16,17 +16,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import align, can_look_at
+from regard.attention.axes import can_look_at
 from regard.attention.biases import Bias, Given
 from regard.attention.checks import (
     Tensors,
     are_finite,
-    check_axes,
     check_finite,
     check_finite_bias,
     check_pair,
     leading_axes,
     lined_up,
+    with_axes_of_query,
     zeroed_where,
 )
 from regard.attention.choices import Choice, Soft
@@ -60,9 +60,10 @@ def attend(
 
     Shapes:  query (..., query, query_dim); memory a Memory or a pair (keys (..., key, key_dim), values (..., key,
              value_dim)); out (..., query, value_dim). Leading axes broadcast, lined up from the left: to queries
-             (batch, head, query, query_dim) a memory (batch, key, key_dim) is the same for each head. Of two or more
-             the last is that of heads, and the memory may have a divisor of the queries' heads (grouped queries,
-             ainslie2023). Queries, keys or a batch may be none, which reads zeros or nothing.
+             (batch, head, query, query_dim) a memory (batch, key, key_dim) is the same for each head. The query has all
+             leading axes of the memory, some maybe of size 1: query[None] is the same for each row, query.unsqueeze(1)
+             for each head. Of two or more the last is that of heads, and the memory may have a divisor of the queries'
+             heads (grouped queries, ainslie2023). Queries, keys or a batch may be none, which reads zeros or nothing.
     Mask:    True = may attend; the memory's own mask comes on top. A row with no True gives zeros, not NaN, and what
              no row sees is as if it were not there, whatever its numbers.
     Bias:    a Bias or a tensor, added to the scores. Masks and biases line up from the left, as the memory does.
@@ -154,16 +155,14 @@ def pose(
 
 
 def _with_equal_axes(query: Tensor, keys: Tensor, values: Tensor, score: Score) -> tuple[Tensor, Tensor, Tensor]:
-    """All with as many axes as the one that has most. Raises ValueError for heads that were mapped as a batch."""
-    for name, tensor in (("query", query), ("keys", keys), ("values", values)):
-        check_axes(name, tensor)
-    num_axes = max(query.dim(), keys.dim(), values.dim())
-    if score.num_heads is not None and keys.dim() < num_axes:
+    """All with as many axes as the query. Raises ValueError for heads that were mapped as a batch."""
+    tensors = with_axes_of_query(query, keys, values)
+    if score.num_heads is not None and keys.dim() < query.dim():
         raise ValueError(
             f"the keys of a memory that {type(score).__name__} maps by heads must have as many axes as the read, "
-            f"{num_axes}, but are {tuple(keys.shape)}: give the axis of heads, of size 1 if all share it"
+            f"{query.dim()}, but are {tuple(keys.shape)}: give the axis of heads, of size 1 if all share it"
         )
-    return align(query, num_axes), align(keys, num_axes), align(values, num_axes)
+    return tensors
 
 
 def _looked_at(run: Callable[[Problem], Tensor], problem: Problem, tensors: Tensors) -> Tensor:

@@ -1,4 +1,4 @@
-"""Axes of a read: leading axes, then two more. Leading axes line up from the left, of whatever a read is given.
+"""Axes of a read: leading axes, then two more. Leading axes line up from the left.
 
     read        (batch, head, query, key)
     query       (batch, head, query, dim)
@@ -6,8 +6,8 @@
     mask        (batch,       query, key)   ->   (batch, 1, query, key)
     mask        (             query, key)   ->   (1,     1, query, key)
 
-Queries, keys, values, masks and biases alike: whatever has fewer leading axes than the read serves all the later ones,
-and axes of size 1 go before its last two.
+The query has all leading axes of the read. Keys, values, masks and biases with fewer serve all the later ones, and axes
+of size 1 go before their last two.
 """
 
 from collections.abc import Callable

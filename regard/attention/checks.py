@@ -17,6 +17,7 @@ __all__ = [
     "check_pair",
     "leading_axes",
     "lined_up",
+    "with_axes_of_query",
     "zeroed_where",
 ]
 
@@ -30,16 +31,36 @@ class Tensors(NamedTuple):
 
 
 def lined_up(query: Tensor, memory: object) -> Tensors:
-    """The query and the pair (keys, values), with one number of axes. Raises TypeError, ValueError."""
+    """The query and the pair (keys, values), with the query's number of axes. Raises TypeError, ValueError."""
     if not isinstance(memory, tuple | list) or len(memory) != 2:
         raise TypeError(f"memory must be a memory or a pair (keys, values), but is {_kind_of(memory)}")
     tensors = Tensors(query, *memory)
     if all(isinstance(tensor, Tensor) and tensor.dim() == tensors[0].dim() >= 2 for tensor in tensors):
         return tensors
+    return with_axes_of_query(*tensors)
+
+
+def with_axes_of_query(query: Tensor, keys: Tensor, values: Tensor) -> Tensors:
+    """The same with as many axes as the query has: a memory may leave out its last leading axes, a query may not.
+
+    Raises: TypeError for what is not a tensor; ValueError for fewer than two axes, and for a query with fewer axes than
+            its memory.
+    """
+    tensors = Tensors(query, keys, values)
     for name, tensor in tensors._asdict().items():
         check_axes(name, tensor)
-    num_axes = max(tensor.dim() for tensor in tensors)
-    return Tensors(*(align(tensor, num_axes) for tensor in tensors))
+    missing = max(keys.dim(), values.dim()) - query.dim()
+    if missing > 0:
+        memory = max(keys, values, key=Tensor.dim)
+        ways = f"query[{', '.join(['None'] * missing)}]"
+        if query.dim() > 2:
+            last = "".join([f".unsqueeze({query.dim() - 2})"] * missing)
+            ways = f"{ways} if its first leading axes are missing, query{last} if its last ones are"
+        raise ValueError(
+            f"query must have all leading axes of its memory, {tuple(memory.shape[:-2])}, "
+            f"got shape {tuple(query.shape)}; write {ways}"
+        )
+    return Tensors(query, align(keys, query.dim()), align(values, query.dim()))
 
 
 def check_axes(name: str, tensor: Tensor) -> None:

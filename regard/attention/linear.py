@@ -22,7 +22,7 @@ from torch import Tensor
 
 from regard.attention.axes import align
 from regard.attention.biases import Bias
-from regard.attention.checks import check_axes, leading_axes
+from regard.attention.checks import check_axes, leading_axes, with_axes_of_query
 from regard.attention.choices import Choice
 from regard.attention.features import Features, check_not_negative, widen
 from regard.attention.masks import All, Any, Causal, Dense, Mask, Not
@@ -163,9 +163,8 @@ class LinearState(Store):
         mapped = score.map_query(query)
         if mapped.shape[-1] != self.sums.shape[-2]:
             raise ValueError(f"queries must have {self.sums.shape[-2]} features, but have {mapped.shape[-1]}")
-        num_axes = max(mapped.dim(), self.sums.dim())
-        mapped, sums = align(mapped, num_axes), align(self.sums, num_axes)
-        totals = align(self.totals.unsqueeze(-1), num_axes).squeeze(-1)
+        mapped, sums, totals = with_axes_of_query(mapped, self.sums, self.totals.unsqueeze(-1))
+        totals, num_axes = totals.squeeze(-1), mapped.dim()
         leading_axes(mapped, sums, sums)
         group = mapped.shape[-3] // sums.shape[-3] if num_axes > 3 and sums.shape[-3] > 1 else 1
         with torch.autocast(query.device.type, enabled=False):

@@ -153,4 +153,6 @@ def _check_heads(num_heads: int, key_heads: int | None, score: Score | None) -> 
 
 
 def _heads(items: Tensor, num_heads: int) -> Tensor:
+    if items.dim() != 3:
+        raise ValueError(f"items of MultiHead must be (batch, time, dim), got shape {tuple(items.shape)}, projected")
     return items.unflatten(-1, (num_heads, -1)).transpose(1, 2)  # (batch, head, time, head's size)

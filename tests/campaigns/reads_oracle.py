@@ -73,8 +73,13 @@ class Result:
 
 
 def leading_axes(*arrays: Array, heads: int | None = None) -> tuple[int, ...] | None:
-    """Leading axes of a read of query, keys and values, lined up from the left; None if they do not fit."""
-    most = max(array.ndim for array in arrays) - 2
+    """Leading axes of a read of query, keys and values, lined up from the left; None if they do not fit.
+
+    The query has them all; of keys and values the last ones may be missing.
+    """
+    most = arrays[0].ndim - 2
+    if any(array.ndim - 2 > most for array in arrays):
+        return None
     shapes = [(*array.shape[:-2], *(1,) * (most - array.ndim + 2)) for array in arrays]
     leading = []
     for axis in range(most):

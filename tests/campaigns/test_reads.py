@@ -34,7 +34,7 @@ def _from_the_right(problem: Problem, name: str, tensor: torch.Tensor) -> torch.
         ("masks from the right", 5, range(10)),
         ("beta forgotten in biases", 3, range(60, 70)),
         ("cosine is dot", 6, range(10)),
-        ("worst of all keys", 5, range(10)),
+        ("worst of all keys", 6, range(10)),
     ],
 )
 def test_campaign_sees_a_mutant(monkeypatch, mutant, seed, numbers):

@@ -25,13 +25,13 @@ BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 3, 4, 5, 7, 6, 2
 SHAPES = (QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)
 
 WHOLE = (BATCH, HEADS)
-QUERY = [WHOLE, (BATCH,), (BATCH, 1), (1, HEADS), (1, 1), (1,), ()]
-MEMORY = [*QUERY, (BATCH, 2), (1, 2)]
+QUERY = [WHOLE, (BATCH, 1), (1, HEADS), (1, 1)]
+MEMORY = [*QUERY, (BATCH,), (1,), (), (BATCH, 2), (1, 2)]
 READS = [
     *((WHOLE, axes, axes) for axes in MEMORY),
     *((axes, WHOLE, WHOLE) for axes in QUERY),
     *((WHOLE, keys, values) for keys, values in ((WHOLE, (BATCH, 2)), ((1, 2), (BATCH, 1)), ((BATCH,), (1, HEADS)))),
-    ((BATCH,), (1, HEADS), ()),
+    ((BATCH, 1), (1, HEADS), ()),
     ((1, 1), (1, 1), WHOLE),
     ((BATCH,), (BATCH,), (BATCH,)),
     ((BATCH,), (1,), ()),
@@ -170,6 +170,43 @@ def test_stored_memories_line_up_as_pairs_do():
     state = LinearState.of(Memory(keys, values).map_keys_with(score))
     how = {"score": score, "choose": Proportional()}
     close(attend(query, state, **how), attend(query, (keys, values), **how))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("kernel", ["auto", *KERNELS])
+@pytest.mark.parametrize("read", [attend, weigh])
+def test_query_with_fewer_axes_than_its_memory_is_refused(kernel, read):
+    """The axes that it lacks may be the first, as torch takes them, or the last: both are shown."""
+    query, keys, values = torch.randn(4, 3, 8), torch.randn(4, 4, 6, 8), torch.randn(4, 4, 6, 2)
+    message = (
+        r"query must have all leading axes of its memory, \(4, 4\), got shape \(4, 3, 8\); "
+        r"write query\[None\] if its first leading axes are missing, query.unsqueeze\(1\) if its last ones are"
+    )
+    for memory in ((keys, values), (keys, values[0]), (keys[0, 0], values), Memory(keys, values)):
+        with pytest.raises(ValueError, match=message):
+            read(query, memory, kernel=kernel)
+    with pytest.raises(
+        ValueError, match=r"got shape \(4, 3, 8\); write query\[None, None\] .* query.unsqueeze\(1\)\.un"
+    ):
+        read(query, (keys[None], values[None]), kernel=kernel)
+    with pytest.raises(ValueError, match=r"\(4, 4\), got shape \(3, 8\); write query\[None, None\]$"):
+        read(query[0], (keys, values), kernel=kernel)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_query_with_fewer_axes_than_a_linear_state_is_refused():
+    score = FeatureMap()
+    state = LinearState.of(Memory(torch.randn(4, 4, 6, 8), torch.randn(4, 4, 6, 2)).map_keys_with(score))
+    with pytest.raises(ValueError, match=r"leading axes of its memory, \(4, 4\), got shape \(4, 3, 8\)"):
+        attend(torch.randn(4, 3, 8), state, score=score, choose=Proportional())
+
+
+def test_both_ways_of_writing_a_query_of_fewer_axes_read_what_they_say():
+    query, keys, values = torch.randn(4, 3, 8), torch.randn(4, 4, 6, 8), torch.randn(4, 4, 6, 2)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, keys, values)
+    close(attend(query[None], (keys, values)), expected)
+    shared = torch.nn.functional.scaled_dot_product_attention(query.unsqueeze(1), keys, values)
+    close(attend(query.unsqueeze(1), (keys, values)), shared)
 
 
 @pytest.mark.usefixtures("unchecked")

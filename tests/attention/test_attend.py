@@ -7,6 +7,7 @@ import torch
 
 from regard.attention.attend import attend, weigh
 from regard.attention.choices import Soft
+from regard.attention.kernels import table
 from regard.attention.kernels.table import KERNELS
 from regard.attention.masks import causal, dense, padding
 from regard.attention.memory import Memory
@@ -135,18 +136,22 @@ def test_soft_refuses_a_beta_that_is_not_positive(beta):
 
 
 @pytest.mark.parametrize(
-    ("queries", "keys", "dtype", "kernel"),
+    ("sizes", "dtype", "has_products", "kernel"),
     [
-        (1, 16, torch.float32, "sdpa"),
-        (2, 128, torch.float32, "products"),
-        (2, 129, torch.float32, "sdpa"),
-        (1, 1024, torch.bfloat16, "products"),
-        (2, 4096, torch.bfloat16, "products"),
-        (2, 4097, torch.bfloat16, "sdpa"),
+        ((1, 16), torch.float32, True, "sdpa"),
+        ((2, 128), torch.float32, True, "products"),
+        ((2, 129), torch.float32, True, "sdpa"),
+        ((1, 1024), torch.bfloat16, True, "products"),
+        ((2, 4096), torch.bfloat16, True, "products"),
+        ((2, 4097), torch.bfloat16, True, "sdpa"),
+        ((1, 16), torch.bfloat16, False, "sdpa"),
+        ((2, 128), torch.float16, False, "products"),
+        ((2, 129), torch.bfloat16, False, "sdpa"),
     ],
 )
-def test_auto_follows_the_table(monkeypatch, queries, keys, dtype, kernel):
-    ran = []
+def test_auto_follows_the_table(monkeypatch, sizes, dtype, has_products, kernel):
+    monkeypatch.setattr(table, "has_half_products", lambda dtype: has_products)
+    (queries, keys), ran = sizes, []
     for name, module in KERNELS.items():
         monkeypatch.setattr(module, "read", lambda _, name=name: ran.append(name) or torch.zeros(queries, 2))
     attend(torch.randn(queries, 5, dtype=dtype), (torch.randn(keys, 5, dtype=dtype), torch.randn(keys, 2, dtype=dtype)))

@@ -257,10 +257,12 @@ def test_mistakes_are_named():
 
 @pytest.mark.parametrize("mask", [None, padding([2])])
 def test_scores_below_the_range_of_the_dtype_are_refused_and_not_taken_for_hidden(mask):
-    query = torch.full((1, 1, 2), 200.0, dtype=torch.float16)
-    keys, values = torch.full((1, 3, 2), -400.0, dtype=torch.float16), torch.ones(1, 3, 2, dtype=torch.float16)
-    with pytest.raises(ValueError, match=r"range of torch\.float16"):
+    query, keys, values = torch.full((1, 1, 2), 2e20), torch.full((1, 3, 2), -4e20), torch.ones(1, 3, 2)
+    with pytest.raises(ValueError, match=r"range of torch\.float32"):
         attend(query, (keys, values), score=Dot(), choose=Hard(), mask=mask)
+    halves = torch.full((1, 1, 2), 200.0).half(), torch.full((1, 3, 2), -400.0).half(), values.half()
+    read = attend(halves[0], halves[1:], score=Dot(), choose=Hard(), mask=mask)  # scores are of float32
+    assert read.tolist() == [[[1.0, 1.0]]]
     closed = attend(query, (keys, values), score=Dot(), choose=Hard(), mask=padding([0]))
     assert closed.tolist() == [[[0.0, 0.0]]]
 

@@ -5,7 +5,7 @@ import torch
 
 from regard.attention.attend import attend
 from regard.attention.masks import causal
-from tests.contracts.test_grid import check_cell
+from tests.contracts.test_grid import check_cell, check_half
 from tests.helpers import close
 
 # Compiled for seconds, in each dtype: every part is met once, not every combination.
@@ -19,6 +19,7 @@ CELLS = [
 @pytest.mark.parametrize(("score", "choice", "mask", "bias"), CELLS)
 def test_flex_is_right_or_refuses(score: str, choice: str, mask: str, bias: str) -> None:
     assert check_cell(score, choice, mask, bias, "flex") == (score != "additive")
+    check_half(score, choice, "flex", [(mask, bias)])
 
 
 def test_flex_reads_heads_that_share_keys() -> None:

@@ -17,7 +17,9 @@ from torch import Tensor
 
 from regard.attention.axes import can_look_at
 from regard.attention.choices import Soft
+from regard.attention.features import widen
 from regard.attention.kernels.additive_op import REACH, additive_read, is_step
+from regard.attention.kernels.half import with_wide_scores
 from regard.attention.kernels.problem import Problem
 from regard.attention.scores import TanhSum
 
@@ -45,7 +47,10 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     form, choose = problem.form, problem.choose
     assert isinstance(form, TanhSum)
     assert isinstance(choose, Soft)
-    has_heads = form.v.dim() == 2
+    has_heads, given = form.v.dim() == 2, problem
+    if problem.query.device.type == "cpu":
+        # The loops compute in float32; what they keep for the gradient is then not rounded either.
+        problem = with_wide_scores(problem)._replace(values=widen(problem.values))
     four = functools.partial(_with_four_axes, has_heads=has_heads)
     query, keys, values = four(problem.query), four(problem.keys), four(problem.values)
     # Under autocast what a score maps is in half precision, and values are as they come.
@@ -70,10 +75,10 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     interval, allowed = problem.split_mask()
     first, last = (None, None) if interval is None else (four(bound).squeeze(-1) for bound in interval)
     allowed = None if allowed is None else four(allowed)
-    exps = _kept_exponentials(problem) if is_step(query, keys) else None
+    exps = _kept_exponentials(given) if is_step(query, keys) else None
     exps = None if exps is None else four(exps.view(problem.keys.shape)).expand_as(keys)
     out, _ = additive_read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
-    return out.reshape(*problem.leading, *out.shape[-2:])
+    return out.to(given.query.dtype).reshape(*problem.leading, *out.shape[-2:])
 
 
 def _times(bias: Tensor, beta: Tensor, allowed: Tensor) -> Tensor:

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from regard.attention.axes import is_plain
 from regard.attention.choices import Soft
+from regard.attention.features import widen
 from regard.attention.kernels import sdpa
+from regard.attention.kernels.half import half_of, has_half_products, shares, takes_shares, with_wide_scores
 from regard.attention.kernels.problem import Problem
 from regard.attention.kernels.rows import softmax
 from regard.attention.masks import Causal
@@ -34,6 +36,35 @@ def refusal(problem: Problem) -> str | None:
 
 def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     """out = softmax(scale query keys^T + bias, over allowed keys) values."""
+    dtype = half_of(problem)
+    if dtype is None:
+        return _read(problem)
+    with torch.autocast(problem.query.device.type, enabled=False):
+        return _read_half(problem, dtype)
+
+
+def _read_half(problem: Problem, dtype: torch.dtype) -> Tensor:
+    """The read of half precision, with scores in float32; see regard.attention.kernels.half."""
+    choose, form = problem.choose, problem.form
+    assert isinstance(form, InnerProduct)
+    assert isinstance(choose, Soft)
+    has_products = has_half_products(dtype)
+    wide = with_wide_scores(problem)
+    values = problem.values.to(dtype) if has_products else widen(problem.values)
+    if not has_products or isinstance(choose.beta, Tensor) or not takes_shares():
+        return _read(wide._replace(values=values)).to(dtype)
+    query, keys, values = sdpa.spread(problem._replace(values=values), problem.query)
+    if query.shape[-1] != keys.shape[-1]:
+        problem.score.compare(query[..., :1, :], keys[..., :1, :])  # raises, and says what to do
+    leading = query.shape[:-2]
+    barrier, closed = _barrier(wide, wide.query, choose.beta)
+    barrier = None if barrier is None else _spread(barrier, leading)
+    share = shares(_flat(query.to(dtype)), _flat(keys.to(dtype)).mT, barrier, form.scale * choose.beta)
+    out = torch.bmm(share, _flat(values)).view(*leading, query.shape[-2], values.shape[-1])
+    return out if closed is None else out * ~closed
+
+
+def _read(problem: Problem) -> Tensor:
     query, keys, values = problem.query, problem.keys, problem.values
     form, choose = problem.form, problem.choose
     assert isinstance(form, InnerProduct)
@@ -50,7 +81,7 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     barrier, closed = _barrier(problem, query, beta)
     barrier = None if barrier is None else _spread(barrier, leading)
     scores = _scores(_flat(query), _flat(keys).mT, barrier, scale, problem.bias is not None)
-    out = torch.bmm(softmax(scores), _flat(values)).view(*leading, query.shape[-2], values.shape[-1])
+    out = torch.bmm(softmax(scores).to(values.dtype), _flat(values)).view(*leading, query.shape[-2], values.shape[-1])
     return out if closed is None else out * ~closed
 
 

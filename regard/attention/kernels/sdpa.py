@@ -3,11 +3,14 @@
 For scores that are a scaled inner product of mapped queries and keys, with the soft choice.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention.choices import Soft
+from regard.attention.features import widen
+from regard.attention.kernels.half import half_of, has_half_products, with_wide_scores
 from regard.attention.kernels.problem import Problem
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
@@ -35,7 +38,15 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     form, choose = problem.form, problem.choose
     assert isinstance(form, InnerProduct)
     assert isinstance(choose, Soft)
-    beta, scale = choose.beta, form.scale
+    beta, scale, dtype = choose.beta, form.scale, query.dtype
+    half = half_of(problem) if query.device.type == "cpu" else None
+    if half is not None:
+        # Queries times beta are not rounded; and without products of half precision, torch's are slower than float32's.
+        if isinstance(beta, Tensor) or not has_half_products(half):
+            with torch.autocast("cpu", enabled=False):
+                return read(with_wide_scores(problem)._replace(values=widen(problem.values))).to(half)
+        # Here mask and bias may be of float32.
+        problem, dtype = problem._replace(asked=widen(problem.asked)), torch.float32
     if isinstance(beta, Tensor):
         query = query * beta.to(query.dtype)
     else:
@@ -48,7 +59,7 @@ def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
     if allowed is not None and problem.may_have_closed_rows():
         closed = ~allowed.any(-1, keepdim=True)
         allowed = allowed | closed
-    out = _fused(problem, query, mask=_with_bias(query, finite, allowed, beta), is_causal=False, scale=scale)
+    out = _fused(problem, query, mask=_with_bias(dtype, finite, allowed, beta), is_causal=False, scale=scale)
     return out if closed is None else out.masked_fill(closed, 0.0)
 
 
@@ -60,11 +71,13 @@ def _is_plainly_causal(problem: Problem) -> bool:
     return isinstance(problem.mask, Causal) and whole and places.num_queries in (1, places.num_keys)
 
 
-def _with_bias(query: Tensor, finite: Tensor | None, allowed: Tensor | None, beta: float | Tensor) -> Tensor | None:
+def _with_bias(
+    dtype: torch.dtype, finite: Tensor | None, allowed: Tensor | None, beta: float | Tensor
+) -> Tensor | None:
     """Mask and bias as the one tensor that torch takes and adds after the scale; beta multiplies the bias too."""
     if finite is None or allowed is None:
         return allowed
-    return (finite * beta).to(query.dtype).masked_fill(~allowed, float("-inf"))
+    return (finite.to(dtype) * beta).masked_fill(~allowed, float("-inf")).to(dtype)
 
 
 def _fused(problem: Problem, query: Tensor, *, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:

@@ -2,8 +2,8 @@
 
 | score                | choice       | where                                                            | kernel    |
 |----------------------|--------------|------------------------------------------------------------------|-----------|
-| inner product        | Soft         | CPU, half precision, at most 4,096 keys and 2^28 weights in all  | products  |
-| inner product        | Soft         | CPU, float32 or 64, several queries, at most 128 keys            | products  |
+| inner product        | Soft         | CPU, half precision*, at most 4,096 keys and 2^28 weights in all | products  |
+| inner product        | Soft         | CPU, all others, several queries, at most 128 keys               | products  |
 | inner product        | Soft         | everywhere else                                                  | sdpa      |
 | capped inner product | Soft         | CUDA                                                             | flex      |
 | additive             | Soft         | CPU, CUDA                                                        | additive  |
@@ -12,13 +12,14 @@
 | whatever is left     | any          | everywhere                                                       | reference |
 
 Inner products are Dot, ScaledDot, General and Cosine; capped ones SoftCap of them; additive scores Additive,
-BareAdditive and Concat.
+BareAdditive and Concat. *: where oneDNN has products of it (processors with AVX-512 or AMX); elsewhere half precision
+is read as float32 is.
 
 A kernel that the table names but that cannot do the read (it says why in `refusal`) leaves it to the reference.
 
 The bounds are measured (benchmarks/attention.py): torch's fused CPU kernel has a cost a call that short reads do not
 earn back, and multiplies bfloat16 at half the rate of plain products. Plain products store the weights, which is why
-their number is bounded; whoever must not store any asks for "sdpa".
+their number is bounded; whoever must not store any asks for "sdpa". Scores of half precision are kept in float32.
 
 A kernel asked for by name is never swapped for another: what it cannot do raises.
 """
@@ -32,6 +33,7 @@ from torch import Tensor
 
 from regard.attention.choices import Soft
 from regard.attention.kernels import additive, flex, gather, linear, products, reference, sdpa
+from regard.attention.kernels.half import has_half_products
 from regard.attention.kernels.problem import Problem
 from regard.attention.scores import InnerProduct, TanhSum
 
@@ -86,7 +88,7 @@ def _by_form(problem: Problem) -> str:
         return "flex" if query.device.type == "cuda" else "reference"
     if not on_cpu:
         return "sdpa"
-    if query.dtype in (torch.bfloat16, torch.float16):
+    if query.dtype in (torch.bfloat16, torch.float16) and has_half_products(query.dtype):
         return "products" if num_keys <= 4096 and _num_weights(problem) <= 2**28 else "sdpa"
     return "products" if num_keys <= 128 and query.shape[-2] > 1 else "sdpa"
 

@@ -45,7 +45,7 @@ _COMPILED = (
 _IMAGES = ("idx", "png", "jpeg", "bmp", "gif", "webp", "tiff", "pgm")
 _SOUNDS = ("wav", "w64", "rf64", "aiff", "au", "caf", "alac", "flac", "ogg", "opus", "mp3", "npz")
 _BINARY = (*_IMAGES, *_SOUNDS, "tar")
-_KINDS = ("missing", "empty", "folder", "pipe", "zeros", "unreadable link")
+_KINDS = ("missing", "empty", "folder", "zeros", "unreadable link")
 _KIND_SHARE = 0.02
 
 

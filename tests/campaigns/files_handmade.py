@@ -310,7 +310,7 @@ def _texts() -> Iterator[Handmade]:
     for one in ("tsv", "jsonl", "parallel", "reviews tsv", "conll", "language", "tracks", "captions.tsv"):
         yield Handmade(f"{one} mark alone", one, specimen(one).mutated[0], b"\xef\xbb\xbf")
     for one in ("tsv", "conll", "language", "tracks", "idx", "npz", "wav", "coco", "tar", "captions.tsv"):
-        for kind in ("pipe", "zeros", "folder"):
+        for kind in ("zeros", "folder"):  # a pipe that nothing is written to is waited for
             yield Handmade(f"{one} {kind}", one, specimen(one).mutated[0], kind)
     yield Handmade("gz bomb tsv", "tsv.gz", "pairs.tsv.gz", lambda: _bomb(b"a\tb\n"))
     yield Handmade("gz bomb lines", "tsv.gz", "pairs.tsv.gz", lambda: _bomb(b"\n", 1 << 26))

@@ -125,7 +125,7 @@ def test_gradients_of_gradients_are_those_of_the_formula():
 
 
 @pytest.mark.usefixtures("has_products")
-def test_compiled_and_mapped_reads_are_right():
+def test_mapped_reads_are_right():
     query, keys, values, _ = drawn(torch.bfloat16, 4, num=20)
     exact = fused(False)(*(x.double() for x in (query, keys, values)))
     mapped = torch.func.vmap(lambda q, k, v: attend(q, (k, v), kernel="products"))(query, keys, values)

@@ -177,3 +177,13 @@ def test_multihead_refuses_sizes_below_one():
 def test_bias_of_the_scores_is_not_that_of_the_projections():
     with pytest.raises(TypeError, match="bias must be a Bias of the scores, but is False; the projections' are `offs"):
         MultiHead(5, num_heads=3, bias=False)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("shape", [(3, 5), (2, 2, 3, 5)])
+def test_items_without_a_batch_are_refused(shape):
+    many, items = odd_sizes(source_dim=5), torch.randn(shape).double()
+    memory = many.memory(torch.randn(2, 4, 5).double())
+    for read in (lambda: many(items, memory), lambda: many.memory(items), lambda: many.read_itself(items)):
+        with pytest.raises(ValueError, match=r"items of MultiHead must be \(batch, time, dim\), got shape"):
+            read()

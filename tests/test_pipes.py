@@ -9,6 +9,7 @@ import pytest
 from regard.digests import recorded
 from regard.errors import UserError
 from regard.files import read_bytes, read_unpacked
+from regard.pipes import pipes_kept
 
 
 def unnamed(content: bytes) -> Path:
@@ -37,6 +38,17 @@ def test_pipe_with_a_name_is_read_afresh(tmp_path: Path) -> None:
         writer = threading.Thread(target=path.write_bytes, args=(content,))
         writer.start()
         assert read_bytes(path) == content
+        writer.join()
+
+
+def test_pipe_with_a_name_is_read_once_in_a_block_that_keeps_it(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    for content in (b"first", b"second"):
+        writer = threading.Thread(target=path.write_bytes, args=(content,))
+        writer.start()
+        with pipes_kept():
+            assert [read_bytes(path), read_bytes(path)] == [content, content]
         writer.join()
 
 

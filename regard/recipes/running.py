@@ -26,6 +26,7 @@ from regard.digests import Content, recorded, summary
 from regard.errors import UserError
 from regard.files import check_file, read_json, write_atomically
 from regard.models.size import TRAINED, fitting_memory
+from regard.pipes import pipes_kept
 from regard.recipes.folder import (
     Run,
     check_claim,
@@ -76,7 +77,7 @@ def train(folder: str | Path, run: Run, *, threads: int | None = None, tell: Cal
     if threads is not None:
         torch.set_num_threads(threads)
     folder = Path(folder)
-    with joined(run.config.train.device) as world, ExitStack() as stack:
+    with joined(run.config.train.device) as world, pipes_kept(), ExitStack() as stack:
         say = tell if world.is_main else _nothing
         asked = run
         run, reason = world.on_main(lambda: _with_precision(folder, asked, world.device))

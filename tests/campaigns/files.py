@@ -4,7 +4,10 @@ import json
 import os
 import random
 import shutil
+import signal
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch._dynamo  # noqa: F401  # what a run would import, loaded once
@@ -45,7 +48,7 @@ _COMPILED = (
 _IMAGES = ("idx", "png", "jpeg", "bmp", "gif", "webp", "tiff", "pgm")
 _SOUNDS = ("wav", "w64", "rf64", "aiff", "au", "caf", "alac", "flac", "ogg", "opus", "mp3", "npz")
 _BINARY = (*_IMAGES, *_SOUNDS, "tar")
-_KINDS = ("missing", "empty", "folder", "zeros", "unreadable link")
+_KINDS = ("missing", "empty", "folder", "pipe", "zeros", "unreadable link")
 _KIND_SHARE = 0.02
 
 
@@ -85,7 +88,8 @@ def trained(good: Specimen, file: str, content: bytes | str, about: str) -> Outc
             _no_file(folder / file, content)
         words = [word.replace("{}", str(folder)) for word in good.words.split()]
         _plain_torch()
-        ended = command(["train", *words, "--run", str(folder / "run")])
+        with _written(folder / file, good.files[file]) if content == "pipe" else nullcontext():
+            ended = command(["train", *words, "--run", str(folder / "run")])
         names = [part for name in good.files for part in (Path(name).name,)]
         outcome = judged(ended, about, names=[*names, f"{folder}/all"])
         if outcome.kind == "accepted" and not _is_finite(folder / "run" / "report.json"):
@@ -107,6 +111,22 @@ def _no_file(path: Path, kind: str) -> None:
         path.symlink_to("/dev/zero")
     elif kind == "unreadable link":
         path.symlink_to(path)
+
+
+@contextmanager
+def _written(pipe: Path, content: bytes) -> Generator[None, None, None]:
+    """Another process that writes the content to a named pipe once and closes it, as soon as the pipe is read."""
+    child = os.fork()
+    if child == 0:
+        try:
+            pipe.write_bytes(content)
+        finally:
+            os._exit(0)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)  # it still waits if the pipe was refused
+        os.waitpid(child, 0)
 
 
 def _plain_torch() -> None:

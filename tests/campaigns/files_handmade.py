@@ -18,11 +18,16 @@ from tests.campaigns.files_specimens import specimen
 __all__ = ["HANDMADE", "Handmade"]
 
 _HEAD = b"file,x,y,width,height,label\n"
+_REGULAR = ("idx", "tar")
+"""Formats that are read from regular files only; images are, too."""
 _EVENTS = b"file,onset,duration,label\n"
 
 
 class Handmade(NamedTuple):
-    """A specimen whose file has other content (a word: is no file), and what must come of it."""
+    """A specimen whose file has other content (a word: is no file), and what must come of it.
+
+    A pipe holds what the file held; formats that need a regular file refuse it.
+    """
 
     name: str
     specimen: str
@@ -242,9 +247,6 @@ def _boxes() -> Iterator[Handmade]:
         "boxes text": b'{"file": "0.png", "boxes": "1234"}',
     }  # fmt: skip
     yield from (Handmade(f"boxes jsonl {n}", "boxes.jsonl", "boxes.jsonl", content) for n, content in lines.items())
-    yield Handmade("gz bomb boxes", "boxes.jsonl", "boxes.jsonl", _bomb)
-    yield Handmade("tar of zeros", "tar", "i.tar", bytes(10240))
-    yield Handmade("tar cut", "tar", "i.tar", lambda: _of("tar", "i.tar")[:700])
 
 
 def _tiff(mode: str) -> bytes:
@@ -284,6 +286,9 @@ def _images() -> Iterator[Handmade]:
     yield from (Handmade(f"idx {n} bytes", "idx", images, _of("idx")[:n]) for n in range(20))
     yield from (Handmade(f"idx labels {n} bytes", "idx", labels, _of("idx", labels)[:n]) for n in range(12))
     yield Handmade("idx trailing", "idx", images, lambda: _of("idx") + b"\0")
+    yield Handmade("gz bomb boxes", "boxes.jsonl", "boxes.jsonl", _bomb)
+    yield Handmade("tar of zeros", "tar", "i.tar", bytes(10240))
+    yield Handmade("tar cut", "tar", "i.tar", lambda: _of("tar", "i.tar")[:700])
     yield Handmade("gz bomb idx", "idx.gz", f"{images}.gz", _bomb)
     yield Handmade("gz stored block", "idx.gz", f"{images}.gz", b"\x1f\x8b\x08" + bytes(7) + b"\x01\0\0\0\0")
     rest = b"2.png,2\n3.png,5\n4.png,3\n"
@@ -310,8 +315,9 @@ def _texts() -> Iterator[Handmade]:
     for one in ("tsv", "jsonl", "parallel", "reviews tsv", "conll", "language", "tracks", "captions.tsv"):
         yield Handmade(f"{one} mark alone", one, specimen(one).mutated[0], b"\xef\xbb\xbf")
     for one in ("tsv", "conll", "language", "tracks", "idx", "npz", "wav", "coco", "tar", "captions.tsv"):
-        for kind in ("zeros", "folder"):  # a pipe that nothing is written to is waited for
-            yield Handmade(f"{one} {kind}", one, specimen(one).mutated[0], kind)
+        for kind in ("pipe", "zeros", "folder"):
+            expected = "accepted" if kind == "pipe" and one not in _REGULAR else "refused"
+            yield Handmade(f"{one} {kind}", one, specimen(one).mutated[0], kind, expected)
     yield Handmade("gz bomb tsv", "tsv.gz", "pairs.tsv.gz", lambda: _bomb(b"a\tb\n"))
     yield Handmade("gz bomb lines", "tsv.gz", "pairs.tsv.gz", lambda: _bomb(b"\n", 1 << 26))
     yield Handmade("gz bomb language", "language", "text.txt", lambda: _bomb(b"text "))

@@ -16,6 +16,11 @@ def test_whole_files_are_trained_on(name: str) -> None:
     assert found.kind == "accepted", found
 
 
+def test_named_pipe_that_is_written_once_is_enough_for_a_run_and_its_report() -> None:
+    found = trained(specimen("npz"), "sounds.npz", "pipe", "npz pipe")  # the recordings of the test scenes, too
+    assert found.kind == "accepted", found
+
+
 def test_damaged_files_are_refused_in_a_line_that_names_them_or_trained_on() -> None:
     numbers = [*range(0, len(HANDMADE), 25), *range(len(HANDMADE), len(HANDMADE) + SAMPLE)]
     found = {number: CAMPAIGN.run(1, number) for number in numbers}

@@ -105,7 +105,7 @@ def _silence() -> bytes:
     return content[:18] + number.to_bytes(8, "big") + content[26:]
 
 
-def _sounds() -> Iterator[Handmade]:
+def _arrays() -> Iterator[Handmade]:
     flipped = bytearray(_of("npz"))
     flipped[len(flipped) // 3] ^= 255
     npz: dict[str, Any] = {
@@ -139,6 +139,9 @@ def _sounds() -> Iterator[Handmade]:
         **{f"{name} scalar": lambda name=name: _npz(**{name: np.int16(1)}) for name in ("samples", "offsets", "label")},
     }
     yield from (Handmade(f"npz {name}", "npz", "sounds.npz", content) for name, content in npz.items())
+
+
+def _sounds() -> Iterator[Handmade]:
     wav = _of("wav")
     yield from (Handmade(f"wav first {n} bytes", "wav", "a.wav", wav[:n]) for n in range(46))
     for rate in (0, 1, 999, 768_001, 2**31 - 1, 2**32 - 1):
@@ -353,4 +356,4 @@ def _texts() -> Iterator[Handmade]:
     yield Handmade("caption traversal", "captions.tsv", "captions.tsv", b"../../../../etc/passwd\ta\n" * 3)
 
 
-HANDMADE: tuple[Handmade, ...] = (*_sounds(), *_boxes(), *_images(), *_texts())
+HANDMADE: tuple[Handmade, ...] = (*_arrays(), *_sounds(), *_boxes(), *_images(), *_texts())

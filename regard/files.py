@@ -88,10 +88,10 @@ def check_file(path: Path) -> os.stat_result:
     return found
 
 
-def check_content(path: Path, start: bytes) -> None:
+def check_content(name: str | Path, start: bytes) -> None:
     """Raise UserError if a file, of which this is the beginning, is a pointer to a file that git keeps elsewhere."""
     if start.startswith(_LFS_POINTER):
-        raise UserError(f"{path}: is a pointer of git-lfs and not the file itself; `git lfs pull` downloads the file.")
+        raise UserError(f"{name}: is a pointer of git-lfs and not the file itself; `git lfs pull` downloads the file.")
 
 
 def read_bytes(path: Path, *, limit: int | None = None) -> bytes:

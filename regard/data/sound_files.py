@@ -22,7 +22,7 @@ from regard.data.sample_store import SampleStore
 from regard.data.sound_containers import missing
 from regard.digests import note_file
 from regard.errors import UserError
-from regard.files import check_readable, file_limit, is_limit_set, read_bytes
+from regard.files import check_content, check_readable, file_limit, is_limit_set, read_bytes
 from regard.pipes import is_pipe
 
 __all__ = ["FORMATS", "SoundNotes", "append_sound", "read_sound"]
@@ -39,6 +39,7 @@ _LONGEST_RATIO = 64
 """Above the ratio of the largest and the smallest bit rate of an MP3."""
 _ID3_HEADER, _MOST_TAGS, _FIRST_FRAME = 10, 100, 4096
 _BLOCK = 1 << 18
+_START_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,11 @@ def append_sound(store: SampleStore, path: Path, sample_rate: int, where: str = 
         raise UserError(f"{where}: {error}" if where else str(error)) from error
     try:
         with _spooled(path) if is_pipe(found) else path.open("rb") as file:
-            start = file.read(8)
+            start = file.read(_START_BYTES)
+            check_content(name, start)
             note_file(path, file)
             missing_end = missing(file)
-            with _opened(file, start, name) as (sound, stated):
+            with _opened(file, start[:8], name) as (sound, stated):
                 reading = _Reading(sound, name, most=_most_samples(file), stated=stated)
                 reading.check(sample_rate)
                 for block in resample(reading.blocks(), sound.samplerate, sample_rate, size=_BLOCK):

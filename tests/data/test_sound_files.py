@@ -135,6 +135,13 @@ def test_damaged_headers_are_refused_without_a_traceback_of_libsndfile(tmp_path,
     assert capfd.readouterr().err == ""
 
 
+def test_pointer_of_git_lfs_is_named(tmp_path):
+    path = tmp_path / "a.wav"
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
+    with pytest.raises(UserError, match=r"list.csv, line 2: .*a.wav: is a pointer of git-lfs .* `git lfs pull`"):
+        read_sound(path, 8000, "list.csv, line 2")
+
+
 def test_an_older_libsndfile_without_mp3_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.mp3").write_bytes(b"\xff\xfb\x90\xc4" + bytes(500))
     monkeypatch.setattr(soundfile, "available_formats", lambda: {"WAV": "WAV"})

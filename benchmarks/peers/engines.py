@@ -18,7 +18,7 @@ from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import search
-from regard.engines.compiled import engine as compiled
+from regard.engines.registry import prepare
 from regard.models.model import Model
 
 __all__ = ["OURS", "TOKENS", "Decode", "Engine", "at_once", "part_by_part", "theirs", "with_threads"]
@@ -67,9 +67,7 @@ def _compiled(compute_type: str, workers: int) -> Engine:
     how = {"compute_type": compute_type, "workers": workers}
 
     def make(model: Model) -> Decode:
-        engine = compiled.prepare(model, **how)
-        engine.alone = True  # as in a run that was loaded: see docs/engines.md
-        return several(engine.search)
+        return several(prepare("compiled", model, **how).search)
 
     return Engine(make, varies=False)
 

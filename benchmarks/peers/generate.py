@@ -27,7 +27,7 @@ from benchmarks.peers.same_weights import as_gpt2, our_gpt, save_gpt_for_ctransl
 from benchmarks.peers.train_gpt import our_core
 from regard.decode.config import SampleConfig
 from regard.decode.sample import sample
-from regard.engines.compiled import engine as compiled
+from regard.engines.registry import prepare
 from regard.models.language import LanguageModel
 from regard.train.allocator import keep_freed_memory
 
@@ -70,8 +70,7 @@ def compiled_in(compute_type: str, workers: int) -> Callable[[LanguageModel], Co
     """The compiled engine."""
 
     def make(model: LanguageModel) -> Continue:
-        engine = compiled.prepare(model, compute_type=compute_type, workers=workers)
-        engine.alone = True  # as in a run that was loaded: see docs/engines.md
+        engine = prepare("compiled", model, compute_type=compute_type, workers=workers)
         likeliest = SampleConfig(length=NEW, temperature=0.0)
 
         def go_on(prompts: Tensor) -> list[list[int]]:

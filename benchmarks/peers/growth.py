@@ -31,7 +31,7 @@ from regard.data.batches import Batch
 from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.beam import beam as beam_search
 from regard.decode.config import DecodeConfig
-from regard.engines.compiled.engine import prepare
+from regard.engines.registry import prepare
 from regard.models.build import build
 from regard.models.config import CoreConfig, ModelConfig, RecurrentConfig, TransformerConfig
 from regard.models.model import Model
@@ -91,7 +91,7 @@ def decoding(model: str, point: Point) -> Callable[[], object]:
     found, source = made(model, point.width).eval(), _ids(point.rows, point.source)
     if model == COMPILED:
         config = DecodeConfig(beam=point.beam, max_ratio=0.0, max_extra=point.target, max_length=point.target)
-        engine, sentences = prepare(found, threads=torch.get_num_threads()), source.items.tolist()
+        engine, sentences = prepare("compiled", found, threads=torch.get_num_threads()), source.items.tolist()
         return lambda: engine.search(sentences, config=config, bos=BOS, eos=EOS, pad=PAD)
     settings = {"beam": point.beam, "bos": BOS, "eos": EOS, "max_length": point.target, "banned": (PAD, BOS)}
     return lambda: beam_search(found, source, **settings)

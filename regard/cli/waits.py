@@ -27,4 +27,6 @@ class _Teller(logging.Handler):
         """Say it."""
         if not self._is_told:
             self._is_told = True
-            tell("Compiling loops for this machine: this may take half a minute.")
+            remedy = getattr(record, "remedy", None)
+            more = f" They cannot be kept for later: {remedy}." if remedy else ""
+            tell(f"Compiling loops for this machine: this may take half a minute.{more}")

@@ -127,7 +127,7 @@ def _search(
     powers = torch.arange(max(most) + 1, dtype=torch.float64) ** rules.length_penalty
     powers = powers.to(device, torch.float32)
     sentence = torch.arange(count, device=device)
-    live = _Live(sentence, torch.tensor(most, device=device), torch.zeros(count, 1, device=device))
+    live = _Live(sentence, torch.tensor(most, device=device), torch.zeros(count, 1, dtype=torch.float32, device=device))
     pool = Pool(count, n_best=n_best, device=device)
     tokens = torch.full((count,), rules.bos, dtype=torch.int64, device=device)
     state = stepper.start(source)

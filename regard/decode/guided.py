@@ -57,7 +57,9 @@ def guided(
         raise ValueError(f"seeds must be one for each of {rows} rows, got {len(seeds)}")
     device, is_guided = source.items.device, config.guidance != 1
     draws = [torch.rand(length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in seeds]
-    numbers = torch.stack(draws, 1).to(device) if draws else torch.empty(length, 0)  # (length, rows)
+    numbers = (
+        torch.stack(draws, 1).to(device) if draws else torch.empty(length, 0, dtype=torch.float32)
+    )  # (length, rows)
     state = stepper.start(_with_nothing(source, nothing) if is_guided else source)
     tokens = torch.full((rows,), bos, dtype=torch.int64, device=device)
     found, likely = [], []

@@ -30,8 +30,8 @@ class Pool:
     """The best `n_best` ended hypotheses of every sentence; score -inf where there is none yet."""
 
     def __init__(self, count: int, *, n_best: int, device: torch.device) -> None:
-        self.score = torch.full((count, n_best), -torch.inf, device=device)
-        self.log_prob = torch.full((count, n_best), -torch.inf, device=device)
+        self.score = torch.full((count, n_best), -torch.inf, dtype=torch.float32, device=device)
+        self.log_prob = torch.full((count, n_best), -torch.inf, dtype=torch.float32, device=device)
         self.trail = torch.zeros(count, n_best, 3, dtype=torch.int64, device=device)  # step, row, token
 
     def add(self, sentence: Tensor, score: Tensor, moves: Moves, *, step: int) -> None:

@@ -73,7 +73,7 @@ def score(
     if len(targets) != count:
         raise ValueError(f"targets must be one a sentence of the source ({count}), got {len(targets)}")
     device = source.items.device
-    total = torch.zeros(count, device=device)
+    total = torch.zeros(count, dtype=torch.float32, device=device)
     if not count:
         return total
     longest = max(map(len, targets))

@@ -5,7 +5,7 @@
     positions                                    a table of the vectors that are added: sines, learned, or zeros
     the score <q, k>                             a scale of 1 in place of 1 / sqrt(d)
 
-What CTranslate2 has no place for is refused, with the reason: `cannot` looks at the form and needs no other package.
+What CTranslate2 cannot express is refused, with the reason: `unsupported` looks at the form alone.
 Vocabularies are the ids written as numbers, so that tokenizers stay the caller's.
 """
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.attention.positional import Alibi
 from regard.attention.scores import InnerProduct
 from regard.data.tokenise import BOS, EOS, PAD, UNK
-from regard.engines.lowering import attentions_of, irregular, norms_of
+from regard.engines.lowering import attentions_of, norms_of
 from regard.layers.forms import (
     AttentionForm,
     BlockForm,
@@ -35,16 +35,16 @@ from regard.layers.forms import (
 )
 from regard.layers.positions import sinusoids
 
-__all__ = ["cannot", "source_words", "specification"]
+__all__ = ["source_words", "specification", "unsupported"]
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU"}
 
 
-def cannot(form: TextForm) -> str | None:
-    """Why CTranslate2 cannot compute a form, as the end of a sentence; None if it can."""
+def unsupported(form: TextForm) -> str | None:
+    """Return why CTranslate2 cannot compute a form, as the end of a sentence; None if it can."""
     attentions, width = attentions_of(form), form.writes.output.shape[1]
     of_attentions = (_of_attention(attention, width) for attention in attentions)
-    return next(chain(irregular(form), chain.from_iterable(of_attentions), _of_whole(form, attentions, width)), None)
+    return next(chain(chain.from_iterable(of_attentions), _of_whole(form, attentions, width)), None)
 
 
 def _of_whole(form: TextForm, attentions: list[AttentionForm], width: int) -> Iterator[str]:
@@ -127,7 +127,7 @@ def _positions(core: TransformerForm, places: int) -> NDArray[Any]:
             return _array(weight)
         case None:
             width = core.decoder[0].add_feedforward.norm.size
-            return torch.zeros(places, width).numpy()
+            return torch.zeros(places, width, dtype=torch.float32).numpy()
 
 
 def _stack(spec: Any, blocks: Iterable[BlockForm], norm: NormForm | None, positions: NDArray[Any]) -> None:
@@ -169,7 +169,7 @@ def _norm(spec: Any, norm: NormForm) -> None:
 
 
 def _or(weight: Tensor | None, number: float, size: int) -> Tensor:
-    return torch.full((size,), float(number)) if weight is None else weight
+    return torch.full((size,), float(number), dtype=torch.float32) if weight is None else weight
 
 
 def _array(weight: Tensor) -> NDArray[Any]:

@@ -27,15 +27,16 @@ from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import in_batches
-from regard.engines.convert import cannot, source_words, specification
-from regard.engines.following import Following
-from regard.engines.lowering import refusal_by
+from regard.engines.convert import source_words, specification, unsupported
+from regard.engines.engine import Engine, Limits, limits_of
 from regard.engines.requests import check_places, most_read
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 
-__all__ = ["CTranslate2Engine", "prepare", "refusal"]
+__all__ = ["LARGEST_ITEM", "CTranslate2Engine", "create", "unsupported"]
 
+LARGEST_ITEM = 1e12
+"""Its norms square items, and hide what overflows."""
 _PLACES = 1024
 """Positions of the first conversion; longer inputs or outputs convert again."""
 _ENDLESS = 1e6
@@ -49,7 +50,7 @@ _LEAST_TOKENS = 256
 
 
 class _Converted:
-    """A model as it was, and what runs it."""
+    """A form, converted for as many positions as were needed so far."""
 
     def __init__(self, form: TextForm, load: Callable[[dict[str, bytes]], Any]):
         self.form = form
@@ -74,30 +75,25 @@ class _Converted:
             self.files = {}
 
 
-class CTranslate2Engine(Following[_Converted]):
-    """A converted copy of a model; see `prepare`."""
+class CTranslate2Engine(Engine):
+    """A converted snapshot of a model; see `create`."""
 
     name = "ctranslate2"
 
-    def __init__(self, model: Any, *, compute_type: str, threads: int, workers: int):
+    def __init__(self, form: TextForm, *, compute_type: str, threads: int, workers: int):
         self.compute_type = compute_type
         self.workers = workers
         self._threads = max(1, threads // workers)
-        self.prepared(model)
-
-    @staticmethod
-    def cannot(form: TextForm) -> str | None:
-        """Of what CTranslate2 computes."""
-        return cannot(form)
-
-    def compile_form(self, form: TextForm) -> _Converted:
-        """Its conversion."""
         make = "Generator" if form.source is None else "Translator"
-        return _Converted(form, lambda files: self._load(make, files))
+        self._converted = _Converted(form, lambda files: self._load(make, files))
 
-    def searched(
+    @property
+    def limits(self) -> Limits:
+        """Inputs that the form takes."""
+        return limits_of(self._converted.form)
+
+    def _search(
         self,
-        ready: _Converted,
         sentences: Sequence[Sequence[int]],
         *,
         config: DecodeConfig,
@@ -111,6 +107,7 @@ class CTranslate2Engine(Following[_Converted]):
         _check_readable(sentences)
         lengths = [len(sentence) for sentence in sentences]
         limits = [config.limit(length) for length in lengths]
+        ready = self._converted
         ready.reach(max([*lengths, *limits, 1]))
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         left = list(range(len(sentences)))
@@ -131,9 +128,8 @@ class CTranslate2Engine(Following[_Converted]):
             left = unsettled
         return results
 
-    def generated(
+    def _generate(
         self,
-        ready: _Converted,
         prompts: Sequence[Sequence[int]],
         config: SampleConfig,
         *,
@@ -142,6 +138,7 @@ class CTranslate2Engine(Following[_Converted]):
         banned: Sequence[int],
     ) -> list[list[int]]:
         """All prompts at once: what is drawn follows from all prompts and seeds together."""
+        ready = self._converted
         ready.reach(most_read(max(map(len, prompts)), config.length, window))
         runner = ready.runner
         if config.temperature > 0:
@@ -288,15 +285,10 @@ def _settled(result: Any, *, steps: int, limit: int, config: DecodeConfig) -> li
     return best if enough else None
 
 
-def refusal(model: Any) -> str | None:
-    """Why CTranslate2 cannot run a model, as the end of a sentence; None if it can."""
-    return refusal_by(cannot, model)
-
-
-def prepare(
-    model: Any, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
+def create(
+    form: TextForm, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
 ) -> CTranslate2Engine:
-    """Convert a model that is not refused.
+    """Convert a form that is supported.
 
     compute_type: float32 if not given; workers: as many as threads if not given, one thread each.
     Raises: UserError if ctranslate2 is not installed, or this processor has no such compute type.
@@ -312,4 +304,4 @@ def prepare(
     if compute_type not in known:
         raise UserError(f"engine ctranslate2 computes in {', '.join(known)} here, not in {compute_type!r}")
     workers = threads if workers is None else workers
-    return CTranslate2Engine(model, compute_type=compute_type, threads=threads, workers=workers)
+    return CTranslate2Engine(form, compute_type=compute_type, threads=threads, workers=workers)

@@ -1,17 +1,18 @@
-"""From a model to its form, which an engine compiles, or the reason why there is none.
+"""Lower a model to its form, a frozen copy that an engine compiles, or say why that is not possible.
 
-A form is trusted only where it must be true: every module of the model is exactly of a class that is known here, which
-holds the functions that it was written with; it has the parameters, buffers and parts that its class has, no hooks, and
-no functions of its own; its weights are plain finite float32 on the processor; every parameter is in the form, whose
-sizes fit together. What is not known is refused, and torch runs it.
+A form is trusted only where it must be true. Every module of the model is exactly of a class that is known here, with
+no hooks and no methods of its own; its weights are dense finite float32 tensors on the CPU; every parameter is in the
+form; and a probe of a few steps gives the logits of the model (regard.engines.interpret). Everything else is left to
+the torch engine.
 
 Source: lattner2004 (lowering).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch.nn.modules import module as torch_module
 from regard.attention.choices import Soft
 from regard.attention.positional import Alibi, ByDistance, RelativeBias
 from regard.attention.scores import Dot, InnerProduct, ScaledDot
-from regard.engines.originals import Originals
+from regard.engines.interpret import probe
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
@@ -29,8 +30,6 @@ from regard.layers.forms import (
     AddNormForm,
     AttentionForm,
     BlockForm,
-    LearnedForm,
-    LinearForm,
     NoFormError,
     NormForm,
     TextForm,
@@ -49,110 +48,71 @@ from regard.models.reads.tokens import TokenReader
 from regard.models.writes.tokens import TokenWriter
 
 __all__ = [
-    "GLOBAL_HOOKS",
-    "HOOKS",
-    "KINDS",
-    "ORIGINALS",
+    "KNOWN",
+    "UnsupportedModelError",
     "adds_of",
     "attentions_of",
     "blocks_of_both",
     "irregular",
-    "lowered",
+    "lower",
     "norms_of",
-    "refusal_by",
 ]
 
+KNOWN: frozenset[type] = frozenset(
+    {
+        Model, LanguageModel, TokenReader, TokenWriter, nn.Embedding, TransformerCore, Sinusoidal, Learned, NoPositions,
+        nn.ModuleList, EncoderBlock, DecoderBlock, Residual, Dropout, nn.LayerNorm, nn.Identity, FeedForward, Linear,
+        nn.Linear, MultiHead, Read, Dot, ScaledDot, Soft, Alibi, RelativeBias,
+    }
+)  # fmt: skip
+"""Classes whose forms are true. Subclasses are other classes."""
 
-@dataclass(frozen=True)
-class _Kind:
-    """What a module of a class has; each may be missing."""
-
-    weights: frozenset[str] = frozenset()
-    """Parameters and buffers."""
-    parts: frozenset[str] | None = frozenset()
-    """None: any, as of a list."""
-
-
-def _kind(weights: str = "", parts: str = "") -> _Kind:
-    return _Kind(frozenset(weights.split()), frozenset(parts.split()))
-
-
-KINDS: dict[type, _Kind] = {
-    Model: _kind(parts="reads core writes"),
-    LanguageModel: _kind(parts="reads core"),
-    TokenReader: _kind(parts="table dropout"),
-    TokenWriter: _kind(parts="inputs output_table"),
-    nn.Embedding: _kind("weight"),
-    TransformerCore: _kind(parts="positions encoder decoder encoder_norm decoder_norm"),
-    Sinusoidal: _kind("_table"),
-    Learned: _kind("weight"),
-    NoPositions: _kind(),
-    nn.ModuleList: _Kind(parts=None),
-    EncoderBlock: _kind(parts="attention feedforward add_attention add_feedforward"),
-    DecoderBlock: _kind(parts="attention cross feedforward add_attention add_cross add_feedforward"),
-    Residual: _kind(parts="norm dropout"),
-    Dropout: _kind(),
-    nn.LayerNorm: _kind("weight bias"),
-    nn.Identity: _kind(),
-    FeedForward: _kind(parts="expand contract"),
-    Linear: _kind("weight bias"),
-    nn.Linear: _kind("weight bias"),
-    MultiHead: _kind(parts="query key value output read"),
-    Read: _kind(parts="score choose bias"),
-    Dot: _kind(),
-    ScaledDot: _kind(),
-    Soft: _kind("log_beta"),
-    Alibi: _kind("_eighths"),
-    RelativeBias: _kind("table _bounds"),
-}
-ORIGINALS = Originals(KINDS)
-
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-"""Where a module has its hooks."""
-GLOBAL_HOOKS: Sequence[dict[int, Any]] = (
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS: Sequence[dict[int, Any]] = (
     torch_module._global_forward_hooks,
     torch_module._global_forward_pre_hooks,
     torch_module._global_backward_hooks,
     torch_module._global_backward_pre_hooks,
 )
-"""Hooks of every module there is."""
 
 
-def lowered(model: Any) -> TextForm | str:
-    """The form of a model that writes texts, or why it has none, as the end of a sentence that tells of it."""
+class UnsupportedModelError(ValueError):
+    """An engine cannot run a model; the message is the end of a sentence that begins with "it" or "its"."""
+
+
+def lower(model: Any, unsupported: Callable[[TextForm], str | None], *, largest: float = math.inf) -> TextForm:
+    """Return the form of a model that writes texts, with copies of its weights.
+
+    unsupported: an engine's own reason not to compute a form that is regular, or None.
+    largest:     items beyond this overflow in the engine without being noticed.
+    Raises: UnsupportedModelError with the reason.
+    """
     if type(model) not in (Model, LanguageModel):
-        return f"it is a {type(model).__name__}, not a model that writes a text"
-    if (name := ORIGINALS.changed()) is not None:
-        return f"{name} is not the function that it was written with"
-    if any(GLOBAL_HOOKS):
-        return "there are hooks on all modules"
+        raise UnsupportedModelError(f"it is a {type(model).__name__}, not a model that writes a text")
+    if any(_GLOBAL_HOOKS):
+        raise UnsupportedModelError("there are hooks on all modules")
     names = {module: name for name, module in model.named_modules()}
     try:
         for module in names:
             _check(module)
         form = form_of(model, TextForm)
-        _check_sizes(form, model)
         _check_whole(form, model)
-    except NoFormError as refused:
-        name = names.get(refused.module)
-        return f"its {name} {refused}" if name else f"it {refused}"
+        if (reason := next(irregular(form), None) or unsupported(form)) is not None:
+            raise UnsupportedModelError(reason)
+        form = _frozen(form)
+        probe(form, model, largest=largest)
+    except NoFormError as error:
+        name = names.get(error.module)
+        raise UnsupportedModelError(f"its {name} {error}" if name else f"it {error}") from error
     return form
-
-
-def refusal_by(cannot: Callable[[TextForm], str | None], model: Any) -> str | None:
-    """Why an engine that says of forms what it cannot compute cannot run a model; None if it can."""
-    form = lowered(model)
-    return form if isinstance(form, str) else cannot(form)
 
 
 def _check(module: nn.Module) -> None:
     """Raises NoFormError for a module that may do other things than its class, or whose class is not known."""
-
     refuse = partial(NoFormError, module)
-    kind = KINDS.get(type(module))
-    if kind is None:
+    if type(module) not in KNOWN:
         raise refuse(f"is a {type(module).__name__}, which only torch runs")
-    if any(getattr(module, name) for name in HOOKS):
+    if any(getattr(module, name) for name in _HOOKS):
         raise refuse("has a hook")
     for name, value in vars(module).items():
         written = getattr(type(module), name, None)
@@ -160,33 +120,62 @@ def _check(module: nn.Module) -> None:
             raise refuse(f"has a {name} of its own")
     if module.__dict__.get("_compiled_call_impl") is not None:
         raise refuse("was compiled by torch")
-    unknown = {name for name, part in module._modules.items() if part is not None} - (kind.parts or set())
-    if unknown and kind.parts is not None:
-        raise refuse(f"has a part {min(unknown)}, which a {type(module).__name__} has not")
-    weights = [(name, weight) for name, weight in _weights_of(module) if weight is not None]
-    for name, weight in weights:
-        if name not in kind.weights:
-            raise refuse(f"has a tensor {name}, which a {type(module).__name__} has not")
-        _check_weight(weight, lambda what, name=name: refuse(f"has a {name} {what}"))
+    for name, weight in module._parameters.items():
+        if weight is not None:
+            _check_weight(weight, lambda what, name=name: refuse(f"has a {name} {what}"))
     if type(module) is Dropout and module.training and module.p > 0:
         raise refuse("is in training mode: call eval()")
 
 
-def _weights_of(module: nn.Module) -> Iterable[tuple[str, Tensor | None]]:
-    return chain(module._parameters.items(), module._buffers.items())
-
-
-def _check_weight(weight: Tensor, refuse: Any) -> None:
+def _check_weight(weight: Tensor, refuse: Callable[[str], NoFormError]) -> None:
     if type(weight) not in (nn.Parameter, Tensor):
         raise refuse(f"that is a {type(weight).__name__}, not a plain tensor")
-    if weight.is_inference():
-        raise refuse("that was made in inference mode, where changes cannot be seen")
     if weight.device.type != "cpu" or weight.layout != torch.strided:
         raise refuse(f"on {weight.device} in {weight.layout}, not a dense one on the CPU")
-    if weight.dtype not in (torch.float32, torch.int64):
+    if weight.dtype != torch.float32:
         raise refuse(f"in {weight.dtype}, not in float32")
-    if weight.is_floating_point() and not bool(weight.isfinite().all()):
+    if not bool(weight.isfinite().all()):
         raise refuse("with numbers that are not finite")
+
+
+def _check_whole(form: TextForm, model: nn.Module) -> None:
+    """Raises NoFormError for a parameter that the form does not hold: what computes with it was not understood."""
+    held = {id(leaf) for leaf in leaves(form)}
+    held |= {id(weight) for leaf in leaves(form) if isinstance(leaf, ByDistance) for weight in leaf.parameters()}
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in held:
+            raise NoFormError(model, f"has a parameter {name} that takes no part")
+
+
+def _frozen(form: TextForm) -> TextForm:
+    """Return the form with copies of its tensors; tensors and biases that are shared stay shared."""
+    copies: dict[int, Any] = {}
+
+    def copied(part: Any) -> Any:
+        if isinstance(part, Tensor | ByDistance):
+            if id(part) not in copies:
+                copies[id(part)] = part.detach().clone() if isinstance(part, Tensor) else _frozen_bias(part)
+            return copies[id(part)]
+        if is_dataclass(part) and not isinstance(part, type):
+            return replace(part, **{field.name: copied(getattr(part, field.name)) for field in fields(part)})
+        if isinstance(part, tuple):
+            parts = tuple(map(copied, part))
+            return type(part)(*parts) if hasattr(part, "_fields") else parts
+        return part
+
+    with torch.inference_mode(mode=False), torch.no_grad():
+        return copied(form)
+
+
+def _frozen_bias(bias: ByDistance) -> ByDistance:
+    """Return a copy whose parameters are buffers."""
+    twin = copy.copy(bias)
+    tensors = {**bias._parameters, **bias._buffers}
+    twin.__dict__ |= {
+        "_parameters": {},
+        "_buffers": {name: None if weight is None else weight.detach().clone() for name, weight in tensors.items()},
+    }
+    return twin
 
 
 def blocks_of_both(form: TextForm) -> list[BlockForm]:
@@ -213,14 +202,20 @@ def norms_of(form: TextForm) -> list[NormForm]:
 
 
 def irregular(form: TextForm) -> Iterator[str]:
-    """Why no engine but torch computes a form, whose sizes fit: blocks that are not alike, or parts that none knows."""
-    core, blocks = form.core, blocks_of_both(form)
+    """Yield why no engine but torch computes a form: blocks that are not alike, or parts that none knows."""
+    core, blocks, attentions = form.core, blocks_of_both(form), attentions_of(form)
+    if not core.decoder:
+        yield "it has no decoder"
+    if form.source is None and core.encoder:
+        yield "it has an encoder and reads no source"
+    if any((block.cross is None) != (form.source is None) for block in core.decoder):
+        yield "it has blocks that read no source"
     alike: dict[str, list[Any]] = {
-        "orders of norms": [one.order for one in adds_of(form)],
+        "orders of norms": [add.order for add in adds_of(form)],
         "activations": [block.feedforward.activation for block in blocks],
-        "numbers of heads": [attention.num_heads for attention in attentions_of(form)],
+        "numbers of heads": [attention.num_heads for attention in attentions],
     }
-    yield from (f"its blocks have {what} that differ" for what, values in alike.items() if len(set(values)) > 1)
+    yield from (f"its blocks have {name} that differ" for name, values in alike.items() if len(set(values)) > 1)
     order, activation = alike["orders of norms"][0], alike["activations"][0]
     if order not in ("pre", "post"):
         yield f"its norms stand {order}, not pre or post"
@@ -231,78 +226,16 @@ def irregular(form: TextForm) -> Iterator[str]:
         yield f"its activation is {activation}, not relu or gelu"
     if any(block.cross is not None and block.cross.read.bias is not None for block in blocks):
         yield "its attention to the source has positions"
-    for attention in attentions_of(form):
-        score = attention.read.score
-        if not isinstance(score, InnerProduct) or score.cap is not None:
-            yield f"its score is {score}, not a plain inner product"
+    if any(block.window is not None and block.window < 1 for block in blocks):
+        yield "it has a window of no items"
+    yield from (reason for attention in attentions for reason in _irregular_attention(attention))
 
 
-def _check_sizes(form: TextForm, model: nn.Module) -> None:
-    """Raises NoFormError where torch would raise an error, too, or leave out a part."""
-
-    need = partial(_need, model)
-    core, target, output = form.core, form.writes.inputs, form.writes.output
-    width = output.shape[1]
-    need(len(core.decoder) > 0, "has no decoder")
-    need(target.weight.shape == output.shape, f"reads {tuple(target.weight.shape)} and writes {tuple(output.shape)}")
-    need(form.source is None or form.source.weight.shape[1] == width, f"reads and writes items of other than {width}")
-    need(
-        all((block.cross is None) == (form.source is None) for block in core.decoder), "has blocks that read no source"
-    )
-    need(form.source is not None or not core.encoder, "has an encoder and reads no source")
-    if isinstance(core.positions, LearnedForm):
-        need(core.positions.weight.shape[1] == width, f"has positions of other than {width} numbers")
-    elif core.positions is not None:
-        need(core.positions.dim == width, f"has positions of other than {width} numbers")
-    for norm in norms_of(form):
-        need(norm.size == width, f"has a norm of {norm.size} numbers for items of {width}")
-        shapes = {tuple(part.shape) for part in (norm.scale, norm.shift) if part is not None}
-        need(shapes <= {(width,)}, f"has a norm of {width} numbers whose weights are of other sizes")
-    for block in blocks_of_both(form):
-        hidden = len(block.feedforward.expand.weight)
-        need(_fits(block.feedforward.expand, hidden, width), "has a feed-forward network whose sizes do not fit")
-        need(_fits(block.feedforward.contract, width, hidden), "has a feed-forward network whose sizes do not fit")
-        need(block.window is None or block.window > 0, f"has a window of {block.window}")
-    for attention in attentions_of(form):
-        need(_is_whole(attention, width), "has an attention whose sizes do not fit")
-        read = attention.read
-        need(isinstance(read.beta, float | int) and read.beta == 1, "has a choice that is not a plain softmax")
-        need(read.bias is None or _suits(read.bias, attention.num_heads), "has positions for another number of heads")
-
-
-def _need(model: nn.Module, holds: bool, reason: str) -> None:
-    if not holds:
-        raise NoFormError(model, reason)
-
-
-def _fits(linear: LinearForm, outputs: int, inputs: int) -> bool:
-    biases = None if linear.bias is None else linear.bias.shape
-    return linear.weight.shape == (outputs, inputs) and biases in (None, (outputs,))
-
-
-def _is_whole(attention: AttentionForm, width: int) -> bool:
-    heads, shared = attention.num_heads, attention.key_heads
+def _irregular_attention(attention: AttentionForm) -> Iterator[str]:
+    read, heads, shared = attention.read, attention.num_heads, attention.key_heads
     if heads < 1 or shared < 1 or heads % shared:
-        return False
-    size, value_size = len(attention.query.weight) // heads, len(attention.value.weight) // shared
-    return (
-        min(size, value_size) > 0
-        and _fits(attention.query, heads * size, width)
-        and _fits(attention.key, shared * size, width)
-        and _fits(attention.value, shared * value_size, width)
-        and _fits(attention.output, width, heads * value_size)
-    )
-
-
-def _suits(bias: ByDistance, heads: int) -> bool:
-    found = bias.at(torch.zeros(1, dtype=torch.int64), torch.float32)
-    return len(found) in (1, heads)
-
-
-def _check_whole(form: TextForm, model: nn.Module) -> None:
-    """Raises NoFormError for a parameter that the form does not hold: what computes with it was not understood."""
-    held = {id(leaf) for leaf in leaves(form)}
-    held |= {id(weight) for leaf in leaves(form) if isinstance(leaf, ByDistance) for weight in leaf.parameters()}
-    for name, parameter in model.named_parameters():
-        if id(parameter) not in held:
-            raise NoFormError(model, f"has a parameter {name} that takes no part")
+        yield f"it has {heads} heads and {shared} heads of keys"
+    if not isinstance(read.score, InnerProduct) or read.score.cap is not None:
+        yield f"its score is {read.score}, not a plain inner product"
+    if not isinstance(read.beta, float | int) or read.beta != 1:
+        yield "its choice is not a plain softmax"

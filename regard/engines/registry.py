@@ -1,26 +1,38 @@
-"""From an engine's name to the engine; the module of each is imported only when it is asked for."""
+"""Engines by name; the module of each is imported only when it is asked for."""
 
 import importlib
+import warnings
 from typing import Any, Protocol, cast, runtime_checkable
 
 from regard.engines.config import ENGINES
+from regard.engines.engine import Engine
+from regard.engines.lowering import UnsupportedModelError, lower
+from regard.engines.reference import TorchEngine
 from regard.errors import UserError
+from regard.layers.forms import TextForm
+from regard.models.cores.transformer import TransformerCore
 
-__all__ = ["Maker", "prepare", "runs"]
+__all__ = ["Maker", "compiles_each_time", "is_expected", "prepare", "refusal", "supporting"]
 
 _REFERENCE, _FASTEST = "torch", "compiled"
 
 
 @runtime_checkable
 class Maker(Protocol):
-    """What the module of an engine holds."""
+    """Interface of the module of an engine that computes forms."""
 
-    def refusal(self, model: Any) -> str | None:
-        """Why the engine cannot run a model, as the end of a sentence; None if it can. Needs no optional package."""
+    LARGEST_ITEM: float
+    """Items beyond this may overflow without being noticed."""
+
+    def unsupported(self, form: TextForm) -> str | None:
+        """Return why the engine cannot compute a form, as the end of a sentence, or None if it can.
+
+        Needs no optional package.
+        """
         ...
 
-    def prepare(self, model: Any, *, compute_type: str | None, threads: int, workers: int | None) -> Any:
-        """The engine (regard.engines.engine.Engine) of a model that is not refused.
+    def create(self, form: TextForm, *, compute_type: str | None, threads: int, workers: int | None) -> Engine:
+        """Return the engine of a form that is supported; the form is the engine's own.
 
         compute_type: None is the engine's own choice, whose outputs are torch's to rounding.
         threads:      processor threads in all; workers: batches at once that share them, None is the engine's choice.
@@ -31,32 +43,77 @@ class Maker(Protocol):
 
 def prepare(
     name: str, model: Any, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
-) -> Any:
-    """The engine of this name for a trained model in eval mode.
+) -> Engine:
+    """Return a snapshot of a trained model in eval mode, ready to decode: later changes of the model do not reach it.
 
-    Raises: UserError if there is no such engine, it cannot run this model (with why, and what can), or as its module.
+    name: of `regard.engines.config.ENGINES`, or auto: compiled where it runs the model, else torch, with a warning if
+          the model is of a kind that compiled usually runs. The torch engine alone is no copy but the model itself.
+    Raises: UserError if there is no such engine, it cannot run this model (with the reason, and which can), or as
+            `Maker.create`.
     """
     if name not in ("auto", *ENGINES):
         raise UserError(f"unknown engine {name!r}; the engines are auto, {', '.join(ENGINES)}")
-    how = {"compute_type": compute_type, "threads": threads, "workers": workers}
+    layout = {"compute_type": compute_type, "workers": workers}
     if name == "auto":
-        engine = _maker(_chosen(model)).prepare(model, **how)
-        engine.falls_back = True
-        return engine
-    if reason := _maker(name).refusal(model):
-        raise UserError(f"engine {name} cannot run this model: {reason}; {' or '.join(runs(model))} can")
-    return _maker(name).prepare(model, **how)
+        return _fastest(model, threads=threads, **layout) or TorchEngine(model, **layout)
+    if name == _REFERENCE:
+        return TorchEngine(model, **layout)
+    maker = _maker(name)
+    try:
+        form = lower(model, maker.unsupported, largest=maker.LARGEST_ITEM)
+    except UnsupportedModelError as error:
+        others = " or ".join(repr(other) for other in supporting(model))
+        raise UserError(f"engine {name!r} does not support this model: {error}. Use engine {others}.") from error
+    return maker.create(form, threads=threads, **layout)
 
 
-def _chosen(model: Any) -> str:
-    """The fastest engine with torch's outputs that needs nothing besides."""
-    fastest = importlib.import_module(ENGINES[_FASTEST])
-    return _FASTEST if fastest.is_at_home() and fastest.refusal(model) is None else _REFERENCE
+def _fastest(model: Any, **settings: Any) -> Engine | None:
+    """Return the fastest engine with torch's outputs that needs no other package; None if it does not run the model."""
+    if not is_expected(model):
+        return None
+    maker = _maker(_FASTEST)
+    try:
+        form = lower(model, maker.unsupported, largest=maker.LARGEST_ITEM)
+    except UnsupportedModelError as error:
+        warnings.warn(
+            f"engine 'torch' is used, which is slower: engine {_FASTEST!r} does not support this model: {error}",
+            stacklevel=4,
+        )
+        return None
+    return maker.create(form, **settings)
 
 
-def runs(model: Any) -> list[str]:
-    """The engines that can run a model."""
-    return [name for name in ENGINES if _maker(name).refusal(model) is None]
+def is_expected(model: Any) -> bool:
+    """Return True if auto chooses the compiled engine for models of this kind on this machine."""
+    core = getattr(model, "core", None)
+    if not isinstance(core, TransformerCore) or any(weight.device.type != "cpu" for weight in core.parameters()):
+        return False
+    return bool(importlib.import_module(ENGINES[_FASTEST]).is_at_home())
+
+
+def compiles_each_time() -> str | None:
+    """Return why the compiled engine would compile its code in this process, which takes some 20 seconds, or None.
+
+    The reason names what lets compiled code be kept, and is None once this process has compiled.
+    """
+    return importlib.import_module(ENGINES[_FASTEST]).compiles_each_time()
+
+
+def refusal(name: str, model: Any) -> str | None:
+    """Return why an engine cannot run a model, as the end of a sentence; None if it can."""
+    if name == _REFERENCE:
+        return None
+    maker = _maker(name)
+    try:
+        lower(model, maker.unsupported, largest=maker.LARGEST_ITEM)
+    except UnsupportedModelError as error:
+        return str(error)
+    return None
+
+
+def supporting(model: Any) -> list[str]:
+    """Return the names of the engines that can run a model."""
+    return [name for name in ENGINES if refusal(name, model) is None]
 
 
 def _maker(name: str) -> Maker:

@@ -35,7 +35,7 @@ _BLOCK = 2048
 def exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
     """The largest score of each row and the sum of exp(score - largest), (rows, 1); writes these into `scores`."""
     rows, columns = scores.shape
-    stats = torch.empty(2, rows, 1)
+    stats = torch.empty(2, rows, 1, dtype=torch.float32)
     table = np.array([0, rows, columns, scores.data_ptr(), stats.data_ptr()], np.int64)
     threads = min(torch.get_num_threads(), 1 + rows // _ROWS_A_TASK)
     side_by_side(_tasks(scores.dtype), table.ctypes.data, threads)

@@ -45,7 +45,8 @@ class Sinusoidal(nn.Module):
 
         Raises: NoFormError if its table holds other numbers.
         """
-        if not torch.equal(self._table, sinusoids(0, len(self._table), self.dim)):
+        expected = sinusoids(0, len(self._table), self.dim)
+        if self._table.dtype != expected.dtype or not torch.equal(self._table, expected):
             raise NoFormError(self, "holds other numbers than its sines and cosines")
         return SinusoidsForm(self.dim)
 

@@ -94,7 +94,7 @@ def memory_gradients(
     """Gradients of keys, values and v from what all steps left: tables (steps, rows, dim) and so on."""
     job = _job(memory, tables.shape[0])
     to_keys, to_values = torch.zeros_like(memory.keys), torch.zeros_like(memory.values)
-    to_v = torch.zeros(memory.keys.shape[0], memory.keys.shape[2])
+    to_v = torch.zeros(memory.keys.shape[0], memory.keys.shape[2], dtype=torch.float32)
     job[_TABLES], job[_SHARES], job[_SLOPES] = tables.data_ptr(), shares.data_ptr(), slopes.data_ptr()
     job[_TO_OUT], job[_TO_KEYS] = to_out.data_ptr(), to_keys.data_ptr()
     job[_TO_VALUES], job[_TO_V] = to_values.data_ptr(), to_v.data_ptr()

@@ -170,10 +170,10 @@ class _Encode(torch.autograd.Function):
             projected, lengths = projected.to(dtype).contiguous(), lengths.contiguous()
             squares = [weight.to(dtype).contiguous() for weight in weights[:directions]]
             biases = [bias.to(dtype) for bias in weights[directions:]]
-            states = torch.empty(directions, steps + 1, rows, hidden)
+            states = torch.empty(directions, steps + 1, rows, hidden, dtype=torch.float32)
             low = _low(tuple(states.shape), dtype)
-            gates = torch.empty(directions, steps, rows, 4 * hidden)
-            out = torch.empty(steps, rows, directions * hidden)
+            gates = torch.empty(directions, steps, rows, 4 * hidden, dtype=torch.float32)
+            out = torch.empty(steps, rows, directions * hidden, dtype=torch.float32)
             fed = states if low is None else low
             for direction in range(directions):
                 begin, order = _order(direction, steps)
@@ -311,12 +311,18 @@ def _decode(fixed: _Fixed, *tensors: Tensor) -> tuple[Tensor, Tensor, _Kept]:
     weight = torch.cat((state_weight, query_weight)).to(dtype)
     bias = torch.cat((state_bias.new_zeros(2 * hidden), state_bias, state_bias.new_zeros(dim))).to(dtype)
     fed_weight = context_weight.to(dtype).contiguous()
-    states, contexts = torch.empty(steps + 1, rows, hidden), torch.empty(steps + 1, rows, wide)
+    states, contexts = (
+        torch.empty(steps + 1, rows, hidden, dtype=torch.float32),
+        torch.empty(steps + 1, rows, wide, dtype=torch.float32),
+    )
     low_states, low_contexts = (_low(tuple(x.shape), dtype) for x in (states, contexts))
     fed = states if low_states is None else low_states
     fed_contexts = contexts if low_contexts is None else low_contexts
-    gates = torch.empty(steps, rows, 4 * hidden)
-    tables, shares = torch.empty(steps, rows, dim), torch.empty(steps, rows, exps.shape[1])
+    gates = torch.empty(steps, rows, 4 * hidden, dtype=torch.float32)
+    tables, shares = (
+        torch.empty(steps, rows, dim, dtype=torch.float32),
+        torch.empty(steps, rows, exps.shape[1], dtype=torch.float32),
+    )
     states[0], contexts[0], fed[0], fed_contexts[0] = state, context, state, context
     again = linear(fed[0], weight, bias)
     for t in range(steps):
@@ -353,8 +359,11 @@ def _decode_back(kept: _Kept, of_states: Tensor | None, of_contexts: Tensor | No
     to_again = torch.empty(steps + 1, rows, kept.weight.shape[0], dtype=dtype)
     to_again[steps, :, : 3 * hidden] = 0
     to_again[0, :, 3 * hidden :] = 0
-    slopes, to_contexts = torch.empty_like(kept.shares), torch.empty(steps, *kept.contexts.shape[1:])
-    carry, extra = torch.zeros(rows, hidden), None
+    slopes, to_contexts = (
+        torch.empty_like(kept.shares),
+        torch.empty(steps, *kept.contexts.shape[1:], dtype=torch.float32),
+    )
+    carry, extra = torch.zeros(rows, hidden, dtype=torch.float32), None
     for t in reversed(range(steps)):
         reading_cpu.read_gradients(
             None if of_contexts is None else of_contexts[t],

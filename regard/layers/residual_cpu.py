@@ -67,7 +67,7 @@ def add_norm(
     rounds: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """y, of each row the mean and one over the deviation of s, and y in bfloat16 if `rounds`."""
-    out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2)
+    out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
     rounded = torch.empty_like(x, dtype=torch.bfloat16) if rounds else None
     tensors = {_X: x, _F: f, _OUT: out, _STATS: stats, _WEIGHT: weight, _BIAS: bias, _ROUNDED: rounded}
     _run(_norm_tasks(f.dtype), x, seed, threshold, tensors, epsilon)
@@ -85,7 +85,7 @@ def add_norm_gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, f, weight and bias, from that of y and that of y in bfloat16; either may be missing."""
     to_x, to_f = torch.empty_like(x), torch.empty_like(f)
-    sums = torch.zeros(_tasks(x), 2, x.shape[-1])
+    sums = torch.zeros(_tasks(x), 2, x.shape[-1], dtype=torch.float32)
     tensors = {_X: x, _F: f, _OUT: to_x, _STATS: stats, _WEIGHT: weight, _BIAS: sums, _TO_F: to_f}
     tensors |= {_GRAD: gradients[0], _ROUNDED: gradients[1]}
     _run(_norm_gradient_tasks(f.dtype), x, seed, threshold, tensors)

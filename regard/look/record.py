@@ -53,7 +53,7 @@ def record(
     gradients: keep the graph of what runs, so that capture.differentiate(y) can tell how much each weight mattered.
     Raises:  as `listen`; ValueError if only a part is recorded with gradients.
     """
-    module = model if isinstance(model, nn.Module) else model.model
+    module = model if isinstance(model, nn.Module) else model._model
     if gradients and (rows, heads, queries, to) != (None, None, None, None):
         raise ValueError("gradients need whole calls in memory: leave rows, heads, queries and to out")
     taken: list[Taken] | None = [] if gradients else None

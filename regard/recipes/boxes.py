@@ -236,7 +236,7 @@ class TrainedBoxes(Trained):
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
         config = replace(self.config.data, on_bad=on_bad)
         data = self.task.test_data() if path is None else self.task.told(read_boxes(path, images, config))
-        scores = self.task.scores(self.model, self.task.prepared(data, self.task.labels))
+        scores = self.task.scores(self._model, self.task.prepared(data, self.task.labels))
         size = f"{config.width} x {config.height}"
         signature = f"COCO AP, at most 100 boxes an image, seen at {size}, classes {', '.join(self.task.labels.names)}"
         samples = [self._sample(data, i) for i in range(min(_SAMPLES, len(data)))]
@@ -246,7 +246,7 @@ class TrainedBoxes(Trained):
         """Sum of log p of the boxes that were found."""
         data, names = self.config.data, self.task.labels.names
         array, _ = fitted(self._image(given, 1), data.width, data.height)
-        said = self.model(_source(array).to(next(self.model.parameters()).device))
+        said = self._model(_source(array).to(next(self._model.parameters()).device))
         picture = seen.scene.pictures["image"]
         assert isinstance(picture, Picture)
         return of_found(said, [(box.query, names.index(box.label)) for box in picture.boxes], "box")
@@ -281,8 +281,8 @@ class TrainedBoxes(Trained):
     def _found(self, image: Image.Image, threshold: float | None, name: str) -> list[Box]:
         data = self.config.data
         array, scale = fitted(image, data.width, data.height)
-        with showing(lambda: [Scene(axes={"source": patches(self.model.reads)})]) as scenes:
-            (found,) = self.task.found(self.model, _source(array), [scale])
+        with showing(lambda: [Scene(axes={"source": patches(self._model.reads)})]) as scenes:
+            (found,) = self.task.found(self._model, _source(array), [scale])
         least = self.config.threshold if threshold is None else threshold
         boxes = [
             Box(self.task.labels.names[c], float(score), *map(float, box))

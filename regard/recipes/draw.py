@@ -283,17 +283,17 @@ class TrainedDraw(Trained):
         data = self.config.data
         drawings = self.task.test(path, data if path is None else replace(data, on_bad=on_bad))
         decode = decode or self.config.decode
-        scores = self.task.scores(self.model, drawings, decode)
+        scores = self.task.scores(self._model, drawings, decode)
         rows, columns = self.task.autoencoder.grid
         signature = f"{rows} x {columns} codes, guidance {decode.guidance:g}, temperature {decode.temperature:g}"
         return {"data": drawings.origin, "examples": len(drawings.epoch(0)), **scores, "signature": signature}
 
     def likelihood(self, given: str, seen: Seen) -> Tensor:
         """log p of the codes that were drawn, given the text; guidance changes what is drawn, not this."""
-        device = device_of(self.model)
+        device = device_of(self._model)
         source = _padded([self.task.tokeniser.encode(given.strip())], device)
         target = pad([[BOS, *seen.scene.ids]]).to(device)
-        logits = self.model(source, target)[0].float()
+        logits = self._model(source, target)[0].float()
         logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
         return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()
 
@@ -308,7 +308,7 @@ class TrainedDraw(Trained):
     ) -> tuple[NDArray[np.uint8], list[float]]:
         """As the task draws, telling those who look on."""
         with showing(lambda: [self._scene(title.strip()) for title in titles]) as scenes:
-            images, scores = self.task.drawn(self.model, texts, decode, seeds=seeds)
+            images, scores = self.task.drawn(self._model, texts, decode, seeds=seeds)
         for scene, image in zip(scenes, images, strict=bool(scenes)):
             scene.pictures["drawn"] = shown(image)
         return images, scores

@@ -238,7 +238,7 @@ class TrainedEvents(Trained):
         else:
             sounds = self.task.read(str(path), "test", data.test_scenes, on_bad)
         batches = self.task.prepared(sounds, self.task.labels)
-        scores = self.task.scores(self.model, batches)
+        scores = self.task.scores(self._model, batches)
         signature = f"onset within 50 ms, threshold {self.config.threshold:g}, pieces of {data.seconds:g} s"
         samples = [self._sample(batches, i) for i in range(min(_SAMPLES, len(sounds)))]
         return {"data": sounds.origin, "examples": len(sounds), **scores, "signature": signature, "samples": samples}
@@ -251,7 +251,7 @@ class TrainedEvents(Trained):
     def likelihood(self, given: Given, seen: Seen) -> Tensor:
         """Sum of log p of the events that were heard in a piece of sound, those that it answers for."""
         piece = _source(_piece(self._samples(given, 1), 0, self._length()))
-        said = self.model(piece.to(next(self.model.parameters()).device))
+        said = self._model(piece.to(next(self._model.parameters()).device))
         sound, names = seen.scene.pictures["sound"], self.task.labels.names
         assert isinstance(sound, Sound)
         return of_found(said, [(one.query, names.index(one.label)) for one in sound.events], "event")
@@ -300,7 +300,7 @@ class TrainedEvents(Trained):
         for start, first, last in zip(starts, [0.0, *ends], [*ends, float("inf")], strict=True):
             source, begin = _source(_piece(samples, start, length)), start / data.sample_rate
             with showing(lambda source=source, begin=begin: [self._scene(source, begin)]) as scenes:
-                (heard,) = self.task.found(self.model, source)
+                (heard,) = self.task.found(self._model, source)
             own = []
             for said in heard:
                 here = replace(said.event, onset=said.event.onset + begin)
@@ -320,8 +320,8 @@ class TrainedEvents(Trained):
     @torch.no_grad()
     def _scene(self, source: Tensor, begin: float) -> Scene:
         """What is read of a piece of sound, for those who look on."""
-        seconds, reads = self.config.data.seconds, self.model.reads
-        bands = reads.spectrum(source.to(next(self.model.parameters()).device))[0].float().cpu().numpy()
+        seconds, reads = self.config.data.seconds, self._model.reads
+        bands = reads.spectrum(source.to(next(self._model.parameters()).device))[0].float().cpu().numpy()
         middles = reads.centres[:, 0].double().tolist()
         half = (middles[1] - middles[0]) / 2 if len(middles) > 1 else 1.0
         places = tuple((seconds * max(0.0, one - half), seconds * min(1.0, one + half)) for one in middles)

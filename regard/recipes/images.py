@@ -278,7 +278,7 @@ class TrainedImages(Trained):
             images = self.task.test_images()
         else:
             images = self.task.told(read_images(path, replace(self.config.data, on_bad=on_bad), self.task.shape))
-        scores, shown, count = self.task.scores(self.model, images, None if path is None else on_bad)
+        scores, shown, count = self.task.scores(self._model, images, None if path is None else on_bad)
         about = {"signature": self.task.target.signature, "samples": shown}
         return {"data": images.origin, "examples": count, **scores, **about}
 
@@ -292,7 +292,7 @@ class TrainedImages(Trained):
     def likelihood(self, given: str | Path | NDArray[Any], seen: Seen) -> Tensor:
         """log p of the class that is said, or of all labels that are."""
         source = torch.from_numpy(self._pixels(given, 1)[None]).float() / 255
-        return of_answer(self.task.target, self.model(source.to(next(self.model.parameters()).device)))
+        return of_answer(self.task.target, self._model(source.to(next(self._model.parameters()).device)))
 
     def check_likelihood(self) -> None:
         """Raises UserError for a run that answers with numbers."""
@@ -303,7 +303,7 @@ class TrainedImages(Trained):
     def _answer(self, pixels: NDArray[np.uint8], names: Sequence[str]) -> Tensor:
         source = torch.from_numpy(pixels).float() / 255
         with showing(lambda: self._scenes(pixels)) as scenes:
-            found = self.model(source.to(next(self.model.parameters()).device)).cpu()
+            found = self._model(source.to(next(self._model.parameters()).device)).cpu()
         for scene, name, row in zip(scenes, names, found.split(1), strict=bool(scenes)):
             best = self.task.target.ranked(row, 1)[0][0]
             scene.title = f"{name} -> {self.task.target.title(best)}"
@@ -312,7 +312,7 @@ class TrainedImages(Trained):
 
     def _scenes(self, pixels: NDArray[np.uint8]) -> list[Scene]:
         """What is read of images, for those who look on."""
-        source = patches(self.model.reads)
+        source = patches(self._model.reads)
         return [Scene(axes={"source": source}, pictures={"image": shown(one)}) for one in pixels]
 
 

@@ -179,12 +179,12 @@ class TrainedLanguage(Trained):
         seeds = [sampling.draws * 1_000_003 + number for number in range(first, first + len(prompts))]
         settings = {"window": self._window, "banned": _BANNED}
         if not is_heard():
-            found = self.engine.generate(prompts, sampling, seeds=seeds, **settings)
+            found = self.engine_for(len(prompts)).generate(prompts, sampling, seeds=seeds, **settings)
             return [[self._said(ids, tokens)] for ids, tokens in zip(prompts, found, strict=True)]
         results = []
         for text, ids, seed in zip(inputs, prompts, seeds, strict=True):
             with showing(lambda text=text: [self._scene(text)]) as scenes:
-                (tokens,) = self.engine.generate([ids], sampling, seeds=[seed], **settings)
+                (tokens,) = self.engine_for(1).generate([ids], sampling, seeds=[seed], **settings)
             with showing(list):  # reading all once more, for the score, is nothing to show
                 results.append([self._said(ids, tokens)])
             for scene in scenes:
@@ -196,7 +196,7 @@ class TrainedLanguage(Trained):
         if path is None and not self.task.has_test():
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
         text = self.task.test_text() if path is None else read_text(path)
-        scores = self.task.scores(self.model, text, str(path or self.config.data.test or "dates"))
+        scores = self.task.scores(self._model, text, str(path or self.config.data.test or "dates"))
         sampling = replace(self.config.sample, length=_SHOWN)
         samples = []
         for i in range(_SAMPLES):
@@ -248,7 +248,7 @@ class TrainedLanguage(Trained):
         def read() -> None:
             for text, ids in zip(inputs, texts, strict=True):
                 with showing(lambda text=text: [replace(self._scene(text), fed=self.task.labels(text))]):
-                    follow(self.model, ids, banned=_BANNED)
+                    follow(self._model, ids, banned=_BANNED)
 
         capture = self._recorded(read)
         if gradients:
@@ -257,8 +257,8 @@ class TrainedLanguage(Trained):
 
     def likelihood(self, given: str, seen: Seen) -> Tensor:
         """log p of the text's tokens behind the first; what stands behind the last is not counted."""
-        tokens = torch.tensor([self.task.encoded(given).tolist()], device=next(self.model.parameters()).device)
-        log_p = self.model(tokens)[0, :-1].float().log_softmax(-1)
+        tokens = torch.tensor([self.task.encoded(given).tolist()], device=next(self._model.parameters()).device)
+        log_p = self._model(tokens)[0, :-1].float().log_softmax(-1)
         return log_p.gather(1, tokens[0, 1:, None]).sum()
 
     def _scene(self, text: str) -> Scene:
@@ -281,7 +281,7 @@ class TrainedLanguage(Trained):
     @torch.no_grad()
     def _mean_log_p(self, ids: list[int], tokens: list[int]) -> float:
         last = torch.tensor([[*ids, *tokens][-(self.config.context + 1) :]])
-        logits = self.model(last[:, :-1].to(next(self.model.parameters()).device)).float().log_softmax(-1).cpu()
+        logits = self._model(last[:, :-1].to(next(self._model.parameters()).device)).float().log_softmax(-1).cpu()
         count = min(len(tokens), last.shape[1] - 1)
         return float(logits.gather(2, last[:, 1:, None])[0, -count:, 0].mean())
 

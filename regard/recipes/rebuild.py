@@ -153,16 +153,16 @@ class TrainedRebuild(Trained):
 
         inputs: image files, or bytes (channels, height, width) of the run's shape.
         """
-        return _codes(self.model, np.stack([self._pixels(one, i) for i, one in enumerate(inputs, start=1)]))
+        return _codes(self._model, np.stack([self._pixels(one, i) for i, one in enumerate(inputs, start=1)]))
 
     def answers(self, inputs: Sequence[str], *, n_best: int = 1, first: int = 1) -> list[list[Code]]:
         """For each image file its code."""
         found = []
         for number, path in enumerate(inputs, start=first):
             pixels = self._pixels(path, number)[None]
-            code = _codes(self.model, pixels)[0].flatten()
+            code = _codes(self._model, pixels)[0].flatten()
             numbers = " ".join(f"{number:.4g}" if code.is_floating_point() else str(number) for number in code.tolist())
-            found.append([Code(numbers, error(self.model, pixels))])
+            found.append([Code(numbers, error(self._model, pixels))])
         return found
 
     def evaluate(
@@ -176,13 +176,13 @@ class TrainedRebuild(Trained):
         signature = f"{' x '.join(map(str, self.task.shape))} pixels, {self.task.numbers} numbers"
         if self.config.model.kind == "quantised":
             signature += f" of {self.config.model.codes} codes"
-        scores = self.task.scores(self.model, images)
+        scores = self.task.scores(self._model, images)
         return {"data": images.origin, "examples": len(images), **scores, "signature": signature, "samples": []}
 
     def draw(self, given: str | Path | NDArray[Any], out: Path, *, overwrite: bool = False) -> None:
         """An image beside what became of it. Raises UserError as `regard.look.plot_result`."""
         pixels = self._pixels(given, 1)
-        rebuilt = _rebuilt(self.model, pixels[None])[0].numpy()
+        rebuilt = _rebuilt(self._model, pixels[None])[0].numpy()
         plot_images([("read", pixels.astype(np.float32) / 255), ("rebuilt", rebuilt)], out, overwrite=overwrite)
 
     def test_input(self, index: int) -> NDArray[np.uint8]:

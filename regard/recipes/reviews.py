@@ -273,7 +273,7 @@ class TrainedReviews(Trained):
             pairs = read_labelled(other, path, "test")
             if pairs.skipped.total:
                 (tell or self.task.tell)(f"{pairs.origin}: {pairs.skipped.describe()}")
-        scores, shown, count = self.task.scores(self.model, pairs, None if path is None else on_bad)
+        scores, shown, count = self.task.scores(self._model, pairs, None if path is None else on_bad)
         about = {"signature": self.task.target.signature, "samples": shown}
         return {"data": pairs.origin, "examples": count, **scores, **about}
 
@@ -285,8 +285,8 @@ class TrainedReviews(Trained):
 
     def likelihood(self, given: str, seen: Seen) -> Tensor:
         """log p of the class that is said, or of all labels that are."""
-        source = self.task.source(given.strip()).to(next(self.model.parameters()).device)
-        return of_answer(self.task.target, self.model(source))
+        source = self.task.source(given.strip()).to(next(self._model.parameters()).device)
+        return of_answer(self.task.target, self._model(source))
 
     def check_likelihood(self) -> None:
         """Raises UserError for a run that answers with numbers."""
@@ -297,7 +297,7 @@ class TrainedReviews(Trained):
     def _answer(self, text: str) -> Tensor:
         source = self.task.source(text)
         with showing(lambda: [self._scene(text)]) as scenes:
-            found = self.model(source.to(next(self.model.parameters()).device)).cpu()
+            found = self._model(source.to(next(self._model.parameters()).device)).cpu()
         for scene in scenes:
             best = self.task.target.ranked(found, 1)[0][0]
             scene.title = f"{text} -> {self.task.target.title(best)}"

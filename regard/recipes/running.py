@@ -193,7 +193,7 @@ def _report(folder: Path, run: Run, result: Result, *, device: str, tell: Callab
         "recipe": run.recipe,
         "seed": run.seed,
         "config": plain(run.config),
-        "weights": sum(value.numel() for value in trained.model.parameters()),
+        "weights": sum(value.numel() for value in trained._model.parameters()),
         "training": {
             "stopped": result.stopped,
             "chosen": result.chosen,

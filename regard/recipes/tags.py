@@ -234,7 +234,7 @@ class TrainedTags(Trained):
         else:
             other = TaggedConfig(train=str(path), val=str(path), format=format, on_bad=on_bad)  # type: ignore[arg-type]
             sentences = self.task.told(read_tagged(path, other))
-        scores, shown, count = self.task.scores(self.model, sentences, None if path is None else on_bad)
+        scores, shown, count = self.task.scores(self._model, sentences, None if path is None else on_bad)
         names = self.task.labels.names
         signature = f"{len(names)} tags: {', '.join(names[:10])}; entities are exact spans"
         return {"data": sentences.origin, "examples": count, **scores, "signature": signature, "samples": shown}
@@ -248,7 +248,7 @@ class TrainedTags(Trained):
     def likelihood(self, given: str | Sequence[str], seen: Seen) -> Tensor:
         """Sum of log p of the tags that are said."""
         ids, first = cut(words_of(given) if isinstance(given, str) else given, self.task.tokeniser)
-        found = self.model(pad([ids]).to(next(self.model.parameters()).device))[0, first]
+        found = self._model(pad([ids]).to(next(self._model.parameters()).device))[0, first]
         return found.amax(-1).log().sum()
 
     @torch.no_grad()
@@ -260,7 +260,7 @@ class TrainedTags(Trained):
         if len(ids) > limit:
             raise UserError(f"input {number} has {len(ids)} pieces, more than the run's max_length = {limit}")
         with showing(lambda: [Scene()]) as scenes:
-            found = self.model(pad([ids]).to(next(self.model.parameters()).device))[0, first]
+            found = self._model(pad([ids]).to(next(self._model.parameters()).device))[0, first]
         tags = [self.task.labels.names[tag] for tag in found.argmax(-1).tolist()]
         for scene in scenes:
             said = dict(zip(first, tags, strict=True))

@@ -24,18 +24,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.engines.engine import Engine
-from regard.engines.reference import TorchEngine
-from regard.engines.registry import prepare
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.listen import NoReadsError
 from regard.look.map import GRADIENT, Map, Seen
 from regard.look.record import record
 from regard.models.size import fitting_memory
+from regard.recipes.active import MANY, ActiveModel, default_dtype
 from regard.recipes.folder import Run, read_run
 from regard.recipes.learned import check_learned
 from regard.recipes.registry import entry
-from regard.telling import is_heard
 from regard.train.contracts import Batches
 from regard.train.distribution import pick_device
 from regard.train.weights import load_weights
@@ -55,12 +53,18 @@ class Trained(ABC):
 
     def __init__(self, task: "Task", model: nn.Module, folder: Path):
         self.task = task
-        self._model: Any = model.eval()
-        self._is_alone = False  # whoever made it may still have the model
+        self._active = ActiveModel(model, decodes=self.decodes, recipe=task.run.recipe)
         self.run = task.run
         self.folder = folder
         self._names: dict[int, tuple[weakref.ref, str]] = {}
-        self._engine: Engine | None = None  # not chosen yet
+
+    def __repr__(self) -> str:
+        weights = sum(value.numel() for value in self._model.parameters())
+        return f"{type(self).__name__}({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={weights:,})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the names of inputs, which belong to objects of this process."""
+        return vars(self) | {"_names": {}}
 
     @property
     def config(self) -> Any:
@@ -69,41 +73,37 @@ class Trained(ABC):
 
     @property
     def model(self) -> Any:
-        """The model. Whoever asks may change it: from now on engines compare it before each answer."""
-        self._is_alone = False
-        if self._engine is not None:
-            self._engine.alone = False
-        return self._model
+        """The module. Its caller may change it, so from now on torch answers with it, until `compile` is called."""
+        return self._active.hand_out()
 
-    @property
-    def engine(self) -> Engine:
-        """What decodes: while somebody looks on torch, whose reads can be seen, else what `use` chose, or auto."""
-        if is_heard() or not self.decodes:
-            return TorchEngine(self.model)
-        if self._engine is None:
-            self.use()
-        assert self._engine is not None
-        return self._engine
+    def compile(
+        self, engine: str | None = None, *, compute_type: str | None = None, workers: int | None = None
+    ) -> None:
+        """Answer from now on with a frozen copy of the model in its present state, on as many threads as torch has now.
 
-    def use(self, engine: str = "auto", *, compute_type: str | None = None, workers: int | None = None) -> None:
-        """Decode with this engine from now on, which follows the weights, on as many threads as torch has now.
+        Later changes of the module that `model` handed out do not reach the copy, until `compile` is called again, or
+        `model` asked for.
 
-        engine:  a name of regard.engines.config.ENGINES, or auto.
+        engine:  a name of regard.engines.config.ENGINES, or auto; as when the run was loaded if nothing is given.
         workers: batches decoded side by side; the threads are shared out among them.
         Raises:  UserError for an engine that does not exist, is not installed or cannot run this model, for a compute
                  type that it does not have here, or where nothing is decoded.
         """
-        if not self.decodes and (engine not in ("auto", "torch") or compute_type or workers):
-            raise UserError(
-                f"the recipe {self.run.recipe} decodes no tokens, which is what engines do: "
-                "leave out engine, compute_type and workers"
-            )
-        how = {"compute_type": compute_type, "workers": workers, "threads": torch.get_num_threads()}
-        made = prepare(engine, self._model, **how)
-        # Who asked the engine before this one for its model has it still.
-        self._is_alone = self._is_alone and (self._engine is None or self._engine.alone)
-        made.alone = self._is_alone
-        self._engine = made
+        self._active.compile(engine, compute_type=compute_type, workers=workers)
+
+    def engine_for(self, count: int) -> Engine:
+        """Return the engine that decodes so many inputs: torch while attention is recorded."""
+        return self._active.engine_for(count)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that decodes: torch while attention is recorded."""
+        return self.engine_for(MANY)
+
+    @property
+    def _model(self) -> Any:
+        """The module that answers, for this package alone."""
+        return self._active.model
 
     @abstractmethod
     def evaluate(self, *args: Any, **options: Any) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class Trained(ABC):
         for number, (given, seen) in enumerate(zip(parts, capture, strict=True)):
             found.append([])
             try:
-                with torch.enable_grad(), record(self.model, scenes=[seen.scene], gradients=True) as again:
+                with torch.enable_grad(), record(self._model, scenes=[seen.scene], gradients=True) as again:
                     again.differentiate(self.likelihood(given, seen))
             except NothingSaidError as error:
                 silent.append(error)
@@ -307,10 +307,10 @@ def load(
 
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
     engine:  what decodes: torch, compiled, ctranslate2, or auto; compute_type (such as int8) and workers as in
-             `Trained.use`.
+             `Trained.compile`.
     tell:    gets a sentence where data is left out.
     Raises:  UserError, naming the file, if the folder is no run, or a file is missing, damaged or from a
-             newer version; and as `Trained.use`. Nothing that a file names is imported.
+             newer version; and as `Trained.compile`. Nothing that a file names is imported.
     """
     folder = Path(folder)
     run = read_run(folder)
@@ -319,12 +319,13 @@ def load(
         raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` goes on with it")
     check_learned(folder)
     task = task_of(run, tell)
-    with torch.device("cpu"), fitting_memory():  # whatever the default device is; the weights are read there
+    # Whatever the caller's default device, default dtype and inference mode: weights are ordinary float32 tensors.
+    with torch.inference_mode(mode=False), torch.device("cpu"), default_dtype(torch.float32), fitting_memory():
         task.open(folder)
         model = task.model()
         load_weights(weights, model)
     trained = task.trained(model.to(pick_device(device)), folder)
-    trained._is_alone = True
+    trained._active.is_owned = True
     if engine != "auto" or compute_type or workers:
-        trained.use(engine, compute_type=compute_type, workers=workers)
+        trained.compile(engine, compute_type=compute_type, workers=workers)
     return trained

@@ -164,7 +164,7 @@ class TrainedTexts(Trained):
         results = [[Prediction("", 0.0)] for _ in texts]
         decode = fitting(decode, self.config.model)
         with showing(lambda: [self._scene(texts[place]) for place in places]):
-            found = outputs(self.engine, [sources[place] for place in places], decode)
+            found = outputs(self.engine_for(len(places)), [sources[place] for place in places], decode)
         for place, hypotheses in zip(places, found, strict=True):
             results[place] = [Prediction(self.codec.target.decode(one.tokens), one.score) for one in hypotheses]
         return results
@@ -197,8 +197,8 @@ class TrainedTexts(Trained):
             texts, _ = within(pairs, self.codec, tell=tell, **limits)
         decode = dataclasses.replace(decode or self.config.decode, n_best=1)
         decode = fitting(decode, self.config.model)
-        how = {"metric": self.material.metric, "decode": decode, "engine": self.engine}
-        return scores(self.model, texts, codec=self.codec, **how)
+        how = {"metric": self.material.metric, "decode": decode, "engine": self.engine_for(len(texts))}
+        return scores(self._model, texts, codec=self.codec, **how)
 
     def test_input(self, index: int) -> str:
         """A source of the test texts."""
@@ -209,10 +209,10 @@ class TrainedTexts(Trained):
 
     def likelihood(self, given: str, seen: Seen) -> Tensor:
         """log p of the text that was said, its end included."""
-        device = device_of(self.model)
+        device = device_of(self._model)
         source = pad([[*self.codec.source.encode(given.strip()), EOS]]).to(device)
         target = pad([[BOS, *seen.scene.ids]]).to(device)
-        log_probs = self.model(source, target)[0].float().log_softmax(-1)
+        log_probs = self._model(source, target)[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
 
     def _scene(self, text: str) -> Scene:

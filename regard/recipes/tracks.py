@@ -162,7 +162,7 @@ class TrainedTracks(Trained):
         signature = (
             f"{data.observed} positions to {data.predicted}, windows of {data.least} people at least, one answer"
         )
-        scores = self.task.scores(self.model, windows)
+        scores = self.task.scores(self._model, windows)
         return {"data": windows.origin, "examples": len(windows), **scores, "signature": signature, "samples": []}
 
     def test_input(self, index: int) -> NDArray[np.float64]:
@@ -217,7 +217,7 @@ class TrainedTracks(Trained):
         seen, counts, _, turns = views(windows, range(len(tracks)), **sizes)
         source = Padded(torch.from_numpy(seen).float(), torch.from_numpy(counts))
         with showing(lambda: self._scenes(names, tracks)) as scenes:
-            paths = tracks[:, -1:] + _paths(self.model, source).double().numpy() @ turns
+            paths = tracks[:, -1:] + _paths(self._model, source).double().numpy() @ turns
         if scenes:
             _complete(scenes, self._called(one, f"tracks {number}"), names, tracks, paths)
         return paths

@@ -93,7 +93,7 @@ def test_compilation_that_cannot_be_kept_is_told_too(monkeypatch, caplog) -> Non
         assert made(1) == 2
         assert made(2) == 3
     assert [record.getMessage() for record in caplog.records] == [
-        "compiling for this machine, and for this process alone: no folder can be written to"
+        "compiling for this process alone: no folder can be written to"
     ]
 
 

@@ -25,10 +25,9 @@ from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import Stepper, score
-from regard.engines import ctranslate2
-from regard.engines.compiled import engine as compiled
 from regard.engines.engine import Engine
 from regard.engines.reference import TorchEngine
+from regard.engines.registry import prepare, refusal
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
@@ -36,7 +35,7 @@ from tests.campaigns.campaign import Campaign, Outcome
 
 __all__ = ["CAMPAIGN"]
 
-ENGINES = {"compiled": compiled, "ctranslate2": ctranslate2}
+ENGINES = ("compiled", "ctranslate2")
 BANNED = (PAD, BOS)
 CLOSE = 2e-4
 """How far scores may lie apart, of sums of some dozens of float32 log-probabilities of some units each; relative where
@@ -168,15 +167,15 @@ def run(seed: int, number: int) -> Outcome:
     """One model by every engine."""
     case = case_of(seed, number)
     exact, kinds = asked(TorchEngine(case.model), case), []
-    for name, maker in ENGINES.items():
-        if maker.refusal(case.model) is not None:
+    for name in ENGINES:
+        if refusal(name, case.model) is not None:
             kinds.append("refused")
             continue
         model, expected = case.model, exact
         if name == "ctranslate2" and case.decode is not None and isinstance(exact, list):
             model = Without(case.model)
             expected = asked(TorchEngine(model), case)
-        found = asked(maker.prepare(case.model, threads=2, workers=number % 2 + 1), case)
+        found = asked(prepare(name, case.model, threads=2, workers=number % 2 + 1), case)
         kind, detail = compared(model, case, found, expected, alone=MAY_ALONE[name])
         if kind in ("different", "refusal"):
             return Outcome(kind, case.told, f"{name}: {detail}")
@@ -189,7 +188,7 @@ def run(seed: int, number: int) -> Outcome:
 def rougher(case: Case, exact: Answer) -> str | None:
     """What is wrong with the answers in fewer bits: as many must come, and errors be the same."""
     for compute_type in ("bfloat16", "int8"):
-        found = asked(compiled.prepare(case.model, compute_type=compute_type), case)
+        found = asked(prepare("compiled", case.model, compute_type=compute_type), case)
         if isinstance(found, Exception) or isinstance(exact, Exception):
             past = isinstance(found, Exception) and "learned positions" in str(found)
             if type(found) is not type(exact) and not past and "learned positions" not in str(exact):

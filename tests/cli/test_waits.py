@@ -21,4 +21,7 @@ def test_first_of_several_compilations_is_told(monkeypatch, capsys):
         assert one(1) == result
     out, err = capsys.readouterr()
     assert not out
-    assert err == "Compiling loops for this machine: this may take half a minute.\n"
+    assert err == (
+        "Compiling loops for this machine: this may take half a minute. They cannot be kept for later: "
+        "set NUMBA_CACHE_DIR to a folder that can be written to.\n"
+    )

@@ -9,17 +9,16 @@ from torch import nn
 
 from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
-from regard.engines import ctranslate2
-from regard.engines.compiled import engine as compiled
 from regard.engines.engine import Engine
 from regard.engines.reference import TorchEngine
+from regard.engines.registry import prepare, refusal
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
 
 VOCAB = 13
 SMALL = TransformerConfig(layers=2, width=12, heads=2, feedforward=20, max_positions=30)
-ENGINES = {"compiled": compiled, "ctranslate2": ctranslate2}
+ENGINES = ("compiled", "ctranslate2")
 DECODE = DecodeConfig(beam=2, n_best=2, max_length=6)
 SENTENCES = [[5, 6, 7, EOS], [8, EOS], [4, 9, 10, 11, 12, EOS]]
 Change = Callable[[Any], None]
@@ -51,7 +50,7 @@ def moved(model: Any) -> Any:
 def asked(engine: Engine) -> Any:
     """What an engine answers, or what kind of error it raises."""
     try:
-        if hasattr(engine.model, "writes"):
+        if engine.limits.searches:
             found = engine.search(SENTENCES, config=DECODE, bos=BOS, eos=EOS, pad=PAD)
             return [[(one.tokens, one.finished, round(one.score, 3)) for one in some] for some in found]
         config = SampleConfig(length=8, temperature=0)
@@ -71,12 +70,11 @@ def near(found: Any, expected: Any) -> bool:
 
 def check(model: Any, name: str) -> str | None:
     """Raises unless the engine answers as torch does, or refuses; with which reason."""
-    reason = ENGINES[name].refusal(model)
+    reason = refusal(name, model)
     if reason is None:
-        engine = ENGINES[name].prepare(model)
-        assert near(asked(engine), asked(TorchEngine(model)))
+        assert near(asked(prepare(name, model)), asked(TorchEngine(model)))
         return None
     assert len(reason) < 300
-    with pytest.raises(UserError):
-        ENGINES[name].prepare(model)
+    with pytest.raises(UserError, match=f"engine '{name}' does not support this model"):
+        prepare(name, model)
     return reason

@@ -15,8 +15,9 @@ from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import narrowed
 from regard.decode.search import search
-from regard.engines.ctranslate2 import CTranslate2Engine, prepare, refusal
+from regard.engines.ctranslate2 import CTranslate2Engine
 from regard.engines.reference import TorchEngine
+from regard.engines.registry import prepare, refusal
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
 from regard.models.config import (
@@ -98,7 +99,7 @@ def assert_same(found: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequen
 def test_every_kind_of_transformer_is_searched_alike(name: str) -> None:
     model = translator(CORES[name])
     config = DecodeConfig(beam=3, n_best=3, max_ratio=1.5, max_extra=6)
-    found = prepare(model).search(sentences(), config=config, **SPECIAL)
+    found = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
     assert_same(found, search(Without(model), sentences(), config=config, **SPECIAL))
     assert len({one.length for few in found for one in few}) > 3
 
@@ -108,7 +109,7 @@ def test_every_kind_of_transformer_is_searched_alike(name: str) -> None:
 def test_every_search_ends_alike(beam: int, n_best: int, length_penalty: float) -> None:
     model = translator(tie="all")
     config = DecodeConfig(beam=beam, n_best=n_best, length_penalty=length_penalty, max_ratio=2.5, max_extra=12)
-    found = prepare(model).search(sentences(), config=config, **SPECIAL)
+    found = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
     assert_same(found, search(Without(model), sentences(), config=config, **SPECIAL))
 
 
@@ -119,7 +120,7 @@ def test_each_sentence_has_its_own_limit() -> None:
         model.writes.output_table.weight[EOS, 0] = -1
     for beam in (1, 4):
         config = DecodeConfig(beam=beam, n_best=beam, max_ratio=1.0, max_extra=0)
-        found = prepare(model).search(sentences(), config=config, **SPECIAL)
+        found = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
         assert_same(found, search(Without(model), sentences(), config=config, **SPECIAL))
         cut = [few[0] for few in found if not few[0].finished]
         assert len({one.length for one in cut}) > 3
@@ -129,14 +130,14 @@ def test_each_sentence_has_its_own_limit() -> None:
 def test_batches_and_workers_change_nothing(workers: int) -> None:
     model = translator()
     config = DecodeConfig(beam=3, n_best=2, batch_tokens=60)
-    engine = prepare(model, threads=workers, workers=workers)
+    engine = prepare("ctranslate2", model, threads=workers, workers=workers)
     assert engine.workers == workers
     found = engine.search(sentences(), config=config, **SPECIAL)
     assert_same(found, search(Without(model), sentences(), config=config, **SPECIAL))
 
 
 def test_no_sentence_has_no_answer_and_no_ids_are_refused() -> None:
-    engine = prepare(translator())
+    engine = prepare("ctranslate2", translator())
     assert engine.search([], config=DecodeConfig(), **SPECIAL) == []
     with pytest.raises(ValueError, match="got none in sentence 1"):
         engine.search([[4], []], config=DecodeConfig(), **SPECIAL)
@@ -149,7 +150,7 @@ def test_no_sentence_has_no_answer_and_no_ids_are_refused() -> None:
 def test_a_beam_wider_than_the_vocabulary_has_fewer_hypotheses() -> None:
     model = translator(vocab=6)
     config = DecodeConfig(beam=5, n_best=5, max_ratio=0, max_extra=2)
-    found = prepare(model).search([[4, 5, EOS]], config=config, **SPECIAL)
+    found = prepare("ctranslate2", model).search([[4, 5, EOS]], config=config, **SPECIAL)
     assert_same(found, search(Without(model), [[4, 5, EOS]], config=config, **SPECIAL))
 
 
@@ -158,12 +159,13 @@ def test_positions_without_a_limit_grow_with_what_is_asked() -> None:
     long = [[4, 5, 6, 7] * 300]
     config = DecodeConfig(beam=2, max_length=4)
     assert_same(
-        prepare(model).search(long, config=config, **SPECIAL), search(Without(model), long, config=config, **SPECIAL)
+        prepare("ctranslate2", model).search(long, config=config, **SPECIAL),
+        search(Without(model), long, config=config, **SPECIAL),
     )
 
 
 def test_learned_positions_refuse_what_they_cannot_serve() -> None:
-    engine = prepare(translator(CORES["gelu, learned positions"]))
+    engine = prepare("ctranslate2", translator(CORES["gelu, learned positions"]))
     with pytest.raises(ValueError, match="there are 40 learned positions, but position 41 was asked for"):
         engine.search([[4] * 41], config=DecodeConfig(max_length=4), **SPECIAL)
     with pytest.raises(ValueError, match="there are 40 learned positions, but position 41 was asked for"):
@@ -173,13 +175,14 @@ def test_learned_positions_refuse_what_they_cannot_serve() -> None:
 def test_greedy_tokens_are_those_of_the_model_itself_and_scores_lack_the_banned_share() -> None:
     model = translator()
     config = DecodeConfig(beam=1, max_extra=5, length_penalty=0)
-    found = prepare(model).search(sentences(), config=config, **SPECIAL)
+    found = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
     expected = search(model, sentences(), config=config, **SPECIAL)
     assert [few[0].tokens for few in found] == [few[0].tokens for few in expected]
     # Of an output of one token: log(p / (1 - p(banned))) = log p - log(1 - p(banned)).
     one = DecodeConfig(beam=1, max_ratio=0, max_extra=1)
     (score,), (own,) = (
-        engine.search([[4, EOS]], config=one, **SPECIAL) for engine in (prepare(model), TorchEngine(model))
+        engine.search([[4, EOS]], config=one, **SPECIAL)
+        for engine in (prepare("ctranslate2", model), TorchEngine(model))
     )
     state = model.start(Padded(torch.tensor([[4, EOS]]), torch.tensor([2])))
     logits, _ = model.step(torch.tensor([BOS]), state)
@@ -196,7 +199,7 @@ def test_texts_go_on_alike(positions: Any, window: int | None) -> None:
     prompts = [[5, 6, 7], [8], [9, 10] * 10, [4, 5, 6, 7, 8, 9], [10] * 8, [11, 12]]
     how: dict[str, Any] = {"window": window, "seeds": [1] * 6, "banned": BANNED}
     config = SampleConfig(length=40, temperature=0)
-    found = prepare(model).generate(prompts, config, **how)
+    found = prepare("ctranslate2", model).generate(prompts, config, **how)
     assert found == TorchEngine(model).generate(prompts, config, **how)
     assert [len(tokens) for tokens in found] == [40] * 6
 
@@ -208,14 +211,14 @@ def test_an_end_symbol_that_is_not_banned_is_a_token_like_others() -> None:
         model.reads.table.weight[EOS, 0] = 5
     how: dict[str, Any] = {"window": 8, "seeds": [1], "banned": []}
     config = SampleConfig(length=12, temperature=0)
-    found = prepare(model).generate([[5, 6]], config, **how)
+    found = prepare("ctranslate2", model).generate([[5, 6]], config, **how)
     assert found == TorchEngine(model).generate([[5, 6]], config, **how)
     assert EOS in found[0]
 
 
 def test_draws_follow_the_seed_and_the_distribution() -> None:
     model = continuer()
-    engine = prepare(model, threads=2)
+    engine = prepare("ctranslate2", model, threads=2)
     config = SampleConfig(length=20)
     how: dict[str, Any] = {"window": 8, "banned": BANNED}
     prompts = [[5, 6, 7], [8]]
@@ -234,7 +237,7 @@ def test_draws_follow_the_seed_and_the_distribution() -> None:
 
 
 def test_prompts_must_hold_something_and_translators_are_no_language_models() -> None:
-    engine = prepare(continuer())
+    engine = prepare("ctranslate2", continuer())
     assert engine.generate([], SampleConfig(temperature=0), window=None, seeds=[], banned=[]) == []
     with pytest.raises(ValueError, match="got none in prompt 1"):
         engine.generate([[4], []], SampleConfig(), window=None, seeds=[0, 0], banned=[])
@@ -244,7 +247,7 @@ def test_prompts_must_hold_something_and_translators_are_no_language_models() ->
 
 def test_int8_stays_near() -> None:
     model = translator()
-    engine = prepare(model, compute_type="int8")
+    engine = prepare("ctranslate2", model, compute_type="int8")
     assert engine.compute_type == "int8"
     config = DecodeConfig(beam=1, max_ratio=0, max_extra=1)
     found = engine.search(sentences(), config=config, **SPECIAL)
@@ -256,7 +259,7 @@ def test_int8_stays_near() -> None:
 
 def test_weights_that_change_are_converted_anew() -> None:
     model = translator()
-    engine = prepare(model)
+    engine = prepare("ctranslate2", model)
     config = DecodeConfig(beam=2)
     before = engine.search(sentences(), config=config, **SPECIAL)
     with torch.no_grad():
@@ -285,16 +288,16 @@ REFUSED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_converted_is_refused_with_the_reason(name: str) -> None:
     core, reason = REFUSED[name]
-    assert reason in (refusal(translator(core)) or "")
+    assert reason in (refusal("ctranslate2", translator(core)) or "")
 
 
 def test_other_models_are_refused() -> None:
-    assert "it is a Linear, not a model that writes a text" in (refusal(torch.nn.Linear(2, 2)) or "")
-    assert refusal(translator()) is None
-    assert refusal(continuer(dataclasses.replace(SMALL, positions="alibi"))) is None
+    assert "it is a Linear, not a model that writes a text" in (refusal("ctranslate2", torch.nn.Linear(2, 2)) or "")
+    assert refusal("ctranslate2", translator()) is None
+    assert refusal("ctranslate2", continuer(dataclasses.replace(SMALL, positions="alibi"))) is None
 
 
 def test_unknown_compute_types_are_told_with_those_there_are() -> None:
     with pytest.raises(UserError, match=r"computes in .*float32.* here, not in 'float3'"):
-        prepare(translator(), compute_type="float3")
-    assert isinstance(prepare(translator()), CTranslate2Engine)
+        prepare("ctranslate2", translator(), compute_type="float3")
+    assert isinstance(prepare("ctranslate2", translator()), CTranslate2Engine)

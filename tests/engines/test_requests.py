@@ -1,13 +1,14 @@
 """What no model can be asked is refused by every engine alike, and nothing else is."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import pytest
 
 from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import SampleConfig
-from regard.engines.reference import TorchEngine
+from regard.engines.registry import prepare
 from regard.engines.requests import check_prompts, check_sentences, check_specials
 from tests.engines.small import DECODE, ENGINES, SENTENCES, SMALL, VOCAB, speaker, translator
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 PLACES = 14
 LEARNED = dataclasses.replace(SMALL, layers=1, positions="learned", max_positions=PLACES)
-MAKERS: dict[str, Any] = {"torch": TorchEngine} | {name: engine.prepare for name, engine in ENGINES.items()}
+MAKERS: dict[str, Any] = {name: partial(prepare, name) for name in ("torch", *ENGINES)}
 OUTSIDE = f"ids must lie in 0 .. {VOCAB - 1}, got"
 FEW = f"there are {PLACES} learned positions, but position"
 

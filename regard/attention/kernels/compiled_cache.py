@@ -31,7 +31,9 @@ from numba.core.serialize import dumps
 
 from regard.errors import UserError
 
-__all__ = ["kept_c_function", "kept_function"]
+__all__ = ["REMEDY", "is_kept", "kept_c_function", "kept_function"]
+
+REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written to"
 
 if getattr(config, "DISABLE_JIT", False):  # set by numba from the environment
     raise UserError("NUMBA_DISABLE_JIT is set, but regard's loops run compiled only: remove it from the environment")
@@ -54,6 +56,11 @@ def kept_c_function(function: Callable, signature: Any, *, stamp: str, **options
     _keep(made, function, stamp)
     made.compile()
     return made
+
+
+def is_kept(made: Any) -> bool:
+    """Return True if the compiled code of a function is kept on disk, False if each process compiles it anew."""
+    return not isinstance(made._cache, _NoCache)
 
 
 def _keep(made: Any, function: Callable, stamp: str) -> None:
@@ -87,7 +94,7 @@ class _NoCache(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> None:
         """None: it is now compiled."""
-        _LOG.info("compiling for this machine, and for this process alone: no folder can be written to")
+        _LOG.info("compiling for this process alone: no folder can be written to", extra={"remedy": REMEDY})
 
 
 class _Files(IndexDataCacheFile):

@@ -36,6 +36,7 @@ from regard.engines.compiled.work import (
     NORMS,
     ORDER,
     OUT_OF_HEADS,
+    OVERFLOW,
     POSITIONS,
     QUERY_KEY_VALUE,
     READ,
@@ -56,6 +57,7 @@ __all__ = ["encode", "prefill", "step"]
 
 _NO_FLOOR = np.float32(-np.inf)
 _ZERO = np.float32(0)
+_INFINITY = np.float32(np.inf)
 
 
 @compiled
@@ -74,7 +76,7 @@ def embed(work, table, token, place, row):
 
 @compiled
 def normalise(work, which, rows, out):
-    """out = scale (x - mean) / sqrt(variance + eps) + shift, of rows of items."""
+    """out = scale (x - mean) / sqrt(variance + eps) + shift, of rows of items; sets OVERFLOW if it is not finite."""
     width = work[WIDTH]
     norms, items = floats(work, NORMS), floats(work, ITEMS)
     scale, shift = norms[NORM_ROWS * which], norms[NORM_ROWS * which + 1]
@@ -90,7 +92,10 @@ def normalise(work, which, rows, out):
         for c in range(width):
             away = item[c] - mean
             total += away * away
-        inverse = np.float32(1) / np.float32(math.sqrt(total * share + epsilon))
+        variance = total * share + epsilon
+        if not variance < _INFINITY:  # NaN, too; 1 / sqrt would turn infinity into 0 and hide it
+            work[OVERFLOW] = 1
+        inverse = np.float32(1) / np.float32(math.sqrt(variance))
         for c in range(width):
             to[c] = (item[c] - mean) * inverse * scale[c] + shift[c]
 

@@ -8,15 +8,17 @@ What it answers is what the torch engine answers, but for the rounding of other 
 likely as each other to seven digits, another may come first.
 """
 
+import math
 import platform
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from regard.attention.kernels.compiled_cache import REMEDY, is_kept
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import check_scores, narrowed
@@ -26,16 +28,17 @@ from regard.engines.compiled.compiling import IS_MADE_FOR
 from regard.engines.compiled.packed import KINDS
 from regard.engines.compiled.room import Room
 from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE, IS_PAST, Batch, Found, Rules
-from regard.engines.compiled.transformer import PackedTransformer, cannot
-from regard.engines.compiled.work import DECODERS, HEADS, SIZE, VALUE_SIZE
-from regard.engines.following import Following
-from regard.engines.lowering import refusal_by
+from regard.engines.compiled.transformer import PackedTransformer, unsupported
+from regard.engines.compiled.work import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE
+from regard.engines.engine import Engine, Limits
 from regard.engines.requests import check_places
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 
-__all__ = ["CompiledEngine", "is_at_home", "prepare", "refusal"]
+__all__ = ["LARGEST_ITEM", "CompiledEngine", "compiles_each_time", "create", "is_at_home", "unsupported"]
 
+LARGEST_ITEM = math.inf
+"""Overflow is noticed where it happens."""
 _TOGETHER = 64
 """Sentences searched together: more gain nothing once products are long enough."""
 _TOKENS = 512
@@ -47,44 +50,27 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-class _Packed(NamedTuple):
-    """A model as it was, and rooms to work in, one for each worker."""
-
-    model: PackedTransformer
-    rooms: SimpleQueue[Room]
-
-    @property
-    def form(self) -> TextForm:
-        """What was packed."""
-        return self.model.form
-
-
-class CompiledEngine(Following[_Packed]):
-    """A copy of a model's weights, packed. It tells nobody what it reads: while somebody looks on, torch answers."""
+class CompiledEngine(Engine):
+    """A packed snapshot of a model's weights; see `create`."""
 
     name = "compiled"
 
-    def __init__(self, model: Any, *, compute_type: str, workers: int):
+    def __init__(self, form: TextForm, *, compute_type: str, workers: int):
         self.compute_type = compute_type
         self._workers = workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="regard-compiled")
-        self.prepared(model)
+        self._packed = PackedTransformer(form, compute_type)
+        self._rooms: SimpleQueue[Room] = SimpleQueue()
+        for _ in range(workers):
+            self._rooms.put(Room(self._packed))
 
-    @staticmethod
-    def cannot(form: TextForm) -> str | None:
-        """Of what compiled code computes."""
-        return cannot(form)
+    @property
+    def limits(self) -> Limits:
+        """Inputs that the model takes."""
+        return self._packed.limits
 
-    def compile_form(self, form: TextForm) -> _Packed:
-        """Its weights, packed."""
-        packed = _Packed(PackedTransformer(form, self.compute_type), SimpleQueue())
-        for _ in range(self._workers):
-            packed.rooms.put(Room(packed.model))
-        return packed
-
-    def searched(
+    def _search(
         self,
-        ready: _Packed,
         sentences: Sequence[Sequence[int]],
         *,
         config: DecodeConfig,
@@ -96,18 +82,16 @@ class CompiledEngine(Following[_Packed]):
         how = {"config": config, "bos": bos, "eos": eos, "pad": pad}
         lengths = [len(sentence) for sentence in sentences]
         results: list[list[Hypothesis]] = [[] for _ in sentences]
-        batches = self._batches(lengths, config, ready.model)
-        found = self._shared(
-            lambda rows, room: self._batch_searched(sentences, rows, room, **how), batches, ready.rooms
-        )
+        batches = self._batches(lengths, config)
+        found = self._shared(lambda rows, room: self._batch_searched(sentences, rows, room, **how), batches)
         for rows, hypotheses in zip(batches, found, strict=True):
             for row, of_row in zip(rows, hypotheses, strict=True):
                 results[row] = of_row
         return results
 
-    def _batches(self, lengths: list[int], config: DecodeConfig, model: PackedTransformer) -> list[list[int]]:
+    def _batches(self, lengths: list[int], config: DecodeConfig) -> list[list[int]]:
         """Places of sentences, of like lengths together, the longest first: the last to end should be short."""
-        sizes = model.sizes
+        sizes = self._packed.sizes
         slot = 4 * int(sizes[DECODERS] * sizes[HEADS] * (sizes[SIZE] + sizes[VALUE_SIZE]))
         together = min(_TOGETHER, -(-len(lengths) // self._workers))
         batches = []
@@ -117,17 +101,15 @@ class CompiledEngine(Following[_Packed]):
             batches += [rows[first : first + some] for first in range(0, len(rows), some)]
         return batches
 
-    def _shared(
-        self, work: Callable[[Task, Room], Result], tasks: list[Task], rooms: SimpleQueue[Room]
-    ) -> list[Result]:
+    def _shared(self, work: Callable[[Task, Room], Result], tasks: list[Task]) -> list[Result]:
         """What work(task, room) gives for each task, by all workers."""
 
         def one(task: Task) -> Result:
-            room = rooms.get()
+            room = self._rooms.get()
             try:
                 return work(task, room)
             finally:
-                rooms.put(room)
+                self._rooms.put(room)
 
         return [one(task) for task in tasks] if len(tasks) == 1 else list(self._pool.map(one, tasks))
 
@@ -156,9 +138,10 @@ class CompiledEngine(Following[_Packed]):
         together, place = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
         work = room.work(rows=max(together, most), places=max(*lengths, steps), sources=int(starts[-1]))
         ending = entries.search()(work, batch, rules, *room.memory(steps * most), found, place)
+        _check_overflow(work)
         if ending != FINISHED:
             if ending == IS_PAST:
-                check_places(int(place[0]), room.model.form.most_places)
+                check_places(int(place[0]), room.model.limits.positions)
             raise ValueError(_what(ending, step=int(place[0]), sentence=rows[int(place[1])]))
         results = []
         for row in range(len(rows)):
@@ -169,9 +152,8 @@ class CompiledEngine(Following[_Packed]):
             results.append([_hypothesis(*one, eos=eos, config=config) for one in said])
         return results
 
-    def generated(
+    def _generate(
         self,
-        ready: _Packed,
         prompts: Sequence[Sequence[int]],
         config: SampleConfig,
         *,
@@ -187,7 +169,7 @@ class CompiledEngine(Following[_Packed]):
             chosen = [prompts[row] for row in rows], [seeds[row] for row in rows]
             return _Continuing(room, *chosen, config, window=window, banned=banned).run()
 
-        return [tokens for found in self._shared(work, tasks, ready.rooms) for tokens in found]
+        return [tokens for found in self._shared(work, tasks) for tokens in found]
 
 
 class _Continuing:
@@ -232,6 +214,7 @@ class _Continuing:
         if len(tokens) > 1:
             taken = np.array(tokens[:-1], np.int64)
             entries.prefill()(self.work, taken, self.slots[row], self.keys, self.values)
+            _check_overflow(self.work)
         self.tokens[row], self.fed[row] = tokens[-1], len(tokens)
 
     def go_on(self, count: int) -> None:
@@ -241,6 +224,7 @@ class _Continuing:
         if self.config.temperature == 0:
             out, none = np.zeros((len(self.seen), count), np.int64), np.zeros((0, 0), np.float32)
             ending = entries.go_on()(self.work, self.tokens, places, *memory, self.banned, out, none)
+            _check_overflow(self.work)
             if ending != FINISHED:
                 raise ValueError(_what(ending))
         else:
@@ -253,6 +237,7 @@ class _Continuing:
         """One token more of each, drawn."""
         logits = np.empty((len(self.seen), self.vocab), np.float32)
         entries.go_on()(self.work, self.tokens, places, *memory, self.banned, np.zeros((0, 0), np.int64), logits)
+        _check_overflow(self.work)
         check_scores(torch.from_numpy(logits))
         logits[:, self.banned] = -np.inf
         shares = narrowed(torch.from_numpy(logits), self.config)
@@ -261,26 +246,32 @@ class _Continuing:
         return self.tokens.copy()
 
 
-def refusal(model: Any) -> str | None:
-    """Why compiled code cannot run a model, as the end of a sentence; None if it can."""
-    return refusal_by(cannot, model)
-
-
-def prepare(
-    model: Any, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
+def create(
+    form: TextForm, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
 ) -> CompiledEngine:
-    """The engine of a model that is not refused; a worker for each thread, if not said otherwise.
+    """Return the engine of a form that is supported; a worker for each thread, if not said otherwise.
 
     Raises: UserError for a compute type that it does not have.
     """
     if compute_type is not None and compute_type not in KINDS:
         raise UserError(f"engine compiled computes in {', '.join(KINDS)}, not in {compute_type!r}")
-    return CompiledEngine(model, compute_type=compute_type or "float32", workers=workers or threads)
+    return CompiledEngine(form, compute_type=compute_type or "float32", workers=workers or threads)
 
 
 def is_at_home() -> bool:
     """Whether this is a processor that the loops are made for: x86-64 with AVX2; on others they are untimed."""
     return platform.machine().lower() in ("x86_64", "amd64") and IS_MADE_FOR
+
+
+def compiles_each_time() -> str | None:
+    """Return why code is compiled in each process, with what helps; None if it is kept, or compiled already."""
+    if any(loop.signatures for loop in _loops()) or is_kept(entries.search()):
+        return None
+    return f"compiled code cannot be kept here, so each process would compile for some 20 seconds; {REMEDY}"
+
+
+def _loops() -> tuple[Any, ...]:
+    return entries.search(), entries.go_on()
 
 
 def _groups(lengths: list[int]) -> list[int]:
@@ -306,6 +297,13 @@ def _hypothesis(tokens: np.ndarray, log_prob: float, *, eos: int, config: Decode
     return Hypothesis(
         tokens=said[:-1] if finished else said, score=float(score), log_prob=float(log_prob), finished=finished
     )
+
+
+def _check_overflow(work: np.ndarray) -> None:
+    """Raises ValueError if items became too large for float32 since the last check."""
+    if work[OVERFLOW]:
+        work[OVERFLOW] = 0
+        raise ValueError(_what(IS_NAN))
 
 
 def _what(ending: int, *, step: int | None = None, sentence: int | None = None) -> str:

@@ -5,7 +5,6 @@ Source: vaswani2017, section 3.
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,8 @@ from regard.engines.compiled.work import (
     WIDTH,
     WINDOW,
 )
-from regard.engines.lowering import attentions_of, blocks_of_both, irregular
+from regard.engines.engine import limits_of
+from regard.engines.lowering import attentions_of, blocks_of_both
 from regard.layers.forms import (
     AttentionForm,
     BlockForm,
@@ -44,17 +44,18 @@ from regard.layers.forms import (
     SinusoidsForm,
     TableForm,
     TextForm,
+    TransformerForm,
 )
 from regard.layers.positions import sinusoids
 
-__all__ = ["PackedTransformer", "cannot"]
+__all__ = ["PackedTransformer", "unsupported"]
 
 _ACTIVATIONS = {"relu": 0, "gelu": 1}
 _ORDERS = {"post": 0, "pre": 1}
 
 
-def cannot(form: TextForm) -> str | None:
-    """Why compiled code cannot compute a form, as the end of a sentence; None if it can."""
+def unsupported(form: TextForm) -> str | None:
+    """Return why compiled code cannot compute a form, as the end of a sentence; None if it can."""
     core, attentions = form.core, attentions_of(form)
     alike: dict[str, Iterable[Any]] = {
         "numbers of heads of keys": (one.key_heads for one in attentions),
@@ -64,7 +65,7 @@ def cannot(form: TextForm) -> str | None:
         "positions in the decoder": (id(block.attention.read.bias) for block in core.decoder),
     }
     differ = (f"its blocks have {what} that differ" for what, values in alike.items() if len(set(values)) > 1)
-    return next(chain(irregular(form), differ), None)
+    return next(differ, None)
 
 
 def _head_sizes(attention: AttentionForm) -> tuple[int, int]:
@@ -77,7 +78,9 @@ class PackedTransformer:
 
     def __init__(self, form: TextForm, compute_type: str):
         core, attention = form.core, form.core.decoder[0].attention
-        self.form = form
+        self._positions = core.positions
+        self._encoder_bias, self._decoder_bias = _bias_of(core.encoder), _bias_of(core.decoder)
+        self.limits = limits_of(form)
         self.reads_source = form.source is not None
         self.width = form.writes.output.shape[1]
         self.target = _embeddings(form.writes.inputs)
@@ -102,14 +105,14 @@ class PackedTransformer:
         self._norms(core.decoder_norm)
         self.products.add(form.writes.output, None, behind=-math.inf)
         self.table = self.products.table()
-        self.sizes = self._sizes(core.decoder[0], len(form.writes.output))
+        self.sizes = self._sizes(core, len(form.writes.output))
         mapped = self.heads.count * self.heads.padded
         mapped += self.key_heads.count * (self.key_heads.padded + self.value_heads.padded)
         self.widest_mapped = in_panels(mapped)
         self.widest_hidden = in_panels(max(len(block.feedforward.expand.weight) for block in blocks_of_both(form)))
 
-    def _sizes(self, block: BlockForm, vocab: int) -> np.ndarray:
-        core, sizes = self.form.core, np.zeros(SIZES, np.int64)
+    def _sizes(self, core: TransformerForm, vocab: int) -> np.ndarray:
+        block, sizes = core.decoder[0], np.zeros(SIZES, np.int64)
         sizes[[ENCODERS, DECODERS, WIDTH, VOCAB]] = len(core.encoder), len(core.decoder), self.width, vocab
         sizes[[HEADS, KEY_HEADS]] = self.heads.count, self.key_heads.count
         sizes[[SIZE, VALUE_SIZE]] = self.heads.padded, self.value_heads.padded
@@ -121,7 +124,7 @@ class PackedTransformer:
 
     def positions(self, count: int) -> np.ndarray:
         """What is added to embeddings at the first `count` places; learned ones are all there are."""
-        match self.form.core.positions:
+        match self._positions:
             case SinusoidsForm(dim):
                 return sinusoids(0, count, dim).numpy()
             case LearnedForm(weight):
@@ -131,14 +134,13 @@ class PackedTransformer:
 
     def around(self, reach: int) -> np.ndarray:
         """(heads, 2 reach + 1): what the encoder's scores get, by place of key less place of query."""
-        return self._bias(self.form.core.encoder, torch.arange(-reach, reach + 1))
+        return self._bias(self._encoder_bias, torch.arange(-reach, reach + 1))
 
     def behind(self, reach: int) -> np.ndarray:
         """(heads, reach + 1): what the decoder's scores get, by how far back the key is."""
-        return self._bias(self.form.core.decoder, -torch.arange(reach + 1))
+        return self._bias(self._decoder_bias, -torch.arange(reach + 1))
 
-    def _bias(self, blocks: Sequence[BlockForm], distance: Tensor) -> np.ndarray:
-        bias: ByDistance | None = blocks[0].attention.read.bias if blocks else None
+    def _bias(self, bias: ByDistance | None, distance: Tensor) -> np.ndarray:
         if bias is None:
             return np.zeros((self.heads.count, 0), np.float32)
         return _array(bias.at(distance, torch.float32).expand(self.heads.count, -1))
@@ -180,6 +182,10 @@ class PackedTransformer:
                 rows[1] = 0 if norm.shift is None else _array(norm.shift)
                 rows[2] = norm.eps
             self.norms.append(rows)
+
+
+def _bias_of(blocks: Sequence[BlockForm]) -> ByDistance | None:
+    return blocks[0].attention.read.bias if blocks else None
 
 
 def _array(tensor: Tensor) -> np.ndarray:

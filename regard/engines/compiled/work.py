@@ -11,20 +11,22 @@ from numba import carray, types
 
 from regard.engines.compiled.compiling import compiled, intrinsic
 
-__all__ = [  # noqa: RUF022
-    "ARRAYS", "AROUND", "BEHIND", "CODES", "CROSS_KEYS", "CROSS_OUT", "CROSS_QUERY", "DECODERS", "DECODER_PRODUCTS",
+__all__ = [
+    "AROUND", "ARRAYS", "BEHIND", "CODES", "CROSS_KEYS", "CROSS_OUT", "CROSS_QUERY", "DECODERS", "DECODER_PRODUCTS",
     "DOWN", "EDGE", "ENCODERS", "ENCODER_PRODUCTS", "FLOAT_CODE", "HEADS", "HIDDEN", "IS_GELU", "IS_PRE", "ITEMS",
-    "KEY_HEADS", "LOGITS", "MAPPED", "NORMED", "NORMS", "NORM_ROWS", "ORDER", "OUT_OF_HEADS", "PANELED", "POSITIONS",
-    "QUERY_KEY_VALUE", "READ", "SCALED", "SCORES", "SIZE", "SIZES", "SOURCES", "TABLE", "TARGETS", "UP", "VALUE_SIZE",
-    "VOCAB", "WIDTH", "WINDOW", "ZEROS", "address", "bytes_of", "floats", "floats_at", "integers", "slots_at",
-    "table_of",
+    "KEY_HEADS", "LOGITS", "MAPPED", "NORMED", "NORMS", "NORM_ROWS", "ORDER", "OUT_OF_HEADS", "OVERFLOW", "PANELED",
+    "POSITIONS", "QUERY_KEY_VALUE", "READ", "SCALED", "SCORES", "SIZE", "SIZES", "SOURCES", "TABLE", "TARGETS",
+    "UP", "VALUE_SIZE", "VOCAB", "WIDTH", "WINDOW", "ZEROS", "address", "bytes_of", "floats", "floats_at",
+    "integers", "slots_at", "table_of",
 ]  # fmt: skip
 
-ENCODERS, DECODERS, WIDTH, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, VOCAB, IS_PRE, IS_GELU, WINDOW, FLOAT_CODE = range(12)
+ENCODERS, DECODERS, WIDTH, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, VOCAB, IS_PRE, IS_GELU, WINDOW, FLOAT_CODE, OVERFLOW = (
+    range(13)
+)
 """Places of the sizes: blocks of encoder and decoder, size of items, heads of queries and of keys, sizes of their
 queries and values (rounded up to whole registers), tokens, whether blocks are pre-norm and use GELU, how many targets
-each sees (0: all), and where the code is that multiplies by float32."""
-SIZES = 12
+each sees (0: all), where the code is that multiplies by float32, and 1 once a variance was not finite."""
+SIZES = 13
 
 # The model.
 TABLE = 0  # (products, FIELDS): see regard.engines.compiled.products

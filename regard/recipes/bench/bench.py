@@ -43,7 +43,7 @@ def bench(
     opened = {engine: opened_by(engine, folder, device=device, tell=tell) for engine in dict.fromkeys(engines)}
     models = {trained.engine.name if engine == "auto" else engine: trained for engine, trained in opened.items()}
     first = next(iter(models.values()))
-    weights = list(first.model.parameters())
+    weights = list(first._model.parameters())
     size, where = sum(value.nbytes for value in weights), weights[0].device
     tell("measuring the machine")
     machine = _machine(size, where, seconds=seconds / 2)
@@ -73,7 +73,7 @@ def _machine(weights: int, device: torch.device, *, seconds: float) -> dict[str,
 
 def _training(trained: Trained, device: torch.device, *, seconds: float, batches: int) -> dict[str, Any]:
     try:
-        return measure_training(trained.task, trained.model, device, seconds=seconds, most_batches=batches)
+        return measure_training(trained.task, trained._model, device, seconds=seconds, most_batches=batches)
     except (UserError, OSError) as error:
         return {"missing": _said(error)}
 

@@ -51,7 +51,7 @@ def with_validation_as_test(run: Run) -> Run | None:
 def _reread(trained: Trained, run: Run, tell: Callable[[str], None]) -> Trained:
     task = task_of(run, tell)
     task.open(Path(trained.folder))
-    return task.trained(trained.model, trained.folder)
+    return task.trained(trained._model, trained.folder)
 
 
 def _taken(trained: Trained, most: int) -> list[Any]:

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.recipes.bench.groups import CHOOSING
@@ -72,8 +71,8 @@ def measure_way(
         alone = timed(ones, seconds=seconds, device=device)
         many = list(inputs[: max(2, min(MANY, int(2 * seconds / each)))])
         together = partial(trained.predict, many, **way.options)
-        # Other engines take no step of the model, and refuse one whose step is another.
-        counting = counted_steps(trained.model) if trained.engine.name == "torch" else nullcontext(Steps())
+        # Other engines take no step of the model.
+        counting = counted_steps(trained._model) if trained.engine.name == "torch" else nullcontext(Steps())
         with counting as counted:
             together()
         batched = timed([together], seconds=seconds, device=device, least=2)
@@ -103,9 +102,7 @@ def look_into(
         calls = [partial(scoped(trained.predict, CHOOSING), [one], **way.options) for one in inputs[:_ONE_BY_ONE]]
         each = min(timed(calls[:1], seconds=0.0, device=device, least=2).seconds)
         few = max(1, min(len(calls), int(seconds / 4 / each)))
-        # Of another engine no part of the model runs, and a model whose parts are marked is not the one that it knows.
-        model = trained.model if trained.engine.name == "torch" else nn.Module()
-        looked = watched(calls[:few], model, device)
+        looked = watched(calls[:few], trained._model, device)
     return {"way": way.name, **looked.told(few)}
 
 
@@ -120,15 +117,15 @@ def _known(trained: Trained, calls: Sequence[Callable[[], object]]) -> list[tupl
     name, compute_type = trained.engine.name, trained.engine.compute_type
     if name == "torch":
         return [_counted(trained, call) for call in calls]
-    trained.use("torch")
+    trained.compile("torch")
     known = [_counted(trained, call) for call in calls]
-    trained.use(name, compute_type=compute_type)
+    trained.compile(name, compute_type=compute_type)
     calls[0]()
     return [(steps, read * _BYTES.get(compute_type, 4) // 4) for steps, read in known]
 
 
 def _counted(trained: Trained, call: Callable[[], object]) -> tuple[Steps, int]:
     """The steps of a call, and the bytes of weights that it reads; it warms up as well."""
-    with torch.no_grad(), counted_steps(trained.model) as steps, WeightReads(trained.model) as reads:
+    with torch.no_grad(), counted_steps(trained._model) as steps, WeightReads(trained._model) as reads:
         call()
     return steps, reads.bytes

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from regard.decode.config import SampleConfig
-from regard.engines.compiled.engine import prepare
 from regard.engines.reference import TorchEngine
+from regard.engines.registry import prepare
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig, TransformerConfig
 from regard.models.language import LanguageModel
@@ -44,7 +44,7 @@ def prompts() -> list[list[int]]:
 def test_goes_on_as_torch_does(config, temperature):
     model = model_of(config)
     sampling = SampleConfig(length=40, temperature=temperature, top_k=None if temperature == 0 else 20)
-    found = prepare(model, workers=2).generate(prompts(), sampling, window=16, **HOW)
+    found = prepare("compiled", model, workers=2).generate(prompts(), sampling, window=16, **HOW)
     assert found == TorchEngine(model).generate(prompts(), sampling, window=16, **HOW)
     assert {len(tokens) for tokens in found} == {40}
     assert not {0, 3} & {token for tokens in found for token in tokens}
@@ -52,21 +52,21 @@ def test_goes_on_as_torch_does(config, temperature):
 
 def test_without_a_window_all_that_was_read_counts():
     model, sampling = model_of(SMALL), SampleConfig(length=50, temperature=0)
-    found = prepare(model).generate(prompts(), sampling, window=None, **HOW)
+    found = prepare("compiled", model).generate(prompts(), sampling, window=None, **HOW)
     assert found == TorchEngine(model).generate(prompts(), sampling, window=None, **HOW)
 
 
 @pytest.mark.parametrize("window", [1, 2])
 def test_the_shortest_windows(window):
     model, sampling = model_of(SMALL), SampleConfig(length=7, temperature=0)
-    found = prepare(model).generate(prompts(), sampling, window=window, **HOW)
+    found = prepare("compiled", model).generate(prompts(), sampling, window=window, **HOW)
     assert found == TorchEngine(model).generate(prompts(), sampling, window=window, **HOW)
 
 
 def test_an_empty_prompt_is_named():
     how = {"seeds": [1, 2], "banned": []}
     with pytest.raises(ValueError, match="got none in prompt 1"):
-        prepare(model_of(SMALL)).generate([[4], []], SampleConfig(), window=8, **how)
+        prepare("compiled", model_of(SMALL)).generate([[4], []], SampleConfig(), window=8, **how)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_learned_positions_end_where_torchs_do(length, window, asked):
     model, sampling = model_of(KINDS["learned"]), SampleConfig(length=length, temperature=0)
     how = {"window": window, "seeds": [1], "banned": []}
     prompts, found = [list(range(4, 12))], []
-    for engine in (TorchEngine(model), prepare(model)):
+    for engine in (TorchEngine(model), prepare("compiled", model)):
         if asked is None:
             found.append(engine.generate(prompts, sampling, **how))
         else:
@@ -87,7 +87,7 @@ def test_learned_positions_end_where_torchs_do(length, window, asked):
 
 @pytest.mark.parametrize("index", [-1, VOCAB])
 def test_ids_that_are_no_tokens_are_named(index):
-    engine, sampling = prepare(model_of(SMALL)), SampleConfig(length=2)
+    engine, sampling = prepare("compiled", model_of(SMALL)), SampleConfig(length=2)
     with pytest.raises(ValueError, match=f"0 .. {VOCAB - 1}, got {index} in prompt 1"):
         engine.generate([[4], [5, index]], sampling, window=8, seeds=[1, 2], banned=[])
     with pytest.raises(ValueError, match=f"0 .. {VOCAB - 1}, got {index} in banned"):
@@ -97,7 +97,7 @@ def test_ids_that_are_no_tokens_are_named(index):
 def test_nothing_that_may_be_written():
     sampling = SampleConfig(length=2, temperature=0)
     with pytest.raises(ValueError, match="some allowed token"):
-        prepare(model_of(SMALL)).generate([[4]], sampling, window=8, seeds=[1], banned=range(VOCAB))
+        prepare("compiled", model_of(SMALL)).generate([[4]], sampling, window=8, seeds=[1], banned=range(VOCAB))
 
 
 def test_scores_that_are_no_numbers():
@@ -105,4 +105,6 @@ def test_scores_that_are_no_numbers():
     with torch.no_grad():
         model.core.decoder_norm.weight[2], model.reads.table.weight[:, 2] = 3e38, 3e38
     with pytest.raises(ValueError, match="logits must not hold NaN"):
-        prepare(model).generate([[4]], SampleConfig(length=3, temperature=0), window=8, seeds=[0], banned=[])
+        prepare("compiled", model).generate(
+            [[4]], SampleConfig(length=3, temperature=0), window=8, seeds=[0], banned=[]
+        )

@@ -8,9 +8,9 @@ import torch
 
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
-from regard.engines.compiled.engine import prepare, refusal
 from regard.engines.engine import Engine
 from regard.engines.reference import TorchEngine
+from regard.engines.registry import prepare, refusal
 from regard.errors import UserError
 from regard.models.build import build
 from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
@@ -66,7 +66,7 @@ def check_same(found: list[list[Hypothesis]], wanted: list[list[Hypothesis]]) ->
 def test_finds_what_torch_finds(config, beam, n_best):
     model = model_of(config)
     decode = DecodeConfig(beam=beam, n_best=n_best, max_length=14)
-    found = prepare(model, workers=2).search(sentences(), config=decode, **IDS)
+    found = prepare("compiled", model, workers=2).search(sentences(), config=decode, **IDS)
     check_same(found, TorchEngine(model).search(sentences(), config=decode, **IDS))
 
 
@@ -77,7 +77,7 @@ def test_hypotheses_that_end_are_scored_and_kept_as_in_torch(alpha, likelier):
     with torch.no_grad():
         model.writes.output_table.weight[EOS] *= likelier  # so that many end, early and late
     decode = DecodeConfig(beam=5, n_best=5, max_length=12, length_penalty=alpha)
-    found = prepare(model).search(sentences(40), config=decode, **IDS)
+    found = prepare("compiled", model).search(sentences(40), config=decode, **IDS)
     wanted = TorchEngine(model).search(sentences(40), config=decode, **IDS)
     assert len({one.finished for some in wanted for one in some}) == 2
     check_same(found, wanted)
@@ -86,20 +86,23 @@ def test_hypotheses_that_end_are_scored_and_kept_as_in_torch(alpha, likelier):
 def test_tables_of_their_own_for_source_target_and_output():
     model = model_of(SMALL, tie="none")
     decode = DecodeConfig(beam=2, max_length=9)
-    check_same(prepare(model).search(sentences(), config=decode, **IDS),
+    check_same(prepare("compiled", model).search(sentences(), config=decode, **IDS),
                TorchEngine(model).search(sentences(), config=decode, **IDS))  # fmt: skip
 
 
 def test_long_and_many_sentences():
     model, decode = model_of(SMALL), DecodeConfig(beam=2, max_length=6)
     many = [*sentences(150, 40), list(range(3, 90)) * 8]
-    check_same(prepare(model, workers=3).search(many, config=decode, **IDS),
+    check_same(prepare("compiled", model, workers=3).search(many, config=decode, **IDS),
                TorchEngine(model).search(many, config=decode, **IDS))  # fmt: skip
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "bfloat16", "int8"])
 def test_other_sentences_change_nothing_and_room_is_used_again(compute_type):
-    engine, decode = prepare(model_of(SMALL), compute_type=compute_type), DecodeConfig(beam=3, n_best=3, max_length=10)
+    engine, decode = (
+        prepare("compiled", model_of(SMALL), compute_type=compute_type),
+        DecodeConfig(beam=3, n_best=3, max_length=10),
+    )
     together = engine.search(sentences(), config=decode, **IDS)
     alone = [engine.search([one], config=decode, **IDS)[0] for one in sentences()]
     assert together == alone
@@ -118,7 +121,7 @@ def test_of_equals_the_lower_token_comes_first(beam, apart):
         for table in (model.writes.inputs.table.weight, model.writes.output_table.weight):
             table.copy_(table[twin])
     decode, ties = DecodeConfig(beam=beam, n_best=beam, max_length=3), 0
-    for found in prepare(model).search(sentences(), config=decode, **IDS):
+    for found in prepare("compiled", model).search(sentences(), config=decode, **IDS):
         for before, after in itertools.pairwise(found):
             if before.score == after.score:
                 assert before.tokens < after.tokens
@@ -131,7 +134,7 @@ def test_a_beam_wider_than_the_vocabulary():
     model = model_of(SMALL, vocab=6)
     decode = DecodeConfig(beam=12, n_best=12, max_length=2)
     some = [[3, 4], [5]]
-    check_same(prepare(model).search(some, config=decode, **IDS),
+    check_same(prepare("compiled", model).search(some, config=decode, **IDS),
                TorchEngine(model).search(some, config=decode, **IDS))  # fmt: skip
 
 
@@ -139,8 +142,8 @@ def test_a_beam_wider_than_the_vocabulary():
 def test_fewer_bits_say_nearly_the_same(compute_type, least):
     model = model_of(KINDS["post"])
     decode = DecodeConfig(beam=1, max_length=1)
-    exact = prepare(model).search(sentences(60), config=decode, **IDS)
-    short = prepare(model, compute_type=compute_type).search(sentences(60), config=decode, **IDS)
+    exact = prepare("compiled", model).search(sentences(60), config=decode, **IDS)
+    short = prepare("compiled", model, compute_type=compute_type).search(sentences(60), config=decode, **IDS)
     log_probs = torch.tensor([[some[0].log_prob for some in found] for found in (exact, short)])
     assert torch.corrcoef(log_probs)[0, 1] > least
     assert not torch.equal(*log_probs)
@@ -154,9 +157,25 @@ def test_scores_that_are_no_numbers(beam, compute_type):
         model.core.decoder[1].feedforward.contract.weight[3] = 3e38
         model.core.decoder[1].feedforward.contract.weight[4] = -3e38
     decode = DecodeConfig(beam=beam, max_length=4)
-    for engine in (prepare(model, compute_type=compute_type), TorchEngine(model)):
+    for name in ("compiled", "torch"):
         with pytest.raises(ValueError, match="logits must not hold NaN"):
-            engine.search([[4, 5], [6]], config=decode, **IDS)
+            prepare(name, model, compute_type=compute_type if name == "compiled" else None).search(
+                [[4, 5], [6]], config=decode, **IDS
+            )
+
+
+@pytest.mark.parametrize("compute_type", ["float32", "bfloat16", "int8"])
+def test_items_that_overflow_are_an_error_for_the_inputs_that_hold_them(compute_type):
+    """1 / sqrt(variance) would be zero where the variance is infinite, which hides it."""
+    model = model_of(SMALL)
+    with torch.no_grad():
+        model.reads.table.weight[5] *= 1e30
+    engine, decode = prepare("compiled", model, compute_type=compute_type), DecodeConfig(max_length=1)
+    expected = engine.search([[4], [6]], config=decode, **IDS)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="logits must not hold NaN"):
+            engine.search([[4], [5, 6]], config=decode, **IDS)
+        assert engine.search([[4], [6]], config=decode, **IDS) == expected
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
@@ -166,13 +185,13 @@ def test_weights_that_are_not_finite_are_refused_by_name(number, compute_type):
     with torch.no_grad():
         model.core.decoder[1].cross.key.bias[7] = number
     with pytest.raises(UserError, match=r"cross.key has a bias with numbers that are not finite"):
-        prepare(model, compute_type=compute_type)
+        prepare("compiled", model, compute_type=compute_type)
 
 
 def test_an_empty_sentence_is_named():
     with pytest.raises(ValueError, match="got none in sentence 1"):
-        prepare(model_of(SMALL)).search([[4], []], config=DecodeConfig(), **IDS)
-    assert prepare(model_of(SMALL)).search([], config=DecodeConfig(), **IDS) == []
+        prepare("compiled", model_of(SMALL)).search([[4], []], config=DecodeConfig(), **IDS)
+    assert prepare("compiled", model_of(SMALL)).search([], config=DecodeConfig(), **IDS) == []
 
 
 def outcome(engine: Engine, sentence: list[int], decode: DecodeConfig) -> list[Hypothesis] | str:
@@ -191,7 +210,7 @@ def test_outputs_that_end_before_learned_positions_do_are_found_and_others_refus
     decode, told = DecodeConfig(beam=beam, max_length=30), set()
     for sentence in sentences(40, longest=12):
         wanted = outcome(TorchEngine(model), sentence, decode)
-        found = outcome(prepare(model), sentence, decode)
+        found = outcome(prepare("compiled", model), sentence, decode)
         if isinstance(wanted, str):
             assert found == wanted
             told.add(wanted)
@@ -203,7 +222,7 @@ def test_outputs_that_end_before_learned_positions_do_are_found_and_others_refus
 
 @pytest.mark.parametrize("index", [-1, VOCAB])
 def test_ids_that_are_no_tokens_are_named(index):
-    engine, decode = prepare(model_of(SMALL)), DecodeConfig(max_length=3)
+    engine, decode = prepare("compiled", model_of(SMALL)), DecodeConfig(max_length=3)
     with pytest.raises(ValueError, match=f"0 .. {VOCAB - 1}, got {index} in sentence 1"):
         engine.search([[4], [5, index, 6]], config=decode, **IDS)
     with pytest.raises(ValueError, match=f"0 .. {VOCAB - 1}, got {index} in bos, eos, pad"):
@@ -221,4 +240,4 @@ REFUSED = {
 
 @pytest.mark.parametrize(("config", "reason"), REFUSED.values(), ids=REFUSED)
 def test_what_it_cannot_run_is_refused_with_the_reason(config, reason):
-    assert reason in refusal(model_of(config))
+    assert reason in refusal("compiled", model_of(config))

@@ -1,0 +1,201 @@
+"""Compute a lowered form in plain torch, and compare it with the model that it came from.
+
+    logits(form, source, target)[t] = scores of the token after target[: t + 1]
+    probe(form, model)              raises unless the model's own steps give the same numbers
+
+The interpreter is written from the formulas alone and shares no code with the modules, so a wrong form, a method
+replaced in a class or a patched function of torch shows as a difference.
+
+Source: lattner2004 (lowering); the formulas are those of vaswani2017, section 3.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention.masks import Padded
+from regard.attention.scores import InnerProduct
+from regard.layers.forms import (
+    AddNormForm,
+    AttentionForm,
+    BlockForm,
+    LearnedForm,
+    LinearForm,
+    NoFormError,
+    NormForm,
+    SinusoidsForm,
+    TableForm,
+    TextForm,
+)
+from regard.layers.positions import sinusoids
+
+__all__ = ["logits", "probe"]
+
+_TOLERANCE = 1e-4
+"""Largest difference of logits that rounding explains, relative to the largest logit."""
+_LENGTHS = (1, 3, 6)
+_STEPS = 4
+_ACTIVATIONS = {"relu": functional.relu, "gelu": functional.gelu}
+
+
+def logits(form: TextForm, source: Tensor | None, target: Tensor, *, largest: float = math.inf) -> Tensor:
+    """Return the scores (target, vocab) of the token after each of `target`; source is None for a language model.
+
+    form:   a regular one (regard.engines.lowering.irregular).
+    Raises: ValueError or RuntimeError if sizes of the form do not fit together, or an item exceeds `largest`.
+    """
+    core, writer = form.core, form.writes
+    _require(len(writer.inputs.weight) == len(writer.output), "its tables have other numbers of ids")
+    memory = None
+    if form.source is not None and source is not None:
+        memory = _placed(form, _embed(form.source, source))
+        for block in core.encoder:
+            memory = _block(block, memory, None, causal=False)
+        memory = _normalize_last(core.encoder_norm, memory)
+    items = _placed(form, _embed(writer.inputs, target))
+    for block in core.decoder:
+        items = _block(block, items, memory, causal=True)
+    fits = math.isinf(largest) or bool((items.abs() <= largest).all())  # NaN does not
+    _require(fits, f"its items exceed {largest:g}, whose squares may overflow float32")
+    return _normalize_last(core.decoder_norm, items) @ writer.output.T
+
+
+def probe(form: TextForm, model: Any, *, largest: float) -> None:
+    """Run the model for a few steps and compare its logits with the form's.
+
+    largest: bound of items before the last norm, for engines that do not notice when their squares overflow.
+
+    Raises: NoFormError with the reason if they differ or cannot be computed.
+    """
+    most = form.most_places or max(_LENGTHS)
+    lengths = [min(length, most) for length in _LENGTHS]
+    steps = min(_STEPS, most)
+    targets = torch.stack([_ids(len(form.writes.output), steps, row) for row in range(len(lengths))])
+    sources = None
+    if form.source is not None:
+        sources = [_ids(len(form.source.weight), length, row) for row, length in enumerate(lengths)]
+    try:
+        # Weights made in inference mode are read here, never written.
+        with torch.inference_mode(mode=False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+            expected = _steps_of(model, sources, targets)
+            found = torch.stack(
+                [
+                    logits(form, None if sources is None else sources[row], target, largest=largest)
+                    for row, target in enumerate(targets)
+                ]
+            )
+    except (ValueError, RuntimeError, TypeError, AttributeError, IndexError) as error:
+        raise NoFormError(model, f"cannot be computed: {str(error).splitlines()[0][:200]}") from error
+    if found.shape != expected.shape:
+        raise NoFormError(
+            model, f"gives logits of shape {tuple(expected.shape)} where its parts say {tuple(found.shape)}"
+        )
+    known = expected.isfinite()  # the others are an error of every engine when they are met
+    difference = (found - expected)[known].abs().amax().item() if known.any() else 0.0
+    largest = expected[known].abs().amax().item() if known.any() else 0.0
+    if not difference <= _TOLERANCE * max(1.0, largest):
+        raise NoFormError(model, f"gives other logits than its parts say: they differ by {difference:.3g} on a probe")
+
+
+def _steps_of(model: Any, sources: list[Tensor] | None, targets: Tensor) -> Tensor:
+    """Logits (row, step, vocab) of the model, a token at a time, sources of different lengths in one batch."""
+    if sources is None:
+        state = model.begin(len(targets))
+    else:
+        lengths = torch.tensor([len(ids) for ids in sources])
+        state = model.start(Padded(nn.utils.rnn.pad_sequence(sources, batch_first=True), lengths))
+    collected = []
+    for tokens in targets.unbind(1):
+        step, state = model.step(tokens, state)
+        collected.append(step)
+    return torch.stack(collected, 1)
+
+
+def _ids(vocab: int, count: int, row: int) -> Tensor:
+    """Ids spread over the vocabulary, its last one among them."""
+    return (vocab - 1 - (torch.arange(count) + row) * max(1, vocab // (count + 1))) % vocab
+
+
+def _require(holds: bool, reason: str) -> None:
+    if not holds:
+        raise ValueError(reason)
+
+
+def _embed(table: TableForm, ids: Tensor) -> Tensor:
+    return table.weight[ids] * table.scale
+
+
+def _placed(form: TextForm, items: Tensor) -> Tensor:
+    """Items with their positional encodings."""
+    match form.core.positions:
+        case SinusoidsForm(dim):
+            encodings = sinusoids(0, len(items), dim)
+        case LearnedForm(weight):
+            encodings = weight[: len(items)]
+        case None:
+            return items
+    _require(encodings.shape == items.shape, f"positions are {tuple(encodings.shape)} for items {tuple(items.shape)}")
+    return items + encodings
+
+
+def _block(block: BlockForm, items: Tensor, memory: Tensor | None, *, causal: bool) -> Tensor:
+    items = _add_norm(block.add_attention, items, lambda x: _attention(block.attention, x, x, causal, block.window))
+    cross, add_cross = block.cross, block.add_cross
+    if cross is not None and add_cross is not None and memory is not None:
+        items = _add_norm(add_cross, items, lambda x: _attention(cross, x, memory, False, None))
+    network, activation = block.feedforward, _ACTIVATIONS[block.feedforward.activation]
+    return _add_norm(
+        block.add_feedforward, items, lambda x: _linear(network.contract, activation(_linear(network.expand, x)))
+    )
+
+
+def _add_norm(form: AddNormForm, items: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+    if form.order == "pre":
+        return items + part(_normalize(form.norm, items))
+    return _normalize(form.norm, items + part(items))
+
+
+def _normalize_last(form: NormForm | None, items: Tensor) -> Tensor:
+    return items if form is None else _normalize(form, items)
+
+
+def _normalize(form: NormForm, items: Tensor) -> Tensor:
+    sizes = {part.shape for part in (form.scale, form.shift) if part is not None}
+    _require(sizes | {torch.Size((form.size,))} == {items.shape[-1:]}, f"a norm of {form.size} numbers does not fit")
+    centered = items - items.mean(-1, keepdim=True)
+    out = centered / (centered.square().mean(-1, keepdim=True) + form.eps).sqrt()
+    return out * (1 if form.scale is None else form.scale) + (0 if form.shift is None else form.shift)
+
+
+def _linear(form: LinearForm, items: Tensor) -> Tensor:
+    out = items @ form.weight.T
+    if form.bias is None:
+        return out
+    _require(form.bias.shape == form.weight.shape[:1], f"a bias of {tuple(form.bias.shape)} does not fit")
+    return out + form.bias
+
+
+def _attention(form: AttentionForm, items: Tensor, memory: Tensor, causal: bool, window: int | None) -> Tensor:
+    read, heads, shared = form.read, form.num_heads, form.key_heads
+    assert isinstance(read.score, InnerProduct)
+    query = _linear(form.query, items).unflatten(-1, (heads, -1)).transpose(0, 1)
+    key = _linear(form.key, memory).unflatten(-1, (shared, -1)).transpose(0, 1).repeat_interleave(heads // shared, 0)
+    value = _linear(form.value, memory).unflatten(-1, (shared, -1)).transpose(0, 1)
+    scores = query @ key.transpose(1, 2) * read.score.scale
+    distance = torch.arange(len(memory)) - torch.arange(len(items))[:, None]
+    if read.bias is not None:
+        bias = read.bias.at(distance, scores.dtype)
+        _require(
+            bias.dim() == 2 or (bias.dim() == 3 and len(bias) in (1, heads)),
+            "its positions are of another number of heads",
+        )
+        scores = scores + bias
+    if causal:
+        hidden = (distance > 0) | (distance <= -(window or math.inf))
+        scores = scores.masked_fill(hidden, -math.inf)
+    out = scores.softmax(-1) @ value.repeat_interleave(heads // shared, 0)
+    return _linear(form.output, out.transpose(0, 1).flatten(1))

@@ -24,6 +24,7 @@ from regard.data.coco import read_coco
 from regard.data.image_files import ImageFiles, UprightImage
 from regard.data.lines import read_lines
 from regard.data.sets_config import BoxesConfig
+from regard.data.spellings import Spellings
 from regard.data.tables import read_table
 from regard.errors import UserError
 from regard.files import decode_json
@@ -75,7 +76,12 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
     if suffix not in readers:
         raise UserError(f"{path}: expected boxes in a file of .json (COCO), .csv or .jsonl, got .{suffix}.")
     left_out = LeftOut(config.on_bad)
-    found = readers[suffix](path, left_out)
+    spellings = Spellings()
+    found = [
+        replace(item, labels=tuple(spellings[label] for label in item.labels))
+        for item in readers[suffix](path, left_out)
+    ]
+    spellings.warn_merged(str(path))
     sources = [ImageFiles.of(Path(images))] if images is not None else _beside(path)
     checked: list[tuple[Boxed, ImageFiles]] = []
     notes: dict[str, list[str]] = {}

@@ -23,6 +23,7 @@ from regard.data.recordings import Recordings, scene
 from regard.data.sample_store import SampleStore
 from regard.data.sets_config import EventsConfig
 from regard.data.sound_files import SoundNotes, append_sound
+from regard.data.spellings import Spellings
 from regard.data.tables import read_table
 from regard.errors import UserError
 
@@ -212,13 +213,14 @@ def _csv(path: Path, config: EventsConfig) -> tuple[dict[str, list[tuple[str, Ev
     found: dict[str, list[tuple[str, Event]]] = {}
     places: dict[str, str] = {}
     skipped: list[str] = []
+    spellings = Spellings()
     for where, cells in read_table(path, _COLUMNS, numeric=_TIMES):
         if not cells["file"]:
             raise UserError(f"{where}: expected the name of a sound file, got none.")
         events = found.setdefault(cells["file"], [])
         places.setdefault(cells["file"], where)
         if any(cells.get(name) for name in (*_TIMES, "label")):
-            event = _event(cells, where, config)
+            event = _event(cells | {"label": spellings[cells["label"]]}, where, config)
             if event.duration < _LEAST_SECONDS or event.onset < 0 or not event.label:
                 end = "duration" if "duration" in cells else "offset"
                 got = f"onset {cells['onset'][:60]}, {end} {cells[end][:60]}, label {event.label!r}"
@@ -228,6 +230,7 @@ def _csv(path: Path, config: EventsConfig) -> tuple[dict[str, list[tuple[str, Ev
                 events.append((where, event))
     if not found:
         raise UserError(f"{path}: there is no file in it.")
+    spellings.warn_merged(str(path))
     return found, places, skipped
 
 

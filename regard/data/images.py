@@ -24,6 +24,7 @@ from regard.data.config import ImagesConfig
 from regard.data.image_files import path_of_name, read_image
 from regard.data.image_folders import list_image_folders
 from regard.data.image_lists import read_listed
+from regard.data.spellings import Spellings
 from regard.errors import UserError
 from regard.files import check_file, file_limit, read_unpacked
 
@@ -95,12 +96,13 @@ def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, i
     """
     path = Path(path)
     if path.is_dir():
-        return _from_folder(path, config, shape)
+        return _in_one_spelling(_from_folder(path, config, shape))
     if not path.exists():
         raise UserError(f"{path} does not exist; images are a folder with a folder per class, a list, or an IDX file.")
     check_file(path)
     if path.suffix in (".tsv", ".csv", ".jsonl"):
-        return _from_list(path, config, shape)
+        images = _from_list(path, config, shape)
+        return _in_one_spelling(images) if config.target == "class" else images  # several labels are told apart later
     return _from_idx(path, config, shape)
 
 
@@ -124,6 +126,13 @@ def embedded_digits(split: str) -> Images:
     pixels = np.minimum(pixels[first:last, None].astype(np.int64) * 16, 255).astype(np.uint8)
     names = tuple(str(label) for label in labels[first:last])
     return Images(pixels, names, f"handwritten digits, {split}", tuple(f"digit {i}" for i in range(first, last)))
+
+
+def _in_one_spelling(images: Images) -> Images:
+    spellings = Spellings()
+    labels = tuple(spellings[label] for label in images.labels)
+    spellings.warn_merged(images.origin)
+    return replace(images, labels=labels)
 
 
 def _from_folder(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> Images:

@@ -9,7 +9,7 @@ Source: the forms of files are those of pairs (regard.data.pairs), a label stand
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,10 +23,11 @@ from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad, plan_batches
 from regard.data.config import LabelledConfig, OnBad
 from regard.data.pairs import Pairs, read_pairs
+from regard.data.spellings import Spellings
 from regard.errors import UserError
 from regard.files import did_you_mean, read_json
 
-__all__ = ["LabelledBatch", "LabelledBatches", "Labels", "Opined", "opined", "read_labelled", "several"]
+__all__ = ["LabelledBatch", "LabelledBatches", "Labels", "Opined", "labels_in", "opined", "read_labelled", "several"]
 
 _VERSION = 1
 _SHOWN, _EXCERPT = 20, 60
@@ -177,7 +178,7 @@ def opined(source: Padded, opinions: Sequence[np.ndarray]) -> Opined:
 
 def read_labelled(config: LabelledConfig, path: str | Path, split: str) -> Pairs:
     """Texts and their labels, as the config says they are written. Raises UserError as `read_pairs`."""
-    return read_pairs(
+    pairs = read_pairs(
         path,
         format=config.format,
         source_column=config.text_column,
@@ -187,6 +188,12 @@ def read_labelled(config: LabelledConfig, path: str | Path, split: str) -> Pairs
         also=_ALSO[config.target],
         names=("text", "label"),
     )
+    if config.target != "class":  # several labels are told apart later
+        return pairs
+    spellings = Spellings()
+    targets = [spellings[label] for label in pairs.targets]
+    spellings.warn_merged(pairs.origin)
+    return replace(pairs, targets=targets)
 
 
 def several(text: str, separator: str) -> list[str | int | float]:
@@ -212,3 +219,8 @@ def _is_number(name: str) -> bool:
         return not math.isnan(float(name))
     except ValueError:
         return False
+
+
+def labels_in(text: str, separator: str, spellings: Spellings) -> list[str]:
+    """The labels that a target lists. Raises ValueError as `several`."""
+    return [spellings[str(label)] for label in several(text, separator)]

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.arrays import read_arrays
+from regard.data.spellings import Spellings
 from regard.errors import UserError
 
 __all__ = ["Recordings", "made_sounds", "read_recordings", "scene"]
@@ -85,7 +86,9 @@ def read_recordings(path: Path, length: int) -> Recordings:
     rate = parts["sample_rate"].item()
     if not 1 <= rate <= _MOST_RATE or rate != int(rate):
         raise UserError(f"{path}: sample_rate must be a whole number of 1 to {_MOST_RATE:,}, but is {rate}.")
-    labels = tuple(_label(label, i, path) for i, label in enumerate(parts["label"].tolist(), start=1))
+    spellings = Spellings()
+    labels = tuple(spellings[_label(label, i, path)] for i, label in enumerate(parts["label"].tolist(), start=1))
+    spellings.warn_merged(str(path))
     found = Recordings(samples.astype(np.int16), offsets, labels, index, int(rate), str(path))
     for split in ("train", "val", "test"):
         if not len(found.of(split)):

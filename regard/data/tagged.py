@@ -22,6 +22,7 @@ from torch import Tensor
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad, plan_batches
 from regard.data.lines import not_utf8, read_lines
+from regard.data.spellings import Spellings
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenise import UNK, Tokeniser
 from regard.errors import UserError
@@ -69,6 +70,7 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> Sentences:
     path = Path(path)
     is_json = config.format == "jsonl" or (config.format == "auto" and plain_name(path).endswith((".jsonl", ".ndjson")))
     tokens, tags, lines, skipped = [], [], [], []
+    spellings = Spellings()
     numbered = list(enumerate(read_lines(path), start=1))
     for number, part in [(n, [line]) for n, line in numbered] if is_json else _parts(numbered):
         try:
@@ -81,10 +83,11 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> Sentences:
             continue
         if words and words[0] != _DOCUMENT:
             tokens.append(words)
-            tags.append(found)
+            tags.append(tuple(spellings[tag] for tag in found))
             lines.append(number)
     if not tokens:
         raise UserError(f"{path}: there is no sentence in it{'; ' + skipped[0] if skipped else ''}.")
+    spellings.warn_merged(str(path))
     return Sentences(tuple(tokens), tuple(tags), tuple(lines), str(path), tuple(skipped))
 
 

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.config import ImagesConfig, LabelledConfig, OnBad
-from regard.data.labelled import Labels, several
+from regard.data.labelled import Labels, labels_in, several
 from regard.data.numbers import numbers
+from regard.data.spellings import Spellings
 from regard.errors import UserError
 from regard.files import read_json
 from regard.models.config import ClassifierConfig
@@ -206,15 +207,17 @@ class LabelsTarget(_Named):
     @classmethod
     def learned(cls, said: Said, data: LabelledConfig | ImagesConfig) -> Self:
         """All labels that occur, one at least."""
-        _, lists = _parsed(said, lambda text: _labels(text, data.separator))
+        spellings = Spellings()
+        _, lists = _parsed(said, lambda text: labels_in(text, data.separator, spellings))
+        spellings.warn_merged(said.origin)
         return cls._of(Labels.of([label for labels in lists for label in labels], least=1, origin=said.origin), data)
 
     def rows(self, said: Said) -> tuple[list[int], NDArray[Any]]:
         """One for each label that is there, else nought: (rows, labels)."""
-        known = {label: number for number, label in enumerate(self.labels.names)}
+        known, spellings = {label: number for number, label in enumerate(self.labels.names)}, Spellings()
 
         def parse(text: str) -> list[int]:
-            labels = _labels(text, self.separator)
+            labels = labels_in(text, self.separator, spellings)
             unknown = [label for label in labels if label not in known]
             if unknown:
                 raise ValueError(f"{self.labels.unknown(unknown[0], said.what)}")
@@ -360,11 +363,6 @@ def _likeliest(probabilities: Tensor, names: Sequence[str], n_best: int) -> list
     values, numbers = probabilities.topk(min(n_best, len(names)), dim=-1)
     rows = zip(values.tolist(), numbers.tolist(), strict=True)
     return [[Answer(names[i], value) for value, i in zip(*row, strict=True)] for row in rows]
-
-
-def _labels(text: str, separator: str) -> list[str]:
-    """The labels of one input. Raises ValueError for what is no list of labels."""
-    return [str(label) for label in several(text, separator)]
 
 
 def _numbers(text: str, separator: str, count: int | None) -> list[float]:

@@ -30,6 +30,14 @@ def said(*texts: str, on_bad: OnBad = "error") -> Said:
     return Said(texts, lambda i: f"a.tsv, line {i + 1}", "a.tsv", ("label", "text"), on_bad)
 
 
+def test_labels_of_two_unicode_spellings_are_one():
+    one, two = "caf\u00e9", "cafe\u0301"
+    with pytest.warns(UserWarning, match="a.tsv: two Unicode spellings of a label"):
+        target = LabelsTarget.learned(said(one, f"b,{two}", f"[{json.dumps(two)}]"), DATA)
+    assert target.names == ("b", one)
+    np.testing.assert_array_equal(target.rows(said(two, json.dumps([two])))[1], [[0, 1], [0, 1]])
+
+
 def test_labels_are_listed_in_json_or_between_separators():
     target = LabelsTarget.learned(said("b,a", '["c", 10]', "", "a"), DATA)
     assert target.names == ("10", "a", "b", "c")

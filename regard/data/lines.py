@@ -45,7 +45,9 @@ def filled_lines(path: Path) -> list[tuple[int, bytes]]:
 
 def not_utf8(error: UnicodeDecodeError, where: str = "") -> str:
     """What is wrong with a line that cannot be decoded, and at which byte of it."""
-    if error.object.startswith(_UTF16_MARKS):
+    if error.object.startswith(b"\x1f\x8b"):
+        return "is packed by gzip: unpack it first"
+    if error.object.startswith(_UTF16_MARKS) and b"\0" in error.object:
         return "looks like UTF-16, expected UTF-8: save the file as UTF-8"
     wrong = error.object[error.start : error.start + 1]
     try:

@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from regard.data.tokenise import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
@@ -67,7 +69,7 @@ class _Converted:
             return
         self._places = max(_PLACES, 2 * places) if most is None else most
         # Nothing stays on disk: a converted model that outlives its weights would answer for others.
-        with tempfile.TemporaryDirectory(prefix="regard-ctranslate2-") as folder:
+        with torch.device("cpu"), tempfile.TemporaryDirectory(prefix="regard-ctranslate2-") as folder:
             specification(self.form, places=self._places).save(folder)
             self.files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
         self.runner = self._load(self.files)

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.attention.masks import Padded
 from regard.attention.scores import InnerProduct
@@ -39,7 +38,10 @@ _TOLERANCE = 1e-4
 """Largest difference of logits that rounding explains, relative to the largest logit."""
 _LENGTHS = (1, 3, 6)
 _STEPS = 4
-_ACTIVATIONS = {"relu": functional.relu, "gelu": functional.gelu}
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": lambda x: x.clamp(min=0),
+    "gelu": lambda x: x * (1 + (x * math.sqrt(0.5)).erf()) / 2,
+}
 
 
 def logits(form: TextForm, source: Tensor | None, target: Tensor, *, largest: float = math.inf) -> Tensor:

@@ -1,6 +1,7 @@
 """The engine `torch`: the model itself, step by step. It runs every model, and its attention can be recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import cast
 
 import torch
@@ -52,7 +53,7 @@ class TorchEngine(Engine):
     ) -> list[list[Hypothesis]]:
         device = next(self._model.parameters()).device
         stepper = cast("Stepper", self._model)
-        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        with torch.no_grad(), _numbers_of(device):
             return search(stepper, sentences, config=config, bos=bos, eos=eos, pad=pad, device=device)
 
     def _generate(
@@ -66,11 +67,20 @@ class TorchEngine(Engine):
     ) -> list[list[int]]:
         """One prompt after the other."""
         model = cast("Continues", self._model)
-        with torch.autocast(next(self._model.parameters()).device.type, enabled=False):
+        with _numbers_of(next(self._model.parameters()).device):
             return [
                 list(sample(model, list(prompt), config, window=window, seed=seed, banned=list(banned)))
                 for prompt, seed in zip(prompts, seeds, strict=True)
             ]
+
+
+@contextmanager
+def _numbers_of(device: torch.device) -> Iterator[None]:
+    """Compute on a device in the numbers of the weights, whatever the caller's autocast and default device are."""
+    # A default device costs time at each call of torch, so it is set only where the caller set another.
+    own = nullcontext() if torch.get_default_device() == device else device
+    with torch.autocast(device.type, enabled=False), own:
+        yield
 
 
 def _ids(part: object) -> int | None:

@@ -4,6 +4,8 @@ import importlib
 import warnings
 from typing import Any, Protocol, cast, runtime_checkable
 
+import torch
+
 from regard.engines.config import ENGINES
 from regard.engines.engine import Engine
 from regard.engines.lowering import UnsupportedModelError, lower
@@ -58,29 +60,33 @@ def prepare(
         return _fastest(model, threads=threads, **layout) or TorchEngine(model, **layout)
     if name == _REFERENCE:
         return TorchEngine(model, **layout)
-    maker = _maker(name)
     try:
-        form = lower(model, maker.unsupported, largest=maker.LARGEST_ITEM)
+        return _snapshot(name, model, threads=threads, **layout)
     except UnsupportedModelError as error:
         others = " or ".join(repr(other) for other in supporting(model))
         raise UserError(f"engine {name!r} does not support this model: {error}. Use engine {others}.") from error
-    return maker.create(form, threads=threads, **layout)
 
 
 def _fastest(model: Any, **settings: Any) -> Engine | None:
     """Return the fastest engine with torch's outputs that needs no other package; None if it does not run the model."""
     if not is_expected(model):
         return None
-    maker = _maker(_FASTEST)
     try:
-        form = lower(model, maker.unsupported, largest=maker.LARGEST_ITEM)
+        return _snapshot(_FASTEST, model, **settings)
     except UnsupportedModelError as error:
         warnings.warn(
-            f"engine 'torch' is used, which is slower: engine {_FASTEST!r} does not support this model: {error}",
+            f"engine 'torch' is used, which is slower: engine {_FASTEST!r} does not support this model: {error}. "
+            "run.compile() tries again",
             stacklevel=4,
         )
         return None
-    return maker.create(form, **settings)
+
+
+def _snapshot(name: str, model: Any, **settings: Any) -> Engine:
+    maker = _maker(name)
+    with torch.device("cpu"):  # whatever the caller's default device is
+        form = lower(model, maker.unsupported, largest=maker.LARGEST_ITEM)
+        return maker.create(form, **settings)
 
 
 def is_expected(model: Any) -> bool:
@@ -105,7 +111,8 @@ def refusal(name: str, model: Any) -> str | None:
         return None
     maker = _maker(name)
     try:
-        lower(model, maker.unsupported, largest=maker.LARGEST_ITEM)
+        with torch.device("cpu"):
+            lower(model, maker.unsupported, largest=maker.LARGEST_ITEM)
     except UnsupportedModelError as error:
         return str(error)
     return None

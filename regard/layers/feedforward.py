@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.attention.kernels.maps import linear
 from regard.layers.forms import FeedForwardForm, LinearForm, form_of
-from regard.layers.linear import Linear
+from regard.layers.linear import Linear, is_exact
 
 __all__ = ["FeedForward"]
 
@@ -32,7 +32,7 @@ class FeedForward(nn.Module):
 
     def forward(self, items: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """FFN of every item."""
-        if self.activation == "relu":
+        if self.activation == "relu" and is_exact(Linear, self.expand):
             return self.contract(linear(items, self.expand.weight, self.expand.bias, relu=True))
         return self.contract(_ACTIVATIONS[self.activation](self.expand(items)))
 

@@ -25,6 +25,7 @@ from torch.autograd.function import once_differentiable
 from regard.attention.axes import is_plain
 from regard.attention.kernels.additive_op import REACH
 from regard.attention.kernels.maps import linear
+from regard.layers.linear import is_exact
 
 __all__ = [
     "Before",
@@ -90,22 +91,8 @@ def is_compiled_for(*tensors: Tensor) -> bool:
 
 
 def is_unheard(*modules: nn.Module) -> bool:
-    """Whether nobody listens to the calls of these modules and of their parts."""
-    everywhere = nn.modules.module
-    if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks or everywhere._global_backward_hooks:
-        return False
-    if everywhere._global_backward_pre_hooks:
-        return False
-    return not any(
-        part._forward_hooks
-        or part._forward_pre_hooks
-        or part._backward_hooks
-        or part._backward_pre_hooks
-        or part._compiled_call_impl is not None
-        or "forward" in vars(part)
-        for module in modules
-        for part in module.modules()
-    )
+    """Return True if no hook listens to the calls of these modules and of their parts."""
+    return all(is_exact(type(part), part) for module in modules for part in module.modules())
 
 
 def product_type() -> torch.dtype:

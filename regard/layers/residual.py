@@ -21,6 +21,7 @@ from regard.attention.kernels.rounded import hand_on, is_wanted
 from regard.attention.kernels.rows import is_compiled_for
 from regard.layers.dropout import Dropout, draw_seed, drop, levels
 from regard.layers.forms import AddNormForm, NormForm, form_of
+from regard.layers.linear import is_exact
 
 __all__ = ["Residual"]
 
@@ -49,13 +50,20 @@ class Residual(nn.Module):
         return AddNormForm(self.order, form_of(self.norm, NormForm))
 
     def _add(self, items: Tensor, made: Tensor) -> Tensor:
-        if self.dropout.p > 0 and self._is_one_pass(items, made):
+        if is_exact(Dropout, self.dropout) and self.dropout.p > 0 and self._is_one_pass(items, made):
             return _Add.apply(items, made, draw_seed(), levels(self.dropout.p))
         return items + self.dropout(made)
 
     def _add_norm(self, items: Tensor, made: Tensor) -> Tensor:
         norm = self.norm
-        if not self._is_one_pass(items, made, norm.weight, norm.bias):
+        if not (
+            is_exact(nn.LayerNorm, norm)
+            and is_exact(Dropout, self.dropout)
+            and norm.normalized_shape == items.shape[-1:]
+            and norm.elementwise_affine
+            and norm.bias is not None
+            and self._is_one_pass(items, made, norm.weight, norm.bias)
+        ):
             return norm(items + self.dropout(made))
         drawn = (draw_seed(), levels(self.dropout.p)) if self.dropout.p > 0 else (0, 0)
         out, rounded = _AddNorm.apply(items, made, norm.weight, norm.bias, (norm.eps, *drawn))

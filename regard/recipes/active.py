@@ -46,8 +46,8 @@ class ActiveModel:
         self._warned: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the engine: a copy has a module of its own, and makes its engine when it first decodes."""
-        return vars(self) | {"_engine": None}
+        """The state of a copy: the module that answers is its own, and an engine is made when it first decodes."""
+        return vars(self) | {"_engine": None, "module": self.model, "is_owned": True}
 
     def hand_out(self) -> Any:
         """Return the module, which its caller may change: torch answers with it from now on."""

@@ -263,8 +263,8 @@ def test_config_names_the_number_that_cannot_be(name, value):
         ),
         ("TokeniserConfig(joint='no')", "`joint` must be true or false, but is 'no' instead"),
         (
-            "PairsConfig(format='csv')",
-            "`format` must be one of auto, tsv, text, jsonl, huggingface, but is 'csv'",
+            "PairsConfig(format='xml')",
+            "`format` must be one of auto, tsv, csv, text, jsonl, huggingface, but is 'xml'",
         ),
     ],
 )

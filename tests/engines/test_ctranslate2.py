@@ -252,19 +252,25 @@ def test_int8_stays_near() -> None:
     config = DecodeConfig(beam=1, max_ratio=0, max_extra=1)
     found = engine.search(sentences(), config=config, **SPECIAL)
     expected = search(Without(model), sentences(), config=config, **SPECIAL)
-    # Rows of weights have 127 steps to their largest entry; two layers of that move a score by some hundredths.
-    for (one,), (other,) in zip(found, expected, strict=True):
-        assert one.tokens != other.tokens or one.score == pytest.approx(other.score, abs=0.5)
+    # Rows of weights have 127 steps to their largest entry; two layers of that move a score by some hundredths. On a
+    # processor without VNNI sums of pairs saturate at 16 bits, too, which moved single scores by 0.9.
+    pairs = [
+        (one.score, other.score) for (one,), (other,) in zip(found, expected, strict=True) if one.tokens == other.tokens
+    ]
+    assert len(pairs) > len(found) / 3
+    errors = [abs(score - exact) for score, exact in pairs]
+    assert 1e-4 < sum(errors) / len(errors) < 0.5
 
 
-def test_weights_that_change_are_converted_anew() -> None:
+def test_weights_that_change_do_not_reach_a_conversion() -> None:
     model = translator()
     engine = prepare("ctranslate2", model)
     config = DecodeConfig(beam=2)
     before = engine.search(sentences(), config=config, **SPECIAL)
     with torch.no_grad():
         model.writes.output_table.weight.mul_(-1)
-    found = engine.search(sentences(), config=config, **SPECIAL)
+    assert engine.search(sentences(), config=config, **SPECIAL) == before
+    found = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
     assert_same(found, search(Without(model), sentences(), config=config, **SPECIAL))
     assert found != before
 

@@ -149,6 +149,13 @@ def test_a_function_of_torch_that_computes_something_else_is_refused(monkeypatch
     assert "gives other logits" in str(refusal("compiled", model))
 
 
+def test_a_relu_that_computes_something_else_is_refused(monkeypatch) -> None:
+    model = translator()
+    written = torch.relu
+    monkeypatch.setattr(torch, "relu", lambda items: 1.3 * written(items))
+    assert "gives other logits" in str(refusal("compiled", model))
+
+
 def test_methods_that_others_add_or_wrap_are_not_refused(monkeypatch) -> None:
     # Transformers adds smart_apply to nn.Module; skipping initialization replaces reset_parameters.
     monkeypatch.setattr(nn.Module, "smart_apply", lambda self, function: self, raising=False)

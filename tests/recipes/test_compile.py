@@ -231,6 +231,27 @@ def test_autocast_changes_no_answer(folder, engine) -> None:
         assert same(scores(load(folder, engine=engine)), expected)
 
 
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_another_default_device_changes_no_answer(folder, engine) -> None:
+    expected = scores(load(folder, engine=engine))
+    with torch.device("meta"):
+        run = load(folder, engine=engine)
+        assert same(scores(run), expected)
+        assert same(scores(run), expected)
+    assert same(scores(run), expected)
+
+
+def test_a_copy_of_a_frozen_run_owns_the_module_that_answers(run) -> None:
+    module = run.model
+    run.compile()
+    before = scores(run)
+    zeroed(module)
+    twin = copy.deepcopy(run)
+    assert scores(twin) == before
+    assert twin.engine.name == "compiled"
+    assert same(torchs(twin), before)
+
+
 def test_attributes_that_others_add_to_modules_change_nothing(run, folder, monkeypatch) -> None:
     expected = scores(run)
     monkeypatch.setattr(nn.Module, "smart_apply", lambda self, function: self, raising=False)

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import regard
 from regard.data.config import TokeniserConfig
@@ -164,5 +165,5 @@ def test_load_refuses_a_tokeniser_of_another_run(finished: Path, tmp_path: Path)
 def test_run_is_loaded_on_its_own_device_whatever_the_default_is(finished: Path) -> None:
     with torch.device("meta"):
         trained = load(finished)
-    assert {parameter.device.type for parameter in trained.model.parameters()} == {"cpu"}
+    assert {parameter.device.type for parameter in trained._model.parameters()} == {"cpu"}
     assert trained.predict(["ada"]) == load(finished).predict(["ada"])

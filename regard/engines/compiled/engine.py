@@ -130,7 +130,7 @@ class CompiledEngine(Engine):
         limits = np.array([config.limit(length) for length in lengths])
         ids = np.concatenate([sentences[row] for row in rows]).astype(np.int64)
         steps, most, shape = int(limits.max()), len(rows) * config.beam, (len(rows), config.n_best)
-        powers = (torch.arange(steps + 1, dtype=torch.float64) ** config.length_penalty).float().numpy()
+        powers = (torch.arange(steps + 1, dtype=torch.float64, device="cpu") ** config.length_penalty).float().numpy()
         batch = Batch(ids, starts, np.array(groups), limits)
         rules = Rules(config.beam, powers, bos, eos, _mask(room.model, (pad, bos)))
         scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
@@ -193,7 +193,7 @@ class _Continuing:
         self.slots = np.arange(len(prompts) * self.places, dtype=np.int32).reshape(len(prompts), self.places)
         self.tokens, self.fed = np.zeros(len(prompts), np.int64), np.zeros(len(prompts), np.int64)
         self.banned = _mask(room.model, banned)
-        self.draws = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.draws = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
 
     def run(self) -> list[list[int]]:
         """config.length tokens of each."""

@@ -4,6 +4,7 @@ Fresh memory costs more than what is computed in it: the kernel zeroes each page
 """
 
 import numpy as np
+import torch
 
 from regard.engines.compiled.packed import aligned, in_panels
 from regard.engines.compiled.products import PANELS
@@ -60,7 +61,8 @@ class Room:
             self.rows = max(self.rows, rows + rows // 4)
             self.places = max(self.places, places + places // 4)
             self.ordered = max(self.ordered, sources + sources // 4)
-            self._work = self._made()
+            with torch.device("cpu"):  # whatever the caller's default device is
+                self._work = self._made()
         return self._work
 
     def memory(self, slots: int) -> tuple[np.ndarray, np.ndarray]:

@@ -145,7 +145,7 @@ def test_a_method_that_computes_something_else_is_refused(kind, name, function, 
 def test_a_function_of_torch_that_computes_something_else_is_refused(monkeypatch) -> None:
     model = translator()
     written = functional.layer_norm
-    monkeypatch.setattr(functional, "layer_norm", lambda *inputs: 1.1 * written(*inputs))
+    monkeypatch.setattr(functional, "layer_norm", lambda *inputs, **settings: 1.1 * written(*inputs, **settings))
     assert "gives other logits" in str(refusal("compiled", model))
 
 

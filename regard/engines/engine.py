@@ -10,7 +10,6 @@ several prompts at once. The torch engine is these functions; what another engin
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
@@ -116,7 +115,3 @@ class Engine(ABC):
             return []
         check_places(most_read(max(map(len, prompts)), config.length, window), limits.positions)
         return self._generate(prompts, config, window=window, seeds=seeds, banned=banned)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Engine":
-        """The engine itself: it never changes."""
-        return self

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers.dropout import Dropout
+from regard.layers.linear import is_exact
 from regard.recipes.bench.groups import (
     BATCHES,
     CHOOSING,
@@ -18,7 +19,7 @@ from regard.recipes.bench.groups import (
     shares,
     without_watching,
 )
-from regard.recipes.bench.watch import scoped, spans_of, watched
+from regard.recipes.bench.watch import marked, scoped, spans_of, watched
 
 
 def chain(*names: str) -> Span:
@@ -123,3 +124,14 @@ def test_watching_counts_no_time_twice_and_leaves_the_model_as_it_was() -> None:
     assert len(set(groups)) == len(groups)
     assert {"matrix products", "dropout", "normalisation", PYTHON} <= set(groups)
     assert [set(vars(module)) for module in model.modules()] == before
+
+
+def test_marks_leave_the_fused_paths_as_they_are() -> None:
+    """The profiler sees the paths that training takes: no part has its own forward. The classes are restored."""
+    model = nn.Sequential(nn.LayerNorm(4), Dropout(0.5))
+    before = nn.LayerNorm.forward, Dropout.forward
+    with marked(model):
+        assert all(is_exact(type(part), part) for part in model)
+        assert nn.LayerNorm.forward is not before[0]
+        assert model.train()(torch.ones(2, 4)).shape == (2, 4)
+    assert (nn.LayerNorm.forward, Dropout.forward) == before

@@ -7,7 +7,8 @@
 
 A key names a file by its role, not by its path, so that data may move while a run is stopped:
 
-    data.train:.tsv         the file that the setting data.train names, with its ending, which decides how it is read
+    data.train:             the file that the setting data.train names
+    data.train:.jsonl       the same, where its ending decides how it is read
     data.train:cat/1.png    a file below the folder (or archive) that the setting names
     listed:12               a file that another file lists, by its place in the order of reading
 
@@ -29,6 +30,9 @@ __all__ = ["Content", "edited", "is_recorded", "note", "note_file", "recorded", 
 _LENGTH = 32
 _MOST = 256
 _LISTED = "listed"
+# Files with these endings are read in other ways than text in columns; the values are the endings in keys.
+_ENDINGS = {".csv": ".csv", ".json": ".json", ".jsonl": ".jsonl", ".ndjson": ".jsonl"}
+_OWN = {"", *_ENDINGS.values()}
 _seen: ContextVar[dict[str, str] | None] = ContextVar("regard-data-read", default=None)
 
 
@@ -66,16 +70,19 @@ class Content(NamedTuple):
     """Where it was read, for messages."""
 
 
-def summary(seen: Mapping[str, str], sources: Mapping[str, str], *, most: int = _MOST) -> dict[str, Content]:
+def summary(
+    seen: Mapping[str, str], sources: Mapping[str, str], *, by_ending: bool = True, most: int = _MOST
+) -> dict[str, Content]:
     """The record by role; of more than `most` files, one digest for all files of a folder and kind of name.
 
-    seen:    digests by path, in the order of reading.
-    sources: by the name of a setting, the path that it gives.
+    seen:      digests by path, in the order of reading.
+    sources:   by the name of a setting, the path that it gives.
+    by_ending: the endings of the sources decide how they are read; False where the settings give the format.
 
     The digest of a folder covers the names below the source and the contents of what was read, and nothing else, so
     that files that no reader opens may come and go.
     """
-    keyed = _by_role(seen, sources)
+    keyed = _by_role(seen, sources, by_ending=by_ending)
     if len(keyed) <= most:
         return keyed
     groups: dict[str, list[str]] = {}
@@ -96,10 +103,20 @@ def summary(seen: Mapping[str, str], sources: Mapping[str, str], *, most: int = 
 
 
 def edited(before: Mapping[str, str], now: Mapping[str, Content]) -> list[str]:
-    """The keys of what has another digest now, is new, or is no longer read; settings' own files first."""
+    """The keys of what has another digest now, is new, or is no longer read; settings' own files first.
+
+    A setting's own file that is read by another ending than before has one key, the present one.
+    """
     digests = {key: content.digest for key, content in now.items()}
-    found = (key for key in {*before, *now} if before.get(key) != digests.get(key))
-    return sorted(found, key=lambda key: (key.startswith(_LISTED), key))
+    changed = {key for key in {*before, *now} if before.get(key) != digests.get(key)}
+    by_other_ending = {
+        f"{role}:{ending}"
+        for role, _, here in (key.partition(":") for key in changed & now.keys())
+        if here in _OWN
+        for ending in _OWN
+        if ending != here
+    }
+    return sorted(changed - by_other_ending, key=lambda key: (key.startswith(_LISTED), key))
 
 
 def is_recorded(data: Mapping[str, str], setting: str) -> bool:
@@ -107,7 +124,7 @@ def is_recorded(data: Mapping[str, str], setting: str) -> bool:
     return any(key.startswith((f"{setting}:", f"{setting}.")) for key in data)
 
 
-def _by_role(seen: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, Content]:
+def _by_role(seen: Mapping[str, str], sources: Mapping[str, str], *, by_ending: bool) -> dict[str, Content]:
     paths = {setting: str(PurePath(source)) for setting, source in sources.items()}
     found: dict[str, Content] = {}
     listed = 0
@@ -116,7 +133,8 @@ def _by_role(seen: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, C
         own = [setting for setting, path in paths.items() if name == path]
         below = [] if own else [path for path in paths.values() if _is_below(name, path)]
         if own:
-            ending = PurePath(plain_name(name)).suffix if Path(name).is_file() else ""
+            is_read_by_it = by_ending and not Path(name).is_dir()
+            ending = _ENDINGS.get(PurePath(plain_name(name)).suffix, "") if is_read_by_it else ""
             found |= {f"{setting}:{ending}": content for setting in own}
         elif below:
             nearest = max(below, key=len)

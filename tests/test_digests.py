@@ -1,6 +1,6 @@
 import threading
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from regard.digests import edited, note, recorded, summary
 
@@ -51,12 +51,22 @@ def test_data_that_moved_with_the_same_content_is_the_same() -> None:
     assert edits(before, places, before, swapped) == ["val.tsv", "d/train.tsv"]
 
 
-def test_ending_that_decides_how_a_file_is_read_is_part_of_its_role(tmp_path: Path) -> None:
-    one, other = tmp_path / "a.tsv", tmp_path / "a.jsonl"
-    one.touch()
-    other.touch()
-    found = edits({str(one): "1"}, {"data.train": str(one)}, {str(other): "1"}, {"data.train": str(other)})
-    assert found == [str(other), "data.train:.tsv"]
+def test_ending_that_decides_how_a_file_is_read_is_part_of_its_role() -> None:
+    before, now = {"data.train": "a.tsv"}, {"data.train": "a.jsonl"}
+    assert edits({"a.tsv": "1"}, before, {"a.jsonl": "1"}, now) == ["a.jsonl"]
+    assert edits({"a.jsonl": "1"}, now, {"a.tsv": "1"}, before) == ["a.tsv"]
+    for same in ("a.ndjson", "a.jsonl.gz"):
+        assert edits({"a.jsonl": "1"}, now, {same: "1"}, {"data.train": same}) == []
+
+
+def test_endings_of_text_in_columns_and_of_pipes_are_one() -> None:
+    for name in ("a.txt", "a.tab", "fd/63"):
+        assert edits({"a.tsv": "1"}, {"data.train": "a.tsv"}, {name: "1"}, {"data.train": name}) == []
+
+
+def test_ending_is_no_part_of_the_role_where_the_settings_give_the_format() -> None:
+    keys = [set(summary({name: "1"}, {"data.train": name}, by_ending=False)) for name in ("a.tsv", "a.jsonl", "fd/63")]
+    assert keys == [{"data.train:"}] * 3
 
 
 def test_folder_that_moved_is_the_same_unless_a_name_below_it_differs() -> None:

@@ -100,9 +100,12 @@ def _change(key: str, before: Mapping[str, str], data: Mapping[str, Content]) ->
     if key in before:
         return "has other content than when the run began"
     role, _, ending = key.partition(":")
-    same = {one.partition(":")[2] for one, digest in before.items() if digest == data[key].digest and f"{role}:" in one}
-    if ending.startswith(".") and len(same) == 1:
-        return f"its name ends in {ending}, but in {same.pop()!r} when the run began, which decides how it is read"
+    endings = {
+        one.partition(":")[2] for one, digest in before.items() if digest == data[key].digest and f"{role}:" in one
+    }
+    if len(endings) == 1 and (not ending or ending.startswith(".")):
+        form, other = (one.removeprefix(".").upper() or "text in columns" for one in (ending, endings.pop()))
+        return f"is read as {form} because of its name, but as {other} when the run began"
     return "is read now, but was not when the run began"
 
 

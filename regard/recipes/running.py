@@ -135,7 +135,8 @@ def _fit(directory: RunDirectory, run: Run, world: World, say: Callable[[str], N
     task = task_of(run, say)
     with recorded() as seen:
         task.check()
-    data = summary(seen, sources(run))
+    by_ending = getattr(run.config.data, "format", "auto") == "auto"
+    data = summary(seen, sources(run), by_ending=by_ending)
     is_new = world.on_main(lambda: directory.write(lambda root: _claimed(root, run, task, data, say)))
     check_learned(directory.path)
     if is_new:

@@ -122,8 +122,9 @@ def test_data_that_moved_with_the_same_content_is_gone_on_with(
     Path("d2").mkdir()
     Path("d2/train.tsv").write_bytes(content)
     Path("d2/train.tsv.gz").write_bytes(gzip.compress(content))
+    Path("d2/train.tab").write_bytes(content)
     for steps, name in enumerate(
-        ("d2/train.tsv", "./d2/train.tsv", "d2/train.tsv.gz", str(tmp_path / "d2/train.tsv")), 3
+        ("d2/train.tsv", "./d2/train.tsv", "d2/train.tsv.gz", str(tmp_path / "d2/train.tsv"), "d2/train.tab"), 3
     ):
         assert main([*again(run, whole, steps=steps), "--data.train", name]) == 0
         assert "data.train has moved from " in (messages := capsys.readouterr().err)
@@ -136,7 +137,7 @@ def test_data_that_moved_with_the_same_content_is_gone_on_with(
 def test_data_that_moved_and_was_edited_is_refused_by_name(
     run: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    edited, other = tmp_path / "edited.tsv", tmp_path / "train.tab"
+    edited, other = tmp_path / "edited.tsv", tmp_path / "train.csv"
     content = (whole / "train.tsv").read_bytes()
     edited.write_bytes(content + b"a\tA\n")
     other.write_bytes(content)
@@ -144,7 +145,7 @@ def test_data_that_moved_and_was_edited_is_refused_by_name(
     message = told(capsys, [*again(run, whole, steps=3), "--data.train", str(edited)])
     assert f"{edited}: has other content than when the run began, so" in message
     message = told(capsys, [*again(run, whole, steps=3), "--data.train", str(other)])
-    assert "ends in .tab, but in '.tsv' when the run began" in message
+    assert f"{other}: is read as CSV because of its name, but as text in columns when the run began, so" in message
     message = told(capsys, [*again(run, whole, steps=3), "--data.train", str(edited), "--train.lr", "0.5"])
     assert "another run of translate: train.lr is" in message
     assert "data.train" not in message
@@ -156,7 +157,7 @@ def test_another_path_is_another_run_where_no_digest_is_kept(
 ) -> None:
     shutil.copy(whole / "train.tsv", tmp_path)
     learned = json.loads((run / "learned.json").read_text(encoding="utf-8"))
-    del learned["checksum"], learned["data"]["data.train:.tsv"]
+    del learned["checksum"], learned["data"]["data.train:"]
     (run / "learned.json").write_text(json.dumps(sealed(learned)), encoding="utf-8")
     message = told(capsys, [*again(run, whole, steps=3), "--data.train", str(tmp_path / "train.tsv")])
     assert f"data.train is '{whole / 'train.tsv'}' there and '{tmp_path / 'train.tsv'}' here" in message

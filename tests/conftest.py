@@ -3,16 +3,19 @@
 import os
 import random
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 
-import tests.shapes  # noqa: F401  # jaxtyping finds the checker only in a module that is loaded already
+from tests.shapes import without_checks  # jaxtyping finds its checker only in a module that is loaded already
 
 __all__ = [
+    "UNCHECKED",
+    "checks",
     "device",
     "pytest_addoption",
     "pytest_collection_modifyitems",
@@ -20,6 +23,8 @@ __all__ = [
     "seeds",
     "unchecked",
 ]
+
+UNCHECKED = ("engines", "recipes")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,6 +64,17 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture
 def unchecked() -> Iterator[None]:
     """No shape checks, as at run time: for tests of what the package itself says about wrong shapes."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    with without_checks():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def checks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No shape checks in the folders of `UNCHECKED`.
+
+    A check takes longer than what it checks, and these folders decode and train for thousands of steps, with parts
+    whose shapes are checked by their own tests and those of contracts, models and look.
+    """
+    folders = request.path.relative_to(Path(__file__).parent).parts
+    with without_checks() if folders[0] in UNCHECKED else nullcontext():
+        yield

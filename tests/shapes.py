@@ -1,11 +1,13 @@
 """What checks the shapes and types written in the package's signatures, at every call that the tests make."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
+import jaxtyping
 from beartype import BeartypeConf, beartype
 
-__all__ = ["checked"]
+__all__ = ["checked", "without_checks"]
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -21,3 +23,14 @@ def checked(function: Function) -> Function:
     if Self in hints.values():
         function.__annotations__ = {name: Any if hint is Self else hint for name, hint in hints.items()}
     return _CHECK(function)
+
+
+@contextmanager
+def without_checks() -> Iterator[None]:
+    """Check nothing meanwhile."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", before)

@@ -52,4 +52,4 @@ def test_edit_is_noticed_and_test_data_is_no_part_of_the_record(tmp_path: Path) 
     (tmp_path / "test.tsv").write_bytes(good.files["reviews.tsv"])
     assert edited(digests(before), record(tmp_path, words)) == []
     (tmp_path / "val.tsv").write_bytes(good.files["val.tsv"].replace(b"Hund", b"Hand"))
-    assert edited(digests(before), record(tmp_path, words)) == ["data.val:.tsv"]
+    assert edited(digests(before), record(tmp_path, words)) == ["data.val:"]

@@ -252,14 +252,10 @@ def test_int8_stays_near() -> None:
     config = DecodeConfig(beam=1, max_ratio=0, max_extra=1)
     found = engine.search(sentences(), config=config, **SPECIAL)
     expected = search(Without(model), sentences(), config=config, **SPECIAL)
-    # Rows of weights have 127 steps to their largest entry; two layers of that move a score by some hundredths. On a
-    # processor without VNNI sums of pairs saturate at 16 bits, too, which moved single scores by 0.9.
-    pairs = [
-        (one.score, other.score) for (one,), (other,) in zip(found, expected, strict=True) if one.tokens == other.tokens
-    ]
-    assert len(pairs) > len(found) / 3
-    errors = [abs(score - exact) for score, exact in pairs]
-    assert 1e-4 < sum(errors) / len(errors) < 0.5
+    # Rows of weights have 127 steps to their largest entry; two layers of that move a score by some hundredths.
+    for (one,), (other,) in zip(found, expected, strict=True):
+        assert one.tokens != other.tokens or one.score == pytest.approx(other.score, abs=0.5)
+    assert sum(one.tokens == other.tokens for (one,), (other,) in zip(found, expected, strict=True)) > 0.9 * len(found)
 
 
 def test_weights_that_change_do_not_reach_a_conversion() -> None:

@@ -17,7 +17,6 @@ Source: the stopping rule is that of regard.decode.beam; patience kasai2022.
 
 import importlib
 import math
-import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -223,7 +222,7 @@ class CTranslate2Engine(Engine):
 
     def _load(self, make: str, files: dict[str, bytes], seed: int | None = None) -> Any:
         """What runs a conversion; with a seed one worker, whose draws begin there."""
-        module = _import_ctranslate2()
+        module = importlib.import_module("ctranslate2")
         layout = {"inter_threads": self.workers, "intra_threads": self._threads}
         if seed is not None:
             # Each thread has random numbers of its own, which begin by the seed of when it first draws: only a new one
@@ -231,18 +230,6 @@ class CTranslate2Engine(Engine):
             module.set_random_seed(seed)
             layout = {"inter_threads": 1, "intra_threads": self._threads * self.workers}
         return getattr(module, make)("regard", files=files, compute_type=self.compute_type, **layout)
-
-
-def _import_ctranslate2() -> Any:
-    """Import CTranslate2, with MKL for its products where the processor lacks VNNI.
-
-    oneDNN, which CTranslate2 uses on AMD, then adds pairs of products of bytes in 16 bits, where large sums saturate.
-    The user's own CT2_USE_MKL is kept.
-    """
-    features = importlib.import_module("llvmlite.binding").get_host_cpu_features()
-    if not (features.get("avx512vnni") or features.get("avxvnni")):
-        os.environ.setdefault("CT2_USE_MKL", "1")
-    return importlib.import_module("ctranslate2")
 
 
 def _check_readable(sentences: Sequence[Sequence[int]]) -> None:
@@ -309,7 +296,7 @@ def create(
     Raises: UserError if ctranslate2 is not installed, or this processor has no such compute type.
     """
     try:
-        module = _import_ctranslate2()
+        module = importlib.import_module("ctranslate2")
     except ImportError as error:
         raise UserError(
             f'engine ctranslate2 needs the package ctranslate2: pip install "regard[ctranslate2]" ({error})'

@@ -24,7 +24,7 @@ __all__ = [
     "unchecked",
 ]
 
-UNCHECKED = ("engines", "recipes")
+UNCHECKED = ("campaigns", "cli", "docs", "engines", "recipes", "viewer")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,7 +55,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def seeds() -> None:
     random.seed(1)
     np.random.seed(1)  # the libraries under test draw from the global generators
-    torch.manual_seed(1)
+    # torch.manual_seed writes down a stack trace for each device that is not there, 3 ms a test.
+    torch.default_generator.manual_seed(1)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(1)
 
 
 @pytest.fixture

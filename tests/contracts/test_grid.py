@@ -139,7 +139,7 @@ def _table_of_auto() -> str:
 
 
 def check_cell(score: str, choice: str, mask: str, bias: str, kernel: str) -> bool:
-    torch.manual_seed(7)
+    torch.default_generator.manual_seed(7)
     parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
     tensors = _tensors()
     done = False
@@ -184,7 +184,7 @@ def half_errors(score: str, choice: str, kernel: str, dtype: torch.dtype, rules:
     """
     wrong, whole = {}, {}
     for mask, bias in rules:
-        torch.manual_seed(7)
+        torch.default_generator.manual_seed(7)
         parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
         rounded = _cast(parts, _tensors(), dtype)
         try:

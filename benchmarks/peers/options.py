@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Options", "Report", "parsed"]
+__all__ = ["Options", "Report", "parsed", "training_precisions"]
 
 
 class Options(NamedTuple):
@@ -55,6 +55,23 @@ class Report:
             f"{date.today()}, {_processor()}, {options.threads} threads, memory {options.memory}, "
             f"Python {platform.python_version()}, {versions}{', QUICK' if options.quick else ''}"
         )
+
+
+def training_precisions(options: Options, report: Report) -> tuple[str, ...]:
+    """The precisions to train in: float32; in full also bfloat16, where the processor multiplies it.
+
+    Without such instructions bfloat16 takes tens of times as long, for every contestant.
+    """
+    import torch  # noqa: PLC0415  # `--help` needs no torch
+
+    from regard.train.precision import has_native_bfloat16  # noqa: PLC0415
+
+    if options.quick:
+        return ("float32",)
+    if not has_native_bfloat16(torch.device("cpu")):
+        report.say("\n  bfloat16 is not compared: the processor has no instructions for it")
+        return ("float32",)
+    return ("float32", "bfloat16")
 
 
 def parsed(about: str | None, arguments: list[str] | None = None) -> Options:

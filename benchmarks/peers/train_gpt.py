@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from benchmarks.peers.gpt_own import Sizes, SmallGPT
 from benchmarks.peers.material import character_batches
-from benchmarks.peers.options import Options, Report, parsed
+from benchmarks.peers.options import Options, Report, parsed, training_precisions
 from benchmarks.peers.rounds import OURS, grown_alone, grown_megabytes, product_rate, take_turns, tell_ratios
 from benchmarks.peers.stepping import Step, our_step, their_step
 from regard.data.windows import Window
@@ -132,8 +132,9 @@ def main() -> None:
         keep_freed_memory()
     report = Report(options.out)
     report.head("Training a language model, 6 x 384", options, "transformers", "x-transformers")
-    for dropout, precision in ((0.2, "float32"), (0.0, "float32"), (0.2, "bfloat16"))[: 1 if options.quick else None]:
-        compare(options, report, dropout, precision)
+    for precision in training_precisions(options, report):
+        for dropout in (0.2,) if options.quick or precision == "bfloat16" else (0.2, 0.0):
+            compare(options, report, dropout, precision)
 
 
 def _train(name: str, dropout: float, batches: list[Window]) -> None:

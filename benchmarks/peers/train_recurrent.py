@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.peers.material import VOCAB, inputs_and_wanted, small, translation_batches
-from benchmarks.peers.options import Options, Report, parsed
+from benchmarks.peers.options import Options, Report, parsed, training_precisions
 from benchmarks.peers.rounds import OURS, grown_alone, grown_megabytes, take_turns, tell_ratios
 from benchmarks.peers.stepping import Step, our_step, their_step
 from benchmarks.peers.translators import DROPOUT, SMOOTHING
@@ -126,7 +126,7 @@ def main() -> None:
         keep_freed_memory()
     report = Report(options.out)
     report.head("Training a recurrent translator", options, "joeynmt")
-    for precision in ("float32",) if options.quick else ("float32", "bfloat16"):
+    for precision in training_precisions(options, report):
         compare(options, report, precision)
 
 

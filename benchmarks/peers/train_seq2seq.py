@@ -13,7 +13,7 @@ torch.mm reaches in the same run and type, and by how much a process of its own 
 import torch
 
 from benchmarks.peers.material import VOCAB, small, translation_batches
-from benchmarks.peers.options import Options, Report, parsed
+from benchmarks.peers.options import Options, Report, parsed, training_precisions
 from benchmarks.peers.rounds import OURS, grown_alone, grown_megabytes, product_rate, take_turns, tell_ratios
 from benchmarks.peers.stepping import Step, our_step, their_step
 from benchmarks.peers.translators import DROPOUT, PEERS, SIZES, SMOOTHING, flops, peer
@@ -93,10 +93,9 @@ def main() -> None:
         keep_freed_memory()
     report = Report(options.out)
     report.head("Training an encoder-decoder", options, "transformers", "x-transformers", "joeynmt", "OpenNMT-py")
-    for size in SIZES:
-        for precision in ("float32", "bfloat16"):
-            if options.quick and size != "4+4 x 128":
-                continue
+    precisions = training_precisions(options, report)
+    for size in ("4+4 x 128",) if options.quick else SIZES:
+        for precision in precisions:
             compare(options, report, size, precision)
 
 

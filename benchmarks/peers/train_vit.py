@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.options import Options, Report, parsed
+from benchmarks.peers.options import Options, Report, parsed, training_precisions
 from benchmarks.peers.rounds import OURS, grown_alone, grown_megabytes, product_rate, take_turns, tell_ratios
 from benchmarks.peers.stepping import Step, our_step, their_step
 from regard.models.build import build_image_classifier
@@ -126,7 +126,7 @@ def main() -> None:
         keep_freed_memory()
     report = Report(options.out)
     report.head("Training a vision Transformer, 12 x 192", options, "transformers")
-    for precision in ("float32",) if options.quick else ("float32", "bfloat16"):
+    for precision in training_precisions(options, report):
         compare(options, report, precision)
 
 

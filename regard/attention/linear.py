@@ -33,6 +33,9 @@ from regard.attention.scores import Score
 __all__ = ["LinearState", "Proportional", "answer", "divide", "hide", "same_for_all", "summarise"]
 
 
+_SCALE = 2.0**-64
+
+
 @final
 class Proportional(Choice):
     """weight_j = a_j / sum_i a_i over the allowed keys; a row whose scores are all zero has zero weights.
@@ -49,7 +52,10 @@ class Proportional(Choice):
         if allowed is not None:
             scores = torch.where(allowed, scores, 0.0)
         check_not_negative("scores for Proportional", scores)
-        return divide(widen(scores), widen(scores).sum(-1, keepdim=True)).to(scores.dtype)
+        parts = widen(scores)
+        # Where the sum of a row overflows, its scores are scaled by a power of two, which rounds nothing.
+        parts = torch.where(parts.sum(-1, keepdim=True).isinf(), parts * _SCALE, parts)
+        return divide(parts, parts.sum(-1, keepdim=True)).to(scores.dtype)
 
 
 @final
@@ -194,8 +200,8 @@ def answer(
 
 
 def divide(parts: Float[Tensor, "... item"], total: Float[Tensor, "... 1"]) -> Float[Tensor, "... item"]:
-    """parts / total, where a total of zero gives zeros and no gradient."""
-    return parts / total.masked_fill(total == 0, math.inf)
+    """parts / total; zeros without a gradient where the total is zero, NaN where it overflows, which attend refuses."""
+    return parts / total.masked_fill(total.isinf(), math.nan).masked_fill(total == 0, math.inf)
 
 
 def hide(keys: Float[Tensor, "... key features"], seen: Bool[Tensor, "... 1 key"]) -> Float[Tensor, "... key features"]:

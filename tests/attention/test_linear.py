@@ -102,6 +102,16 @@ def test_weights_are_shares_of_the_scores(kernel):
     close(attend(query, memory, score=score, choose=PROPORTIONAL, kernel=kernel), torch.tensor([[25 / 7]]))
 
 
+def test_shares_of_scores_whose_sum_overflows_are_right_or_refused():
+    query, keys = torch.tensor([[1.0, 2.0]]), torch.full((40, 2), 1e38)
+    how = {"score": FeatureMap(torch.relu), "choose": PROPORTIONAL}
+    close(weigh(query, (keys, keys), **how), torch.full((1, 40), 1 / 40))
+    close(attend(query, (keys, torch.full((40, 1), 3.0)), kernel="reference", **how), torch.tensor([[3.0]]))
+    for value in (3.0, 0.0):
+        with pytest.raises(ValueError, match=r"must stay within the range of torch\.float32"):
+            attend(query, (keys, torch.full((40, 1), value)), kernel="linear", **how)
+
+
 @pytest.mark.parametrize("kernel", ["reference", "linear"])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_rows_that_read_nothing_give_zeros_and_no_gradient(kernel, is_causal):

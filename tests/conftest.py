@@ -36,8 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # A fixed number of threads: sums are split the same way, so results repeat bit for bit.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
-    # CTranslate2's products of bytes with MKL: those of oneDNN saturate on processors without VNNI.
-    os.environ.setdefault("CT2_USE_MKL", "1")
     # The same examples every time, and no limit on the time of one: a busy machine must not fail a test.
     settings.register_profile("regard", deadline=None, derandomize=True)
     settings.load_profile("regard")

@@ -184,8 +184,8 @@ def tensors(path: Path) -> dict[str, Any]:
     }
 
 
-def renamed(name: str) -> str:
-    """The name that a tensor of BEFORE has in AFTER."""
+def rename_tensor(name: str) -> str:
+    """Return the name that a tensor of BEFORE has in AFTER."""
     for pattern, replacement in RENAMED["tensors"]:
         name = re.sub(pattern, replacement, name)
     return name
@@ -210,7 +210,7 @@ def contents(run: Path, answers: str, *, is_before: bool) -> dict[str, Any]:
     files["optimizer"] = sorted(run.glob("checkpoints/step-*/optimizer.safetensors"))[-1]
     for group, path in files.items():
         for name, value in tensors(path).items():
-            found[f"{group}: {renamed(name) if is_before else name}"] = value
+            found[f"{group}: {rename_tensor(name) if is_before else name}"] = value
     for number, line in enumerate(answers.replace(str(run), "RUN").splitlines()):
         found[f"answers: line {number}"] = (
             plain(json.loads(line), is_before=is_before) if line.startswith("{") else line
@@ -239,7 +239,7 @@ def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def compare(name: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What differs, a line each."""
+    """Return the differences, a line each."""
     missing = [f"{name}: {key} is missing" for key in before.keys() - after.keys()]
     added = [f"{name}: {key} is new" for key in after.keys() - before.keys()]
     # As JSON or bytes, so that NaN equals NaN and 1 differs from 1.0.

@@ -1,8 +1,13 @@
 """What the converted model answers is what the model answers: tokens, scores, order, ends, limits."""
 
 import dataclasses
+import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -245,17 +250,28 @@ def test_prompts_must_hold_something_and_translators_are_no_language_models() ->
         engine.search([[4]], config=DecodeConfig(), **SPECIAL)
 
 
-def test_int8_stays_near() -> None:
+def int8_scores() -> list[tuple[bool, float, float]]:
+    """For each sentence: whether int8 gives the same tokens as torch, and the scores of both."""
     model = translator()
     engine = prepare("ctranslate2", model, compute_type="int8")
     assert engine.compute_type == "int8"
     config = DecodeConfig(beam=1, max_ratio=0, max_extra=1)
     found = engine.search(sentences(), config=config, **SPECIAL)
     expected = search(Without(model), sentences(), config=config, **SPECIAL)
+    pairs = zip(found, expected, strict=True)
+    return [(one.tokens == other.tokens, one.score, other.score) for (one,), (other,) in pairs]
+
+
+def test_int8_stays_near() -> None:
+    # In a process of its own with MKL: the products of oneDNN saturate on processors without VNNI (docs/engines.md).
+    code = "import json; from tests.engines.test_ctranslate2 import int8_scores; print(json.dumps(int8_scores()))"
+    command = [sys.executable, "-c", code]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, check=True, capture_output=True, cwd=root, env=os.environ | {"CT2_USE_MKL": "1"})
+    scores = json.loads(done.stdout)
     # Rows of weights have 127 steps to their largest entry; two layers of that move a score by some hundredths.
-    for (one,), (other,) in zip(found, expected, strict=True):
-        assert one.tokens != other.tokens or one.score == pytest.approx(other.score, abs=0.5)
-    assert sum(one.tokens == other.tokens for (one,), (other,) in zip(found, expected, strict=True)) > 0.9 * len(found)
+    assert all(not is_same or score == pytest.approx(exact, abs=0.5) for is_same, score, exact in scores)
+    assert sum(is_same for is_same, _, _ in scores) > 0.9 * len(scores)
 
 
 def test_weights_that_change_do_not_reach_a_conversion() -> None:

@@ -10,7 +10,7 @@ step      one query a row of a memory whose keys were projected once, as a decod
 dot       attend by kernel "auto" beside scaled_dot_product_attention called directly and plain products.
 
 All competitors of a row run in one process, in turns of a tenth of a second whose first run does not count. Ratios are
-of neighbouring turns, so that the machine's moods fall on all alike; medians count. Above one: we are faster.
+of neighboring turns, so that the machine's moods fall on all alike; medians count. Above one: we are faster.
 MB: by how much a process of its own grew beyond its inputs. Triples a second: query x key x hidden. `--memory kept`
 keeps freed memory for everybody, as the command line does for training.
 """
@@ -171,7 +171,7 @@ def times(competitors: dict[str, Run], seconds: float, least: int = 5) -> dict[s
 
 
 def ratio(taken: dict[str, list[float]], other: str, ours: str) -> float:
-    """How many times longer the other took, in the median of neighbours."""
+    """How many times longer the other took, in the median of neighbors."""
     return statistics.median(a / b for a, b in zip(taken[other], taken[ours], strict=True))
 
 

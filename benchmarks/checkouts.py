@@ -131,7 +131,7 @@ def predicting() -> dict[str, Callable[[], object]]:
         pairs, run = Path(name, "pairs.tsv"), Path(name, "run")
         pairs.write_text("".join(f"{one}\t{other}\n" for one, other in itertools.pairwise(texts)), encoding="utf-8")
         model = "--model.core.layers 4 --model.core.width 128 --model.core.heads 4 --model.core.feedforward 512"
-        rest = "--tokeniser.kind word --tokeniser.vocab-size 8000 --train.steps 1 --val-sample 1"
+        rest = "--tokenizer.kind word --tokenizer.vocab-size 8000 --train.steps 1 --val-sample 1"
         ends = "--decode.beam 1 --decode.max-ratio 1 --decode.max-extra 5"  # untrained, so the limit ends it
         words = f"train translate --run {run} --data.train {pairs} --data.val {pairs} {model} {rest} {ends}"
         with contextlib.redirect_stdout(sys.stderr):

@@ -6,7 +6,7 @@
 
 A contestant is ENGINE[:COMPUTE TYPE[:WORKERS[:THREADS]]], threads of all its workers together. Each lives in a process
 of its own, because two libraries with threads disturb each other in one; they take turns, one search at a time, so that
-the machine's mood is shared. Seconds are those of `predict`, tokenisers included; they are medians, and the ratio to
+the machine's mood is shared. Seconds are those of `predict`, tokenizers included; they are medians, and the ratio to
 the first contestant is the median of the ratios round by round. `differ` counts the sentences whose output is not the
 first contestant's. With --one the sentences are searched one at a time.
 """

@@ -159,12 +159,12 @@ def draw(rows: list[Row], path: Path) -> None:
     for axes, column, title in zip(
         panels, ("time_ms", "memory_mb"), ("forward, ms", "memory it takes, MB"), strict=True
     ):
-        for name, (colour, style) in LOOKS.items():
+        for name, (color, style) in LOOKS.items():
             mine = sorted(row for row in rows if (row.read, row.passes) == (name, "infer"))
             slope = exponent(rows, name, "infer", column)
             values = [getattr(row, column) for row in mine]
             axes.loglog(
-                [row.length for row in mine], values, style, color=colour, marker=".", label=f"{name}, n^{slope:.2f}"
+                [row.length for row in mine], values, style, color=color, marker=".", label=f"{name}, n^{slope:.2f}"
             )
         axes.set_xticks(LENGTHS, [str(n) for n in LENGTHS], fontsize=8)
         axes.minorticks_off()

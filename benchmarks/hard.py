@@ -24,7 +24,7 @@ KEYS = [64, 256, 1024, 4096, 16384]
 VALUE_DIMS = [16, 64, 256, 1024, 4096]
 FIXED_KEYS, FIXED_VALUE_DIM = 1024, 64
 CHOICES: dict[str, Choice] = {"hard": Hard(), "soft": Soft()}
-COLOURS = {"hard": "#6a4c93", "soft": "#d1495b"}
+COLORS = {"hard": "#6a4c93", "soft": "#d1495b"}
 
 
 @torch.no_grad()
@@ -59,8 +59,8 @@ def main() -> None:
     for axes, (title, rows) in zip(figure.subplots(1, 2), panels.items(), strict=True):
         lines += ["", f"{title:<16} {'hard':>9} {'soft':>9} {'soft / hard':>12}"]
         lines += [f"{x:<16} {ms['hard']:9.3f} {ms['soft']:9.3f} {ms['soft'] / ms['hard']:12.2f}" for x, ms in rows]
-        for name, colour in COLOURS.items():
-            axes.loglog([x for x, _ in rows], [ms[name] for _, ms in rows], color=colour, marker=".", label=name)
+        for name, color in COLORS.items():
+            axes.loglog([x for x, _ in rows], [ms[name] for _, ms in rows], color=color, marker=".", label=name)
         axes.set_xlabel(title)
         axes.set_ylabel("ms")
         axes.legend(frameon=False, fontsize=8)

@@ -15,7 +15,7 @@ which counts what the system does for it (fresh memory) and not what other progr
     doubling     StaticMemory of which steps read the first 64, 128, 256, ... slots, compiled once for each
     sliding      SlidingMemory of 128; ring: RingMemory of 128
 
-int8: one query a row and head, 8 heads of size 64. Milliseconds a read of a Memory, of a QuantisedMemory, and of its
+int8: one query a row and head, 8 heads of size 64. Milliseconds a read of a Memory, of a QuantizedMemory, and of its
 numbers widened once beforehand for this read alone (which is all the reader must do); error of the read relative to
 its largest number, on normal numbers and on vectors with a few channels twenty times the others, as keys of trained
 models have them.
@@ -36,7 +36,7 @@ from regard.attention import memory as plain
 from regard.attention.attend import attend
 from regard.attention.memories import RingMemory, StaticMemory
 from regard.attention.memory import Memory, Store
-from regard.attention.quantised import QuantisedMemory
+from regard.attention.quantized import QuantizedMemory
 from regard.attention.sliding import SlidingMemory
 from regard.train.allocator import keep_freed_memory
 
@@ -177,20 +177,20 @@ def vectors(*shape: int, uneven: bool = False) -> Tensor:
 def int8_table(rounds: int) -> None:
     """Print what small numbers save, cost and lose."""
     print("\nint8; milliseconds a read, less memory, largest error / largest number")
-    print(f"{'rows x keys':>12} {'Memory':>9} {'Quantised':>9} {'once':>9} {'smaller':>8} {'error':>9} {'uneven':>9}")
+    print(f"{'rows x keys':>12} {'Memory':>9} {'Quantized':>9} {'once':>9} {'smaller':>8} {'error':>9} {'uneven':>9}")
     for rows, num_keys in ((1, 512), (1, 4096), (1, 32768), (64, 4096)):
         query = torch.randn(rows, 8, 1, 64)
         errors = []
         for uneven in (True, False):  # the last one is also timed
             keys, values = (vectors(rows, 8, num_keys, 64, uneven=uneven) for _ in range(2))
             memory = Memory(keys, values)
-            small = QuantisedMemory.of(memory)
+            small = QuantizedMemory.of(memory)
             exact = attend(query / (20 if uneven else 1), memory)
             error = attend(query / (20 if uneven else 1), small) - exact
             errors.append(float(error.abs().max() / exact.abs().max()))
         reads = {
             "Memory": functools.partial(attend, query, memory),
-            "Quantised": functools.partial(attend, query, small),
+            "Quantized": functools.partial(attend, query, small),
             "once": lambda query=query, small=small: attend(query, Memory(small.keys, small.values)),
         }
         taken: dict[str, list[float]] = {name: [] for name in reads}

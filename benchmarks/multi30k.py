@@ -2,7 +2,7 @@
 
     python benchmarks/multi30k.py --data FOLDER --out benchmarks/results/multi30k NAME=RUN [NAME=RUN ...]
 
-Protocol: test_2016_flickr, lower-cased, normalised and Moses-tokenised files, BLEU on these tokens
+Protocol: test_2016_flickr, lower-cased, normalized and Moses-tokenized files, BLEU on these tokens
 (sacrebleu --tokenize none), beam 5, length penalty 1. Captions are short, so long sources are made of several test
 pairs put end to end, in the order of the file: 2, 3 and 4 at a time. No model has seen such during training.
 
@@ -29,7 +29,7 @@ EDGES = (0, 10, 15, 20, 25, 30, 40, 50, 60)
 """Bins of source words: more than the first, at most the second."""
 LEAST_PAIRS = 30
 """A bin with fewer pairs has no BLEU worth a point."""
-COLOURS = ("#1b6ca8", "#d1495b", "#5f6b73", "#3c8d53")
+COLORS = ("#1b6ca8", "#d1495b", "#5f6b73", "#3c8d53")
 
 
 def read_lines(path: Path) -> list[str]:
@@ -94,9 +94,9 @@ def plot_lengths(figures: dict[str, dict], path: Path) -> None:
     """BLEU against source length."""
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.add_subplot()
-    for (name, values), colour in zip(figures.items(), COLOURS, strict=False):
+    for (name, values), color in zip(figures.items(), COLORS, strict=False):
         rows = values["by_length"]
-        axes.plot([r["words"] for r in rows], [r["bleu"] for r in rows], "o-", color=colour, label=name)
+        axes.plot([r["words"] for r in rows], [r["bleu"] for r in rows], "o-", color=color, label=name)
     axes.axvline(20, color="#bbbbbb", linestyle=":")
     axes.text(20.4, 1, "beyond: mostly several\ncaptions end to end", fontsize=8, color="#777777")
     axes.set(xlabel="source words", ylabel="BLEU", ylim=(0, None), title="Multi30k English to German, test 2016")
@@ -111,9 +111,9 @@ def plot_curves(figures: dict[str, dict], path: Path) -> None:
     for axes, key, title in zip(
         figure.subplots(1, 2), ("bleu", "perplexity"), ("validation BLEU, greedy", "validation perplexity"), strict=True
     ):
-        for (name, values), colour in zip(figures.items(), COLOURS, strict=False):
+        for (name, values), color in zip(figures.items(), COLORS, strict=False):
             rows = values["curve"]
-            axes.plot([r["step"] / 1000 for r in rows], [r[key] for r in rows], color=colour, label=name)
+            axes.plot([r["step"] / 1000 for r in rows], [r[key] for r in rows], color=color, label=name)
         axes.set(xlabel="thousand steps of 4,096 tokens", title=title)
         axes.spines[["top", "right"]].set_visible(False)
         if key == "perplexity":

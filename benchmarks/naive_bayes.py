@@ -1,4 +1,4 @@
-"""What counting words gives on reviews: multinomial naive Bayes on single words and pairs of neighbours.
+"""What counting words gives on reviews: multinomial naive Bayes on single words and pairs of neighbors.
 
     python benchmarks/naive_bayes.py TRAIN TEST
 
@@ -12,12 +12,12 @@ import itertools
 import math
 from collections import Counter
 
-from regard.data.config import LabelledConfig
-from regard.data.labelled import read_labelled
+from regard.data.config import LabeledConfig
+from regard.data.labeled import read_labeled
 
 
 def grams(text: str) -> list[str]:
-    """Words, and pairs of neighbours."""
+    """Words, and pairs of neighbors."""
     words = text.lower().split()
     return [*words, *(f"{one} {other}" for one, other in itertools.pairwise(words))]
 
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("train")
     parser.add_argument("test")
     options = parser.parse_args()
-    train, test = (read_labelled(LabelledConfig(), path, "train") for path in (options.train, options.test))
+    train, test = (read_labeled(LabeledConfig(), path, "train") for path in (options.train, options.test))
     counts: dict[str, Counter[str]] = {}
     for text, label in train:
         counts.setdefault(label, Counter()).update(grams(text))

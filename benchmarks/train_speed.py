@@ -1,4 +1,4 @@
-"""Training speed beside torch's own Transformer: the same sizes, batches, loss and optimiser, one run.
+"""Training speed beside torch's own Transformer: the same sizes, batches, loss and optimizer, one run.
 
     python benchmarks/train_speed.py --data FOLDER [--size tiny|base] [--precision float32|bfloat16] ...
     python benchmarks/train_speed.py --size gpt|vit [--precision float32|bfloat16] ...
@@ -32,8 +32,8 @@ from torch import nn
 from torch.nn import functional
 
 from regard.data.batches import Batch, Encoded, TokenBatches
-from regard.data.config import TokeniserConfig
-from regard.data.tokenise import train_tokenisers
+from regard.data.config import TokenizerConfig
+from regard.data.tokenize import train_tokenizers
 from regard.models.build import build, build_image_classifier, build_language_model
 from regard.models.config import ClassifierConfig, LanguageModelConfig, ModelConfig, TransformerConfig
 from regard.models.writes.classes import ClassWriter
@@ -121,7 +121,7 @@ def read_batches(folder: Path, vocab: int) -> list[Batch]:
     for language in ("en", "de"):
         with gzip.open(folder / f"train.lc.norm.tok.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
             sides.append([line.strip() for line in file])
-    source, target = train_tokenisers(*sides, TokeniserConfig(vocab_size=vocab))
+    source, target = train_tokenizers(*sides, TokenizerConfig(vocab_size=vocab))
     encoded = Encoded.of(source.encode_batch(sides[0]), target.encode_batch(sides[1]))
     batches = TokenBatches(encoded, batch_tokens=4096, seed=1)
     return [batches.collate(0, indices) for indices in batches.plan(0)]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.viewer --side 4096 --layers 16 --heads 16
 
-Made-up weights: each query reads its neighbourhood, some keys of its own, and everything else a little. The page is
+Made-up weights: each query reads its neighborhood, some keys of its own, and everything else a little. The page is
 measured as people meet it: from the navigation to the small pictures of all heads drawn, then frames a second while the
 map of one head is panned and zoomed for two seconds each.
 """

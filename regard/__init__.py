@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from regard.attention.positional import Alibi as Alibi
     from regard.attention.positional import RelativeBias as RelativeBias
     from regard.attention.positional import ShawBias as ShawBias
-    from regard.attention.quantised import QuantisedMemory as QuantisedMemory
+    from regard.attention.quantized import QuantizedMemory as QuantizedMemory
     from regard.attention.scores import Additive as Additive
     from regard.attention.scores import BareAdditive as BareAdditive
     from regard.attention.scores import Concat as Concat
@@ -75,7 +75,7 @@ __all__ = [
     "MultiHead",
     "Padded",
     "Proportional",
-    "QuantisedMemory",
+    "QuantizedMemory",
     "RandomFeatures",
     "Read",
     "Recording",
@@ -127,7 +127,7 @@ _HOMES = {
     "MultiHead": "regard.layers.multihead",
     "Padded": "regard.attention.masks",
     "Proportional": "regard.attention.linear",
-    "QuantisedMemory": "regard.attention.quantised",
+    "QuantizedMemory": "regard.attention.quantized",
     "RandomFeatures": "regard.attention.features",
     "Read": "regard.layers.read",
     "Recording": "regard.look.recording",

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from regard.errors import UserError
 
-__all__ = ["available_memory", "variable_limit"]
-
 _VARIABLE = "REGARD_MAX_MEMORY_MIB"
 _CGROUP = Path("/sys/fs/cgroup")
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from regard.errors import UserError
 
-__all__ = ["checksum_of", "file_checksum", "sealed", "unsealed"]
-
 _KEY = "checksum"
 _BLOCK = 1 << 20
 

@@ -25,8 +25,6 @@ from typing import BinaryIO, NamedTuple
 
 from regard.packed import plain_name
 
-__all__ = ["Content", "edited", "is_recorded", "note", "note_file", "recorded", "summary"]
-
 _LENGTH = 32
 _MOST = 256
 _LISTED = "listed"

@@ -3,8 +3,6 @@
 import unicodedata
 from typing import Any
 
-__all__ = ["EscapedStream", "escaped", "one_line"]
-
 _LONGEST = 1000
 _KEPT = "\n\t"
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")

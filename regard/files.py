@@ -20,26 +20,6 @@ from regard.errors import UserError
 from regard.packed import unpack
 from regard.pipes import is_pipe, read_pipe
 
-__all__ = [
-    "JSON_LIMIT",
-    "DifferentValues",
-    "check_content",
-    "check_file",
-    "check_readable",
-    "decode_json",
-    "did_you_mean",
-    "file_limit",
-    "flush_folder",
-    "is_limit_set",
-    "parse_data",
-    "parse_json",
-    "read_bytes",
-    "read_json",
-    "read_unpacked",
-    "write_atomically",
-    "written_whole",
-]
-
 JSON_LIMIT = 64 << 20
 """Bytes that a JSON file of a run folder may have; vocabularies of a million entries have a quarter."""
 _MOST_PARTS = 10_000_000

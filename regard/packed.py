@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from regard.errors import UserError
 
-__all__ = ["ENDINGS", "is_packed", "plain_name", "unpack"]
-
 _PART_BYTES = 1 << 18
 _MOST_DICTIONARY = 1 << 30
 """Bytes that an xz file may claim for its dictionary: the largest setting of the program takes 64 MiB."""

@@ -19,8 +19,6 @@ from typing import BinaryIO
 
 from regard.errors import UserError
 
-__all__ = ["is_pipe", "open_pipe", "pipes_kept", "read_pipe"]
-
 _PATIENCE = 3.0
 _BLOCK = 1 << 20
 _Contents = dict[tuple[int, int], bytes]

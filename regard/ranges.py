@@ -13,25 +13,6 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from regard.errors import UserError
 
-__all__ = [
-    "Batch",
-    "Count",
-    "Draws",
-    "Heads",
-    "Layers",
-    "Length",
-    "Range",
-    "Seed",
-    "Share",
-    "ShareBelowOne",
-    "ShareWithin",
-    "Threads",
-    "Width",
-    "check_device",
-    "check_ranges",
-    "shown",
-]
-
 
 @dataclass(frozen=True)
 class Range:

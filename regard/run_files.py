@@ -14,8 +14,6 @@ from pathlib import Path
 from regard.errors import UserError
 from regard.files import read_json, write_atomically
 
-__all__ = ["FOLDERS", "check_no_link", "check_output", "claim_folder"]
-
 FOLDERS = ("checkpoints", "snapshots", "tb")
 """Folders of a run in which training writes and removes files."""
 

@@ -14,20 +14,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-__all__ = [
-    "Answer",
-    "Answered",
-    "Lived",
-    "Rows",
-    "Scored",
-    "Shown",
-    "Step",
-    "hearing",
-    "is_heard",
-    "showing",
-    "tell",
-]
-
 
 @dataclass(frozen=True)
 class Shown:

@@ -1,21 +1,25 @@
 """Two checkouts compared bit for bit: does a change of structure change a number?
 
-    python tests/same.py BEFORE AFTER [--only NAME ...] [--variants NAME ...] [--steps 30] [--keep FOLDER]
+    python tests/same.py record CHECKOUT FILE.json [--only NAME ...] [--variants NAME ...] [--steps 30] [--before]
+    python tests/same.py compare BEFORE.json AFTER.json
 
-BEFORE and AFTER are folders that hold `regard/`. For each case and variant (float32 or bfloat16, one or two threads)
-both train a small model, answer, and record attention. Compared are
+CHECKOUT is a folder that holds `regard/`. For each case and variant (float32 or bfloat16, one or two threads) a small
+model is trained, answers, and records attention. Compared are
 
     losses      every number of log.jsonl except times
     parameters  the tensors of model.safetensors, and those of the optimizer in the last checkpoint
     answers     what `regard predict --json` prints
     captures    the tensors and the numbers of the file that `regard look --out FILE.safetensors` writes
 
-Names of tensors and options that AFTER has changed are listed in same.json: `tensors` holds pairs of a regular
-expression and its replacement, applied to the names of BEFORE; `options` maps an option of AFTER to that of BEFORE;
-`keys` maps a key of log.jsonl, answers and captures of BEFORE to that of AFTER. Exit status 1: something differs.
+Names of tensors and options that differ in an older checkout are listed in same.json: `tensors` holds pairs of a
+regular expression and its replacement, applied to the names of BEFORE; `options` maps a present option to the older
+one, used by `record --before`; `keys` maps an older key of log.jsonl, answers and captures to the present one. Exit
+status 1: something differs.
 """
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import re
@@ -47,7 +51,7 @@ _TRANSFORMER = "--model.core transformer --model.core.width 16 --model.core.laye
 _TRANSFORMER += "--model.core.feedforward 24 --model.dropout 0.1"
 _RECURRENT = "--model.core recurrent --model.core.width 16 --model.core.hidden 18 --model.core.attention-hidden 11"
 _SELF_ATTENTIVE = f"{_RECURRENT.replace('recurrent', 'self-attentive')} --model.core.self-attention-hidden 7"
-_PAIRS = f"{_FILES.replace('X', 'pairs.tsv')} --tokeniser.kind word --decode.beam 3 --train.batch-tokens 120"
+_PAIRS = f"{_FILES.replace('X', 'pairs.tsv')} --tokenizer.kind word --decode.beam 3 --train.batch-tokens 120"
 _IMAGES = _FILES.replace("X", "images")
 
 
@@ -58,13 +62,14 @@ class Case:
     recipe: str
     options: str
     inputs: tuple[str, ...]
+    attends: bool = True
 
 
 CASES = {
     "dates": Case(
         "dates",
         f"--data.locales en de --data.epoch-size 400 --data.val-size 20 --data.test-size 8 {_TRANSFORMER} "
-        "--source-tokeniser.vocab-size 120 --train.batch-tokens 600 --train.ema 0.9",
+        "--source-tokenizer.vocab-size 120 --train.batch-tokens 600 --train.ema 0.9",
         ("May 1, 1998", "3. Juni 2001"),
     ),
     "translate": Case("translate", f"{_PAIRS} {_TRANSFORMER}", ("ada bob sees cleo", "dan sees eve")),
@@ -88,9 +93,20 @@ CASES = {
         "language",
         f"{_FILES.replace('X', 'text.txt')} {_RECURRENT} --context 12 --batch 4 --sample.length 16",
         ("a b c",),
+        attends=False,
+    ),
+    "language-self-attentive": Case(
+        "language",
+        f"{_FILES.replace('X', 'text.txt')} {_SELF_ATTENTIVE} --context 12 --batch 4 --sample.length 16",
+        ("a b c",),
     ),
     "tracks": Case("tracks", f"{_FILES.replace('X', 'tracks.txt')} {_TRANSFORMER} --batch 4", ("{data}/tracks.txt",)),
-    "rebuild": Case("rebuild", f"{_IMAGES} --model.hidden 16 --model.code 4 --batch 4", ("{data}/images/a/1.png",)),
+    "rebuild": Case(
+        "rebuild",
+        f"{_IMAGES} --model.hidden 16 --model.code 4 --batch 4",
+        ("{data}/images/a/1.png",),
+        attends=False,
+    ),
     "boxes": Case(
         "boxes",
         f"{_FILES.replace('X', 'boxes.csv')} {_TRANSFORMER} --data.width 32 --data.height 24 --batch 2 "
@@ -143,32 +159,37 @@ def write_data(folder: Path) -> None:
             file.writeframes((8000 * np.sin(2 * np.pi * 200 * (number + 1) * times)).astype("<i2").tobytes())
 
 
-def regard(checkout: Path, arguments: list[str], threads: int) -> str:
-    """Run a command of a checkout and return what it prints."""
-    environment = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-m", "regard", *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=checkout)
-    if done.returncode:
-        raise RuntimeError(f"{checkout}: regard {' '.join(arguments)}\n{done.stderr[-2000:]}")
-    return done.stdout
+def regard(arguments: list[str]) -> str:
+    """Run a command in this process and return what it prints."""
+    from regard.cli.main import main  # noqa: PLC0415  # of the checkout that is recorded
+
+    printed, notes = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(notes):
+        status = main(arguments)
+    if status:
+        raise RuntimeError(f"regard {' '.join(arguments)}\n{notes.getvalue()[-2000:]}")
+    return printed.getvalue()
 
 
-def make(checkout: Path, case: Case, variant: str, *, steps: int, data: Path, run: Path, is_before: bool) -> str:
+def make(case: Case, variant: str, *, steps: int, data: Path, run: Path, is_before: bool) -> str:
     """Train, record attention, and return the answers."""
-    precision, threads = VARIANTS[variant]
     options = (
-        f"{case.options} --train.steps {steps} --train.precision {precision} --train.warmup 5 --train.log-every 1 "
-        f"--train.validate-every {steps // 2} --train.tensorboard false --train.device cpu --train.average 2"
+        f"{case.options} --train.steps {steps} --train.precision {VARIANTS[variant][0]} --train.warmup 5 "
+        f"--train.log-every 1 --train.validate-every {steps // 2} --train.tensorboard false --train.device cpu "
+        "--train.average 2"
     )
     words = [word.format(data=data) for word in options.split()]
     if is_before:
         words = [RENAMED["options"].get(word, word) for word in words]
-    regard(checkout, ["train", case.recipe, "--run", str(run), *words], threads)
+    regard(["train", case.recipe, "--run", str(run), *words])
     inputs = [text.format(data=data) for text in case.inputs]
-    drawing = ["--out", str(run / "drawings.png")] if case.recipe == "draw" else ["--json"]
-    answers = regard(checkout, ["predict", str(run), *inputs, *drawing], threads)
-    if case.recipe != "rebuild":  # which has no attention
-        regard(checkout, ["look", str(run), *inputs[:1], "--out", str(run.with_suffix(".safetensors"))], threads)
+    if len(inputs) > 1:
+        (data / "inputs.txt").write_text("\n".join(inputs) + "\n", encoding="utf-8")
+    asked = [str(data / "inputs.txt")] if len(inputs) > 1 else inputs
+    drawing = ["--out", str(run.with_suffix(".png"))] if case.recipe == "draw" else ["--json"]
+    answers = regard(["predict", str(run), *asked, *drawing])
+    if case.attends:
+        regard(["look", str(run), *inputs[:1], "--out", str(run.with_suffix(".safetensors"))])
     return answers
 
 
@@ -184,49 +205,67 @@ def tensors(path: Path) -> dict[str, Any]:
     }
 
 
-def rename_tensor(name: str) -> str:
-    """Return the name that a tensor of BEFORE has in AFTER."""
-    for pattern, replacement in RENAMED["tensors"]:
-        name = re.sub(pattern, replacement, name)
-    return name
-
-
-def plain(value: Any, *, is_before: bool) -> Any:
-    """JSON without times, with the keys of AFTER."""
+def plain(value: Any) -> Any:
+    """JSON without times."""
     if isinstance(value, dict):
-        keys = RENAMED["keys"] if is_before else {}
-        return {keys.get(key, key): plain(one, is_before=is_before) for key, one in value.items() if key not in TIMES}
-    return [plain(one, is_before=is_before) for one in value] if isinstance(value, list) else value
+        return {key: plain(one) for key, one in value.items() if key not in TIMES}
+    return [plain(one) for one in value] if isinstance(value, list) else value
 
 
-def contents(run: Path, answers: str, *, is_before: bool) -> dict[str, Any]:
-    """By name, everything that must be equal."""
-    found: dict[str, Any] = {}
-    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines):
-        for key, value in plain(json.loads(line), is_before=is_before).items():
-            found[f"losses: line {number}, {key}"] = value
+def rename(name: str, value: Any) -> tuple[str, Any]:
+    """Return the name and the value that AFTER has for those of BEFORE."""
+    for pattern, replacement in RENAMED["tensors"] if name.startswith(("parameters", "optimizer")) else []:
+        name = re.sub(pattern, replacement, name)
+    for old, new in RENAMED["keys"].items():
+        name = re.sub(rf"(?<=[/ ]){re.escape(old)}(?=/|$)", new, name)
+    return name, value
+
+
+def log_lines(run: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the numbers of the log, each with its name."""
+    for number, line in enumerate((run / "log.jsonl").read_text(encoding="utf-8").splitlines()):
+        for key, value in plain(json.loads(line)).items():
+            yield f"losses: line {number}, {key}", value
+
+
+def saved_tensors(run: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters and the state of the optimizer."""
     files = {"parameters": run / "model.safetensors"}
     files["optimizer"] = sorted(run.glob("checkpoints/step-*/optimizer.safetensors"))[-1]
     for group, path in files.items():
         for name, value in tensors(path).items():
-            found[f"{group}: {rename_tensor(name) if is_before else name}"] = value
+            yield f"{group}: {name}", value
+
+
+def answer_lines(run: Path, answers: str) -> Iterator[tuple[str, Any]]:
+    """Yield the printed answers, or the drawing."""
     for number, line in enumerate(answers.replace(str(run), "RUN").splitlines()):
-        found[f"answers: line {number}"] = (
-            plain(json.loads(line), is_before=is_before) if line.startswith("{") else line
-        )
-    if (run / "drawings.png").exists():
-        found["answers: drawing"] = (run / "drawings.png").read_bytes()
+        if line.startswith("{"):
+            for place, leaf in leaves(plain(json.loads(line))):
+                yield f"answers: line {number}{place}", leaf
+        else:
+            yield f"answers: line {number}", line
+    drawing = run.with_suffix(".png")
+    if drawing.exists():
+        yield "answers: drawing", sha256(drawing.read_bytes()).hexdigest()
+
+
+def captured(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors and the numbers of a capture."""
+    for name, value in tensors(path).items():
+        yield f"captures: {name}", value
+    with safe_open(path, framework="pt") as file:
+        index = plain(json.loads(file.metadata()["index"]))
+    for place, leaf in leaves(index):
+        if isinstance(leaf, int | float) and not isinstance(leaf, bool):
+            yield f"captures: index{place}", leaf
+
+
+def contents(run: Path, answers: str) -> dict[str, Any]:
+    """By name, everything that must be equal."""
     capture = run.with_suffix(".safetensors")
-    if capture.exists():
-        for name, value in tensors(capture).items():
-            found[f"captures: {name}"] = value
-        with safe_open(capture, framework="pt") as file:
-            index = plain(json.loads(file.metadata()["index"]), is_before=is_before)
-        for place, leaf in leaves(index):
-            if isinstance(leaf, int | float) and not isinstance(leaf, bool):
-                found[f"captures: index{place}"] = leaf
-    return found
+    captures = captured(capture) if capture.exists() else ()
+    return dict([*log_lines(run), *saved_tensors(run), *answer_lines(run, answers), *captures])
 
 
 def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
@@ -238,51 +277,88 @@ def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         yield place, value
 
 
-def compare(name: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+def compare(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """Return the differences, a line each."""
-    missing = [f"{name}: {key} is missing" for key in before.keys() - after.keys()]
-    added = [f"{name}: {key} is new" for key in after.keys() - before.keys()]
-    # As JSON or bytes, so that NaN equals NaN and 1 differs from 1.0.
-    other = [f"{name}: {key} differs" for key in before.keys() & after.keys() if repr(before[key]) != repr(after[key])]
+    missing = [f"{key} is missing" for key in before.keys() - after.keys()]
+    added = [f"{key} is new" for key in after.keys() - before.keys()]
+    # As text, so that NaN equals NaN and 1 differs from 1.0.
+    other = [f"{key} differs" for key in before.keys() & after.keys() if repr(before[key]) != repr(after[key])]
     return sorted(missing + added + other)
+
+
+def record_variant(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Record all cases in one variant, in this process."""
+    (variant,) = options.variants
+    recorded = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_data(folder)
+        for name in options.only:
+            run = folder / f"run-{name}"
+            answers = make(CASES[name], variant, steps=options.steps, data=folder, run=run, is_before=options.before)
+            found = contents(run, answers)
+            recorded[f"{name}-{variant}"] = {key.replace(temporary, ""): value for key, value in found.items()}
+            print(f"{name}-{variant}: {len(found)} values", flush=True)
+    return json.loads(json.dumps(recorded).replace(temporary, ""))
+
+
+def record(options: argparse.Namespace) -> None:
+    """Record the variants in a process each, so that each has its own number of threads."""
+    recorded: dict[str, dict[str, Any]] = {}
+    checkout = options.checkout.resolve()
+    for variant in options.variants:
+        part = options.file.resolve().with_suffix(f".{variant}.json")
+        environment = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": str(VARIANTS[variant][1])}
+        words = ["record", str(checkout), str(part), "--only", *options.only, "--variants", variant, "--child"]
+        words += ["--steps", str(options.steps), *(["--before"] if options.before else [])]
+        subprocess.run(
+            [sys.executable, str(Path(__file__).resolve()), *words], check=True, env=environment, cwd=checkout
+        )
+        recorded |= json.loads(part.read_text(encoding="utf-8"))
+        part.unlink()
+    options.file.write_text(json.dumps(recorded), encoding="utf-8")
+
+
+def compare_files(options: argparse.Namespace) -> int:
+    """Print what differs between two records; return how much."""
+    before, after = (json.loads(path.read_text(encoding="utf-8")) for path in (options.before, options.after))
+    differences, values = [], 0
+    for name in sorted(before.keys() | after.keys()):
+        if name not in before or name not in after:
+            differences.append(f"{name} is in one file only")
+            continue
+        renamed = dict(rename(*item) for item in before[name].items())
+        found = [f"{name}: {line}" for line in compare(renamed, after[name])]
+        print(f"{name}: {len(after[name])} values, {len(found)} differ")
+        values += len(after[name])
+        differences += found
+    print("\n".join(differences[:200]))
+    print(f"{values} values compared, {len(differences)} differ")
+    return len(differences)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", type=Path)
-    parser.add_argument("after", type=Path)
-    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--keep", type=Path, help="an empty or new folder for the runs, kept afterwards")
+    commands = parser.add_subparsers(required=True, dest="command")
+    recording = commands.add_parser("record")
+    recording.add_argument("checkout", type=Path)
+    recording.add_argument("file", type=Path)
+    recording.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    recording.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    recording.add_argument("--steps", type=int, default=30)
+    recording.add_argument("--before", action="store_true", help="give the options their older names")
+    recording.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    comparing = commands.add_parser("compare")
+    comparing.add_argument("before", type=Path)
+    comparing.add_argument("after", type=Path)
     options = parser.parse_args()
-    checkouts = {"before": options.before.resolve(), "after": options.after.resolve()}
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.keep.resolve() if options.keep else Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        data = folder / "data"
-        data.mkdir()
-        write_data(data)
-        differences, values = [], 0
-        for name in options.only:
-            for variant in options.variants:
-                sides = {}
-                for side, checkout in checkouts.items():
-                    # One path for both: answers may name it.
-                    run = folder / side / f"{name}-{variant}"
-                    run.parent.mkdir(exist_ok=True)
-                    is_before = side == "before"
-                    answers = make(
-                        checkout, CASES[name], variant, steps=options.steps, data=data, run=run, is_before=is_before
-                    )
-                    sides[side] = contents(run, answers, is_before=is_before)
-                found = compare(f"{name}-{variant}", **sides)
-                values += len(sides["after"])
-                differences += found
-                print(f"{name}-{variant}: {len(sides['after'])} values, {len(found)} differ", flush=True)
-    print("\n".join(differences[:200]))
-    print(f"{values} values compared, {len(differences)} differ")
-    return int(bool(differences))
+    if options.command == "compare":
+        return int(bool(compare_files(options)))
+    if options.child:
+        options.file.write_text(json.dumps(record_variant(options)), encoding="utf-8")
+    else:
+        record(options)
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 FOLDER has multi30k/{train,test_2016_flickr}.lc.norm.tok.{en,de}.gz and tinyshakespeare/input.txt.gz. A part writes
 OUT/PART.txt (growth pictures, too), and what is left of the time is told. Run it on a machine that does nothing else:
-with two threads on two cores a neighbour does not cost its share but a multiple of it.
+with two threads on two cores a neighbor does not cost its share but a multiple of it.
 """
 
 import argparse

@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 from benchmarks.peers.options import Options, Report, parsed
 from regard.attention.masks import Padded
 from regard.data.batches import Batch
-from regard.data.tokenise import BOS, EOS, PAD
+from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.beam import beam as beam_search
 from regard.decode.config import DecodeConfig
 from regard.engines.registry import prepare
@@ -61,7 +61,7 @@ AXES: dict[str, tuple[str, Callable[[int], Point], tuple[int, ...]]] = {
 """What the axis says, the point at each place, the places."""
 MODELS = ("Transformer", "RNN with attention", "RNN without")
 COMPILED = "Transformer, compiled engine"
-COLOURS = {"Transformer": "#1b6ca8", COMPILED: "#e09f3e", "RNN with attention": "#2e8b57", "RNN without": "#d1495b"}
+COLORS = {"Transformer": "#1b6ca8", COMPILED: "#e09f3e", "RNN with attention": "#2e8b57", "RNN without": "#d1495b"}
 COUNTED = {
     "source": "1 for all, 2 for the Transformer's encoder",
     "target": "1 for all, 2 for the Transformer's decoder",
@@ -137,7 +137,7 @@ def draw(name: str, curves: dict[str, dict[str, list[float]]], places: tuple[int
     for axes, (kind, models) in zip(panels, curves.items(), strict=True):
         for model, values in models.items():
             told = f"{model}, n^{exponent(places, values):.2f}"
-            axes.loglog(places, [1e3 * value for value in values], ".-", color=COLOURS[model], label=told)
+            axes.loglog(places, [1e3 * value for value in values], ".-", color=COLORS[model], label=told)
         top = 1e3 * max(values[-1] for values in models.values())
         for power in (1, 2):
             line = [top * (place / places[-1]) ** power for place in places]

@@ -1,6 +1,6 @@
 """The batches and sentences that contestants are given: Multi30k English to German, and Shakespeare's characters.
 
-Text, tokeniser (joint BPE) and batches (by length, 4,096 tokens of the longer side with padding) are this library's;
+Text, tokenizer (joint BPE) and batches (by length, 4,096 tokens of the longer side with padding) are this library's;
 everybody gets the same tensors.
 """
 
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.batches import Batch, Encoded, TokenBatches
-from regard.data.config import TokeniserConfig
-from regard.data.tokenise import EOS, Tokeniser, train_tokenisers
+from regard.data.config import TokenizerConfig
+from regard.data.tokenize import EOS, Tokenizer, train_tokenizers
 from regard.data.windows import Window, WindowBatches
 
 __all__ = [
@@ -36,7 +36,7 @@ CHARACTERS = 65
 
 def translation_batches(folder: Path, count: int) -> list[Batch]:
     """The first batches of an epoch: sources end in EOS, targets are BOS w1 .. wn EOS, padding is 0."""
-    sides, (source, target) = _pairs_and_tokenisers(folder)
+    sides, (source, target) = _pairs_and_tokenizers(folder)
     encoded = Encoded.of(source.encode_batch(sides[0]), target.encode_batch(sides[1]))
     batches = TokenBatches(encoded, batch_tokens=4096, seed=1)
     plan = batches.plan(0)
@@ -45,7 +45,7 @@ def translation_batches(folder: Path, count: int) -> list[Batch]:
 
 def test_sentences(folder: Path) -> list[list[int]]:
     """The ids of the test sentences, each with EOS, shortest first."""
-    _, (source, _) = _pairs_and_tokenisers(folder)
+    _, (source, _) = _pairs_and_tokenizers(folder)
     texts = _lines(folder / "multi30k" / "test_2016_flickr.lc.norm.tok.en.gz")
     return sorted(([*ids, EOS] for ids in source.encode_batch(texts)), key=len)
 
@@ -79,9 +79,9 @@ def small(batch: Batch) -> Batch:
     return Batch(*parts, batch.indices[:2])
 
 
-def _pairs_and_tokenisers(folder: Path) -> tuple[list[list[str]], tuple[Tokeniser, Tokeniser]]:
+def _pairs_and_tokenizers(folder: Path) -> tuple[list[list[str]], tuple[Tokenizer, Tokenizer]]:
     sides = [_lines(folder / "multi30k" / f"train.lc.norm.tok.{language}.gz") for language in ("en", "de")]
-    source, target = train_tokenisers(*sides, TokeniserConfig(vocab_size=VOCAB))
+    source, target = train_tokenizers(*sides, TokenizerConfig(vocab_size=VOCAB))
     return sides, (source, target)
 
 

@@ -1,4 +1,4 @@
-"""One training step: how this library's loop does it, and how everybody's does it, with the same optimiser.
+"""One training step: how this library's loop does it, and how everybody's does it, with the same optimizer.
 
     loss = mean over the batch's target tokens;  gradients;  fused Adam;  gradients away
 

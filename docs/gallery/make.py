@@ -39,7 +39,7 @@ __all__ = ["main"]
 
 WIDTH, HEIGHT = 1280, 800
 _MOST_BYTES = 120_000
-"""Of a picture; a noisy one gets fewer colours."""
+"""Of a picture; a noisy one gets fewer colors."""
 
 _HEAD = """# Gallery
 
@@ -168,7 +168,7 @@ def _look(browser: Browser, look: Look, entries: Mapping[str, Entry], path: Path
 
 
 def _picture(browser: Browser, page: Path, fragment: str, path: Path, *, is_dark: bool = False) -> None:
-    """A screenshot of the page as the address's fragment opens it, with few colours: a fraction of the bytes."""
+    """A screenshot of the page as the address's fragment opens it, with few colors: a fraction of the bytes."""
     size: Any = {"width": WIDTH, "height": HEIGHT}
     tab = browser.new_page(viewport=size, color_scheme="dark" if is_dark else "light")
     tab.goto(f"{page.resolve().as_uri()}#{fragment}")
@@ -178,8 +178,8 @@ def _picture(browser: Browser, page: Path, fragment: str, path: Path, *, is_dark
     tab.evaluate("window.regard.ready")
     shot = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
     tab.close()
-    for colours in (256, 128, 64):
-        few = shot.quantize(colours, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    for colors in (256, 128, 64):
+        few = shot.quantize(colors, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
         few.save(path, optimize=True)
         if path.stat().st_size <= _MOST_BYTES:
             break

@@ -28,7 +28,7 @@ class View:
     query: int | None = None
     key: int | None = None
     scale: str | None = None
-    """"one" or "largest": the number of the darkest colour; the page's choice if not given."""
+    """"one" or "largest": the number of the darkest color; the page's choice if not given."""
     is_dark: bool = False
 
     def fragment(self, scenes: tuple[Seen, ...], prefix: str = "") -> str:

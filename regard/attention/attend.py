@@ -38,8 +38,6 @@ from regard.attention.masks import All, Mask
 from regard.attention.memory import Memory, Store
 from regard.attention.scores import InnerProduct, ScaledDot, Score
 
-__all__ = ["attend", "pose", "weigh"]
-
 _SCALED_DOT = ScaledDot()
 _SOFT = Soft()
 

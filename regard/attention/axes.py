@@ -17,8 +17,6 @@ from torch import Tensor
 
 from regard.attention.places import Places
 
-__all__ = ["Rule", "align", "can_look_at", "check_fits", "is_plain", "line_up", "look_up"]
-
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """rule(row, head, query, key) of integer tensors: may query number `query` attend to key number `key`?"""
 

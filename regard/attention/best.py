@@ -13,8 +13,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["best_keys"]
-
 BLOCK = 64
 """Keys of a block: below 64 the maximum of a block is no faster than a plain walk."""
 

@@ -2,7 +2,7 @@
 
     weight_ij = choose_j(score_ij + bias_ij)
 
-A bias is a function of places (ALiBi, T5), of places and the query (Shaw), or given as a tensor. It may be learnt.
+A bias is a function of places (ALiBi, T5), of places and the query (Shaw), or given as a tensor. It may be learned.
 A bias of -inf hides its pair as a mask would. Leading axes line up from the left, as those of masks do. More biases
 are in regard.attention.positional.
 """
@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from regard.attention.axes import check_fits, line_up
 from regard.attention.picture import Picture, draw_bias
 from regard.attention.places import Places
-
-__all__ = ["Bias", "Given", "Sum"]
 
 
 class Bias(nn.Module, ABC):

@@ -8,19 +8,6 @@ from torch import Tensor
 
 from regard.attention.axes import align
 
-__all__ = [
-    "Tensors",
-    "are_finite",
-    "check_axes",
-    "check_finite",
-    "check_finite_bias",
-    "check_pair",
-    "leading_axes",
-    "lined_up",
-    "with_axes_of_query",
-    "zeroed_where",
-]
-
 
 class Tensors(NamedTuple):
     """What a read is given, by the names that callers know."""

@@ -19,8 +19,6 @@ from torch import Tensor, nn
 
 from regard.attention.axes import can_look_at
 
-__all__ = ["Choice", "Few", "Picked", "Soft", "hide"]
-
 
 class Choice(nn.Module, ABC):
     """Weights from scores."""
@@ -57,7 +55,7 @@ class Soft(Choice):
     beta: a number; or a tensor that broadcasts to (..., query, 1), such as (head, 1, 1) for a beta a head or what a
           network gives for each query (the key strength of graves2014); with learn=True it is where learning starts.
           Its axes line up from the right, as those of parameters do.
-    Parameters: log_beta, if learnt: a beta that learns stays positive.
+    Parameters: log_beta, if learned: a beta that learns stays positive.
     Raises: ValueError if a beta is not positive and finite, or a tensor of it tells keys apart.
     """
 

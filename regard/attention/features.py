@@ -21,8 +21,6 @@ from torch import Tensor
 from regard.attention.axes import can_look_at
 from regard.attention.scores import Form, InnerProduct, Score
 
-__all__ = ["FeatureMap", "Features", "RandomFeatures", "check_not_negative", "elu_plus_one", "softmax", "widen"]
-
 
 def elu_plus_one(x: Float[Tensor, "... dim"]) -> Float[Tensor, "... dim"]:
     """elu(x) + 1 = x + 1 above zero, exp(x) below. (katharopoulos2020, section 3.2.1)

@@ -26,8 +26,6 @@ from torch import Tensor, nn
 from regard.attention.best import best_keys
 from regard.attention.choices import Few, Picked, Soft, hide
 
-__all__ = ["GRADIENTS", "Hard", "Sampled", "reinforce"]
-
 GRADIENTS = ("straight-through", "gumbel", "reinforce")
 """What may stand in for the gradient of the argmax."""
 

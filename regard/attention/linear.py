@@ -30,9 +30,6 @@ from regard.attention.memory import Store
 from regard.attention.places import Places
 from regard.attention.scores import Score
 
-__all__ = ["LinearState", "Proportional", "answer", "divide", "hide", "same_for_all", "summarise"]
-
-
 _SCALE = 2.0**-64
 
 
@@ -96,7 +93,7 @@ class LinearState(Store):
             if not same_for_all(memory.mask, places):
                 raise ValueError(f"a memory's mask must hide the same keys from every query, but is {memory.mask!r}")
             keys = hide(keys, memory.mask.see(places))
-        return cls(*summarise(widen(keys), widen(memory.values)), score)
+        return cls(*summarize(widen(keys), widen(memory.values)), score)
 
     @property
     def keys(self) -> Tensor:  # type: ignore[override]
@@ -130,7 +127,7 @@ class LinearState(Store):
                 f"keys must be {_shape_of_new(leading, f'{features} features')} and values "
                 f"{_shape_of_new(leading, value_dim)}, but are {tuple(keys.shape)} and {tuple(values.shape)}"
             )
-        sums, totals = summarise(widen(keys), widen(values))
+        sums, totals = summarize(widen(keys), widen(values))
         return replace(self, sums=self.sums + sums, totals=self.totals + totals)
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
@@ -177,7 +174,7 @@ class LinearState(Store):
             return answer(widen(mapped), sums, totals, group=max(1, group)).to(mapped.dtype)
 
 
-def summarise(
+def summarize(
     keys: Float[Tensor, "... key features"], values: Float[Tensor, "... key value_dim"]
 ) -> tuple[Float[Tensor, "... features value_dim"], Float[Tensor, "... features"]]:
     """S = sum_j phi(k_j) v_j^T and z = sum_j phi(k_j) of mapped keys."""

@@ -22,32 +22,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, align, can_look_at, check_fits, line_up, look_up
+from regard.attention.axes import Rule, can_look_at, check_fits, line_up, look_up
 from regard.attention.picture import Picture, draw_mask, save_as_asked, side_by_side
 from regard.attention.places import Places
-
-__all__ = [
-    "All",
-    "Any",
-    "Causal",
-    "Dense",
-    "Interval",
-    "Mask",
-    "Not",
-    "Padded",
-    "Padding",
-    "Rule",
-    "Whole",
-    "align",
-    "can_look_at",
-    "causal",
-    "check_fits",
-    "dense",
-    "lengths_of",
-    "padding",
-    "split",
-]
-
 
 Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
 """First and past-the-last key of each query, each (leading axes ..., query or 1, 1)."""

@@ -26,8 +26,6 @@ from regard.attention.places import Places
 from regard.attention.scores import Score
 from regard.attention.sizes import check_whole
 
-__all__ = ["Held", "RingMemory", "StaticMemory"]
-
 
 @final
 class Held(Mask):

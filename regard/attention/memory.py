@@ -4,7 +4,7 @@
 
 A memory is a value: it is passed in and returned, never hidden on a module. A fixed one (encoder states) has its
 keys mapped once by `map_keys_with(score)`; a growing one (the past of a decoder) gives a longer one by `extend`.
-Other kinds are in regard.attention.memories (of a fixed size), sliding (the last pairs) and quantised (int8).
+Other kinds are in regard.attention.memories (of a fixed size), sliding (the last pairs) and quantized (int8).
 
 Source: lectures, A (attention as reading a memory).
 """
@@ -20,8 +20,6 @@ from torch import Tensor
 from regard.attention.masks import Mask
 from regard.attention.places import Places
 from regard.attention.scores import Score
-
-__all__ = ["Memory", "Prepared", "Store", "check_can_grow", "check_new_pairs", "check_unmapped"]
 
 _LONG = 2**15
 """Numbers in the keys from which on a memory that grows gets room: shorter ones are copied faster than that."""

@@ -24,8 +24,6 @@ from regard.attention.picture import save_as_asked, side_by_side
 from regard.attention.places import Places
 from regard.attention.sizes import check_whole
 
-__all__ = ["Documents", "Prefix", "RandomBlocks", "Window", "documents", "prefix", "random_blocks", "window"]
-
 _NO_QUERY, _NO_KEY = torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).min + 1
 """Documents of queries and of keys that lie outside the ids: they equal nothing."""
 

@@ -3,13 +3,13 @@
     mask    dark: may attend        light: hidden
     bias    blue: below zero        orange: above zero        hatched: -inf, hidden
 
-The numbers on the axes are places: the last query stands at the last key. Of a large read, k x k neighbouring pairs
+The numbers on the axes are places: the last query stands at the last key. Of a large read, k x k neighboring pairs
 are drawn as one cell: of a mask its darkness is the share of them that may attend, in quarters rounded up, so that a
-single pair shows; of a bias its colour is the mean of those that are finite. k is the least that keeps all panels
+single pair shows; of a bias its color is the mean of those that are finite. k is the least that keeps all panels
 together at 40,000 cells, and the file far below a megabyte; the picture says what k is.
 
 A mask or a bias that differs by row or head makes a panel for each of the first 16. Blue and orange differ in
-lightness from the ground and in hue from one another, which print and colour-blind eyes keep.
+lightness from the ground and in hue from one another, which print and color-blind eyes keep.
 """
 
 import html
@@ -26,8 +26,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.places import Places
-
-__all__ = ["Panel", "Picture", "Scale", "draw_bias", "draw_mask", "save_as_asked", "side_by_side"]
 
 _MAX_CELLS = 40_000
 _MAX_SIDE = 400
@@ -50,7 +48,7 @@ _MIN_PANEL = 120
 class Scale(NamedTuple):
     """What the levels of cells look like and mean."""
 
-    colours: tuple[str, ...]
+    colors: tuple[str, ...]
     """Fill of each level."""
     ground: int
     """The level that is drawn as the panel's ground."""
@@ -145,7 +143,7 @@ def draw_bias(see: Callable[[Places], Tensor], places: Places, *, title: str) ->
 def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
     """One picture with the panels of several, which must be of one scale: all of masks."""
     if len({picture.scale for picture in pictures}) != 1:
-        raise ValueError("pictures side by side must have one scale, but these differ in colours or bounds")
+        raise ValueError("pictures side by side must have one scale, but these differ in colors or bounds")
     panels = tuple(
         panel._replace(title=" ".join(filter(None, (picture.heading, panel.title))))
         for picture in pictures
@@ -244,7 +242,7 @@ def _document(picture: Picture) -> Iterator[str]:
         f'height="{total[1]}" viewBox="0 0 {total[0]} {total[1]}" style="max-width:100%;height:auto" '
         f'font-family="system-ui, sans-serif" font-size="{_FONT}" fill="{_INK}">'
     )
-    if _HATCHED in picture.scale.colours:
+    if _HATCHED in picture.scale.colors:
         yield from (_hatch(cell) for cell in sorted({1.0, *(panel.cell for panel in panels)}))
     yield '<rect width="100%" height="100%" fill="#ffffff"/>'
     if picture.heading:
@@ -284,7 +282,7 @@ def _panel(panel: Panel, scale: Scale, room: float) -> Iterator[str]:
     yield f'<text transform="translate({_LABEL - 9} {top + height / 2:g}) rotate(-90)" {label}>query</text>'
     yield from _ticks(panel, left, top)
     yield f'<g transform="translate({left:g} {top:g}) scale({cell:g})" shape-rendering="crispEdges">'
-    yield f'<rect width="{columns}" height="{rows}" fill="{scale.colours[scale.ground]}"/>'
+    yield f'<rect width="{columns}" height="{rows}" fill="{scale.colors[scale.ground]}"/>'
     for level, path in sorted(_rectangles(panel.levels, scale.ground).items()):
         yield f'<path fill="{_fill(scale, level, cell)}" d="{"".join(path)}"/>'
     yield "</g>"
@@ -343,8 +341,8 @@ def _runs(row: Sequence[int], ground: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _fill(scale: Scale, level: int, cell: float) -> str:
-    """Colour of a level, where a unit is drawn as `cell` pixels."""
-    return f"url(#hatched-{cell:g})" if scale.colours[level] == _HATCHED else scale.colours[level]
+    """Color of a level, where a unit is drawn as `cell` pixels."""
+    return f"url(#hatched-{cell:g})" if scale.colors[level] == _HATCHED else scale.colors[level]
 
 
 def _hatch(cell: float) -> str:

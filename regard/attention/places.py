@@ -13,8 +13,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-__all__ = ["Places"]
-
 
 class Places(NamedTuple):
     """The queries `rows` of a read of `num_queries` by `num_keys`."""

@@ -1,8 +1,8 @@
 """Biases by position: how far a key is from the query, and on which side.
 
-    Alibi          bias_ij = -slope_h |p_i - j|                 nothing learnt; slopes 2^{-8h/l} for head h of l
-    RelativeBias   bias_ij = table[h, bucket(j - p_i)]          learnt; buckets grow with the distance (T5)
-    ShawBias       bias_ij = q_i . a[clip(j - p_i)] / sqrt(d)   learnt; a vector for each distance, read by the query
+    Alibi          bias_ij = -slope_h |p_i - j|                 nothing learned; slopes 2^{-8h/l} for head h of l
+    RelativeBias   bias_ij = table[h, bucket(j - p_i)]          learned; buckets grow with the distance (T5)
+    ShawBias       bias_ij = q_i . a[clip(j - p_i)] / sqrt(d)   learned; a vector for each distance, read by the query
 
 p_i is the place of query i and j that of the key, so one query of a decoding, a tile of a long read and a memory that
 is only partly filled all get the same numbers.
@@ -21,8 +21,6 @@ from torch import Tensor, nn
 from regard.attention.biases import Bias
 from regard.attention.places import Places
 from regard.attention.sizes import check_whole
-
-__all__ = ["Alibi", "ByDistance", "RelativeBias", "ShawBias"]
 
 
 class ByDistance(Bias):
@@ -55,7 +53,7 @@ class Alibi(ByDistance):
     Under a causal mask this is press2022's -slope_h (p - j); without one it counts both sides alike.
     Slopes of l heads, l a power of two: 2^{-8/l}, 2^{-16/l}, ..., 2^{-8}. Of other l: those of the power of two
     below, then every other one of the power above, from the first, as the paper's code does.
-    Nothing is learnt or saved. A read needs a heads axis. Raises: ValueError if num_heads < 1.
+    Nothing is learned or saved. A read needs a heads axis. Raises: ValueError if num_heads < 1.
     Source: press2022, section 3.
     """
 
@@ -88,7 +86,7 @@ class Alibi(ByDistance):
 
 @final
 class RelativeBias(ByDistance):
-    """bias = table[h, bucket(j - p)], learnt: one number for each head and bucket of distances. (T5)
+    """bias = table[h, bucket(j - p)], learned: one number for each head and bucket of distances. (T5)
 
     Of b buckets for d = p - j >= 0: bucket d if d < b/2; then b/2 + floor(b/2 log(2d/b) / log(2 max_distance/b)), at
     most b - 1. Two-sided: the first half of the buckets serves keys at or before the query, the second half those
@@ -134,7 +132,7 @@ class RelativeBias(ByDistance):
 
 @final
 class ShawBias(Bias):
-    """bias = q_i . a[clip(j - p_i, -k, k)] / sqrt(d), learnt: a vector for each distance up to k = max_distance.
+    """bias = q_i . a[clip(j - p_i, -k, k)] / sqrt(d), learned: a vector for each distance up to k = max_distance.
 
     With ScaledDot the sum is shaw2018's equation 4, q_i . (key_j + a_ij) / sqrt(d). The query is the one that the read
     is given: a projected head of queries in MultiHead.

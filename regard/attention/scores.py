@@ -28,22 +28,6 @@ from torch import Tensor, nn
 
 from regard.attention.kernels.maps import linear
 
-__all__ = [
-    "Additive",
-    "BareAdditive",
-    "Concat",
-    "Dot",
-    "Form",
-    "General",
-    "InnerProduct",
-    "ScaledDot",
-    "Score",
-    "TanhSum",
-    "inner_products",
-    "mapped",
-    "uniform",
-]
-
 
 class InnerProduct(NamedTuple):
     """A form of scores: scale <q, k> of mapped vectors, then, if cap is set, cap tanh(. / cap)."""

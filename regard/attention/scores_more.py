@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from regard.attention.scores import Form, InnerProduct, Score, inner_products, mapped, uniform
 
-__all__ = ["Cosine", "Location", "SoftCap"]
-
 
 @final
 class Cosine(Score):

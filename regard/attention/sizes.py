@@ -1,7 +1,5 @@
 """Sizes and counts that callers give: whole numbers with a least one."""
 
-__all__ = ["check_whole"]
-
 
 def check_whole(name: str, value: int, least: int) -> None:
     """Raise TypeError unless `value` is an integer, ValueError if it is below `least`."""

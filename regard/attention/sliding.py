@@ -21,8 +21,6 @@ from regard.attention.places import Places
 from regard.attention.scores import Score
 from regard.attention.sizes import check_whole
 
-__all__ = ["SlidingMemory"]
-
 
 @final
 @dataclass(frozen=True, eq=False)

@@ -21,15 +21,13 @@ from torch import Tensor
 from regard.attention.best import best_keys
 from regard.attention.choices import Choice, Few, Picked, Soft, hide
 
-__all__ = ["Sparse", "TopK", "entmax"]
-
 
 @final
 class Sparse(Choice):
     """weight = entmax_alpha(beta a): zeros for all keys that score too far below the best. (peters2019)
 
     alpha: at least 1: 1 softmax, 1.5 half-way, 2 sparsemax, and sparser still above.
-    beta:  the inverse temperature, as Soft's, learnt with learn=True.
+    beta:  the inverse temperature, as Soft's, learned with learn=True.
     Cost:  a sort of the scores at alpha = 1.5 and 2, a bisection of some 30 (float32) or 60 (float64) rounds at other
            alphas. Raises ValueError if alpha is below 1 or not finite, and for a beta that Soft refuses.
     """
@@ -72,7 +70,7 @@ class TopK(Few):
     """weight = softmax(beta a) over the k best keys, 0 for the others; of equal scores the first are kept.
 
     k:    at least 1; queries that may see fewer keys read all of those, and k >= key is Soft.
-    beta: the inverse temperature, as Soft's, learnt with learn=True.
+    beta: the inverse temperature, as Soft's, learned with learn=True.
     Gradient through the kept keys alone. Raises ValueError if k is below 1, and for a beta that Soft refuses.
     """
 

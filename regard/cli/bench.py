@@ -23,8 +23,6 @@ from regard.recipes.settings import groups
 from regard.run_files import check_output
 from regard.train.allocator import keep_freed_memory
 
-__all__ = ["Options", "run"]
-
 USAGE = "regard bench RUN [options]"
 ABOUT = (
     "What this machine reaches for a trained run: its own limits, steps of training on the run's own batches (with "

@@ -5,8 +5,6 @@ from typing import Any
 
 from regard.cli.report import table
 
-__all__ = ["hints", "in_words", "panels"]
-
 _BAR = 24
 """Characters of the longest bar."""
 _MUCH = 40.0

@@ -16,7 +16,7 @@ from regard.recipes.other_data import (
     OtherBoxes,
     OtherData,
     OtherImages,
-    OtherLabelled,
+    OtherLabeled,
     OtherScenes,
     OtherSounds,
     OtherTagged,
@@ -25,8 +25,6 @@ from regard.recipes.other_data import (
 )
 from regard.recipes.registry import entry
 from regard.recipes.settings import groups
-
-__all__ = ["Options", "Settings", "run"]
 
 USAGE = "regard evaluate RUN [options]"
 ABOUT = "Score a trained model on its run's own test data, or on other pairs of the same kind."
@@ -51,10 +49,10 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledSettings:
+class LabeledSettings:
     """What is scored."""
 
-    data: OtherLabelled = field(default_factory=OtherLabelled)
+    data: OtherLabeled = field(default_factory=OtherLabeled)
     """Other texts than the run's own test data."""
 
 
@@ -120,7 +118,7 @@ _SETTINGS: dict[type, type[Any]] = {
     OtherBoxes: BoxSettings,
     OtherData: Settings,
     OtherImages: ImageSettings,
-    OtherLabelled: LabelledSettings,
+    OtherLabeled: LabeledSettings,
     OtherScenes: DrawSettings,
     OtherSounds: SoundSettings,
     OtherTagged: TagSettings,

@@ -1,7 +1,5 @@
 """Exit codes of the command line."""
 
-__all__ = ["BROKEN_PIPE", "DEFECT", "DONE", "INTERRUPTED", "UNUSABLE"]
-
 DONE = 0
 UNUSABLE = 2
 """An option, an input or a file is not usable; one line on stderr says why."""

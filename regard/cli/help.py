@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from regard.cli.options import option_name
 from regard.recipes.settings import Group, Setting
 
-__all__ = ["page", "two_columns"]
-
 LEFT = 34
 """Width of the column of names."""
 

@@ -15,8 +15,6 @@ from regard.recipes.config import Tracks
 from regard.recipes.folder import Run
 from regard.recipes.registry import entry
 
-__all__ = ["MOST_BYTES", "is_file", "is_input_itself", "lines_in", "lines_of", "text_of"]
-
 MOST_BYTES = 1_000_000
 """Of a line."""
 _BLOCK = 1 << 16

@@ -31,8 +31,6 @@ from regard.recipes.folder import Run
 from regard.recipes.settings import groups
 from regard.run_files import check_output, claim_folder
 
-__all__ = ["LINES", "Options", "run"]
-
 USAGE = "regard look RUN [INPUT ...] [--test NUMBER ...] [options]"
 ABOUT = (
     "Where a trained model looked when it answered INPUT: a text, a file with a text a line, an image, a sound or a "

@@ -18,8 +18,6 @@ from regard.display import one_line
 from regard.errors import UserError, is_out_of_memory
 from regard.recipes.kinds import nearest
 
-__all__ = ["VERBS", "main"]
-
 VERBS = {
     "train": "train a recipe's model, or go on with a run that was stopped",
     "evaluate": "score a trained model on test data",

@@ -9,8 +9,6 @@ from regard.errors import UserError
 from regard.files import write_atomically
 from regard.recipes.registry import RECIPES
 
-__all__ = ["run"]
-
 USAGE = "regard new NAME"
 ABOUT = (
     "Write NAME.py: settings, data, a tiny model, its metric and its answers, all in one file that runs at once "

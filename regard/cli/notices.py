@@ -4,8 +4,6 @@ import sys
 
 from regard.display import escaped
 
-__all__ = ["tell"]
-
 
 def tell(text: str) -> None:
     """Write a sentence."""

@@ -17,8 +17,6 @@ from regard.errors import UserError
 from regard.recipes.kinds import nearest
 from regard.recipes.settings import Setting, changed, groups
 
-__all__ = ["NoSettings", "Parsed", "given_first", "option_name", "parse", "wants_help", "with_variants"]
-
 Own = TypeVar("Own")
 Config = TypeVar("Config")
 

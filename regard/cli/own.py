@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from regard.cli.main import main
 from regard.recipes.registry import Entry, register
 
-__all__ = ["run_own"]
-
 
 def run_own(own: Entry, argv: Sequence[str] | None = None) -> int:
     """Run a command line (without the program's name; sys.argv if not given) with this recipe; return its exit code."""

@@ -31,8 +31,6 @@ from regard.recipes.folder import Run
 from regard.recipes.registry import entry
 from regard.recipes.settings import groups
 
-__all__ = ["Options", "Settings", "run"]
-
 USAGE = "regard predict RUN [TEXT|FILE ...|-] [options]"
 ABOUT = (
     "What a trained model says to a text, to each line of one or more files, or to each line of standard input (with - "

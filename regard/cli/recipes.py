@@ -4,8 +4,6 @@ from regard.cli.help import page, two_columns
 from regard.cli.options import NoSettings, parse, wants_help
 from regard.recipes.registry import RECIPES
 
-__all__ = ["run"]
-
 
 def run(argv: list[str]) -> int:
     """List the recipes."""

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["score_table", "table"]
-
 _NAMES = {
     "exact": "exact match, %",
     "ceiling": "most that a perfect reader gets, %",

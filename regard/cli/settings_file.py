@@ -18,8 +18,6 @@ from regard.errors import UserError
 from regard.files import read_bytes
 from regard.ranges import shown
 
-__all__ = ["SettingsFile", "read_settings"]
-
 MOST_BYTES = 256 << 10
 _MOST_DEPTH = 16
 _MERGE = "tag:yaml.org,2002:merge"

@@ -15,8 +15,6 @@ from typing import Any, TextIO, cast
 
 from regard.display import EscapedStream
 
-__all__ = ["MessageStream", "usable_streams"]
-
 
 class MessageStream:
     """A stream whose messages are lost where it cannot take them; everything else is the stream's own."""

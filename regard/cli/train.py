@@ -19,8 +19,6 @@ from regard.recipes.registry import RECIPES, Entry, entry
 from regard.recipes.settings import changed, groups, plain
 from regard.train.allocator import keep_freed_memory
 
-__all__ = ["Options", "run"]
-
 USAGE = "regard train RECIPE [options]"
 ABOUT = (
     "Train a recipe's model. The run's folder gets its settings, weights, logs and report. Stopped by Ctrl-C "

@@ -13,8 +13,6 @@ from regard.errors import UserError
 from regard.ranges import Threads, check_device, check_ranges
 from regard.recipes.folder import Run, read_run
 
-__all__ = ["DecodingOptions", "UseOptions", "one_run", "opened"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class UseOptions:

@@ -4,8 +4,6 @@ import logging
 
 from regard.cli.notices import tell
 
-__all__ = ["tell_of_compiling"]
-
 _LOG = logging.getLogger("regard.attention.kernels.compiled_cache")
 
 

@@ -1,1 +1,1 @@
-"""Text to padded batches: sources of pairs, tokenisers, batches by number of tokens."""
+"""Text to padded batches: sources of pairs, tokenizers, batches by number of tokens."""

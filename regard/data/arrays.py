@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from regard.errors import UserError
 from regard.files import file_limit, read_bytes
 
-__all__ = ["read_arrays"]
-
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _KINDS = "biufUS"
 """Truths, numbers, texts; no objects, which would be pickles."""

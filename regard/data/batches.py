@@ -20,10 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from regard.attention.masks import Padded
-from regard.data.tokenise import BOS, EOS, PAD
+from regard.data.tokenize import BOS, EOS, PAD
 from regard.errors import UserError
-
-__all__ = ["Batch", "Batches", "Encoded", "Ragged", "TokenBatches", "filled_share", "pad", "plan_batches"]
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,7 @@ def plan_batches(
     """Which pairs make up each batch; every index is in exactly one, and only the arguments decide.
 
     Pairs are sorted by the length of their longer side, then by target - source, up and down in turn so that
-    neighbours differ little; those of equal lengths are shuffled. They are cut into batches in which
+    neighbors differ little; those of equal lengths are shuffled. They are cut into batches in which
 
         rows * max(longest source, longest target) <= batch_tokens    and    rows <= max_rows
 

@@ -15,19 +15,17 @@ from torch import Tensor
 
 from regard.data.boxes import Annotated
 from regard.data.elements import Elements
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.errors import UserError
 
-__all__ = ["BoxBatch", "BoxBatches", "fitted"]
-
-_GREY = 128
+_GRAY = 128
 _KEPT_BYTES = 2 << 30
 _IN_SIGHT = 1 / 3
 
 
 @dataclass(frozen=True)
 class BoxBatch:
-    """Images within [0, 1] (rows, 3, height, width) and their boxes: centre and size as shares of the sides."""
+    """Images within [0, 1] (rows, 3, height, width) and their boxes: center and size as shares of the sides."""
 
     source: Tensor
     target: Elements
@@ -39,10 +37,10 @@ class BoxBatch:
 
 
 def fitted(image: Image.Image, width: int, height: int) -> tuple[NDArray[np.uint8], float]:
-    """The image (height, width, 3), scaled to fit in and grey behind its right or lower edge, and the scale."""
+    """The image (height, width, 3), scaled to fit in and gray behind its right or lower edge, and the scale."""
     scale = min(width / image.width, height / image.height)
     size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-    array = np.full((height, width, 3), _GREY, np.uint8)
+    array = np.full((height, width, 3), _GRAY, np.uint8)
     array[: size[1], : size[0]] = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
     return array, scale
 
@@ -127,7 +125,7 @@ def _changed(
     # Pillow asks where each new point was: old = (new - offset) / slope.
     where = (1 / slope[0], 0, -offset[0] / slope[0], 0, 1 / slope[1], -offset[1] / slope[1])
     moved = Image.fromarray(image).transform(
-        (width, height), Image.Transform.AFFINE, where, Image.Resampling.BILINEAR, fillcolor=(_GREY,) * 3
+        (width, height), Image.Transform.AFFINE, where, Image.Resampling.BILINEAR, fillcolor=(_GRAY,) * 3
     )
     light = np.asarray(moved, np.float32) - 128
     light = light * draw.uniform(0.75, 1.25) * draw.uniform(0.9, 1.1, 3) + 128 + draw.uniform(-20, 20)

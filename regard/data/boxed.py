@@ -11,8 +11,6 @@ from regard.data.config import OnBad
 from regard.data.numbers import numbers
 from regard.errors import UserError
 
-__all__ = ["Boxed", "LeftOut", "boxed", "four", "label_of", "name_of"]
-
 _MOST = 1e9
 """Pixels: sums of such are exact to a millionth."""
 _SHOWN = 100

@@ -30,8 +30,6 @@ from regard.errors import UserError
 from regard.files import decode_json
 from regard.packed import plain_name
 
-__all__ = ["Annotated", "read_boxes", "rotate_boxes"]
-
 _LEAST_SIDE = 1e-3
 """Pixels: less has no area that single precision could tell from none."""
 _COLUMNS = ("file", "x", "y", "width", "height", "label")

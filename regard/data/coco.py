@@ -19,8 +19,6 @@ from regard.data.numbers import number
 from regard.errors import UserError
 from regard.files import parse_data, read_unpacked
 
-__all__ = ["read_coco"]
-
 _PARTS = {"images": "id, file_name", "categories": "id, name", "annotations": "image_id, category_id, bbox"}
 _SHOWN = 60
 _MOST_EXACT = 2**53

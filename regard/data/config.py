@@ -6,20 +6,6 @@ from typing import Annotated, Literal, get_args
 from regard.errors import UserError
 from regard.ranges import Count, Length, Range, ShareWithin, check_ranges
 
-__all__ = [
-    "ImagesConfig",
-    "LabelledConfig",
-    "OnBad",
-    "OpinionKinds",
-    "PairFormat",
-    "PairsConfig",
-    "ScenesConfig",
-    "TargetKind",
-    "TextConfig",
-    "TokeniserConfig",
-    "TracksConfig",
-]
-
 PairFormat = Literal["auto", "tsv", "csv", "text", "jsonl", "huggingface"]
 OnBad = Literal["error", "skip"]
 OpinionKinds = Literal["words", "pairs", "beginnings"]
@@ -95,7 +81,7 @@ class PairsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledConfig:
+class LabeledConfig:
     """Where texts and their labels are, one set for each of training, validation and test.
 
     Each of `train`, `val`, `test` is a file or data set of the forms that pairs come in (see PairsConfig), the label
@@ -171,7 +157,7 @@ class ImagesConfig:
     size: Annotated[int, Range(1, 4_096)] | None = None
     """Height and width that every image is brought to; images must be of one size if not given."""
 
-    colour: Literal["auto", "grey", "rgb"] = "auto"
+    color: Literal["auto", "gray", "rgb"] = "auto"
     """One channel or three. auto: as the first image."""
 
     names: tuple[str, ...] = ()
@@ -189,7 +175,7 @@ class ImagesConfig:
     """The character between several labels or numbers, where they are no JSON list."""
 
     def __post_init__(self) -> None:
-        _check_choice("colour", self.colour, ("auto", "grey", "rgb"))
+        _check_choice("color", self.color, ("auto", "gray", "rgb"))
         _check_target(self.target, self.separator)
         _check_choice("on_bad", self.on_bad, get_args(OnBad))
         check_ranges(self)
@@ -283,7 +269,7 @@ class TracksConfig:
     predicted: Annotated[int, Range(1, 1_000)] = 12
     """Positions after them that are predicted."""
 
-    neighbours: Annotated[int, Range(0, 1_000)] = 16
+    neighbors: Annotated[int, Range(0, 1_000)] = 16
     """Others that a person sees, the nearest ones; 0: nobody."""
 
     least: Annotated[int, Range(1, 1_000)] = 2
@@ -301,7 +287,7 @@ class TracksConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokeniserConfig:
+class TokenizerConfig:
     """How a text is cut into pieces, each of which has a number."""
 
     kind: Literal["bpe", "word", "char"] = "bpe"
@@ -316,7 +302,7 @@ class TokeniserConfig:
     lowercase: bool = False
     """Lower-case every text first."""
 
-    normalise: Literal["nfc", "nfkc", "none"] = "nfc"
+    normalize: Literal["nfc", "nfkc", "none"] = "nfc"
     """Unicode normal form put on every text first; nfkc also folds look-alikes such as full-width letters."""
 
     min_count: Count = 1
@@ -324,7 +310,7 @@ class TokeniserConfig:
 
     def __post_init__(self) -> None:
         _check_choice("kind", self.kind, ("bpe", "word", "char"))
-        _check_choice("normalise", self.normalise, ("nfc", "nfkc", "none"))
+        _check_choice("normalize", self.normalize, ("nfc", "nfkc", "none"))
         check_ranges(self)
         for name in ("joint", "lowercase"):
             if not isinstance(getattr(self, name), bool):

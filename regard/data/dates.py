@@ -24,18 +24,6 @@ from typing import NamedTuple, NoReturn
 from regard.data.dates_config import DatesConfig
 from regard.data.dates_spelling import Day, Locution, locution, month_names
 
-__all__ = [
-    "Ambiguity",
-    "Ceiling",
-    "DateExample",
-    "Dates",
-    "Report",
-    "Written",
-    "ceiling",
-    "normalise",
-    "split_of",
-]
-
 _VAL_PERCENT = 5
 _TEST_PERCENT = 5
 _DRAWS = struct.Struct("<8I")
@@ -52,7 +40,7 @@ class DateExample(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A text that the data set can hold (normalised), its meaning, its locale and its probability."""
+    """A text that the data set can hold (normalized), its meaning, its locale and its probability."""
 
     text: str
     iso: str
@@ -84,10 +72,10 @@ class Report(NamedTuple):
     num_spellings: int
     """Pairs of locale and pattern."""
     num_month_names: int
-    """Names and short names of months, normalised; plain numbers are not counted."""
+    """Names and short names of months, normalized; plain numbers are not counted."""
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """The text without what does not matter: NFKC form, lower case, single spaces, none at the ends."""
     return " ".join(unicodedata.normalize("NFKC", text).lower().split())
 
@@ -119,7 +107,7 @@ class Dates:
 
     An example's date is uniform over the dates of its split, its locale over the locales; its pattern goes by
     the weights of the locale's spellings. Native digits, stray case and stray spaces follow, by the shares in
-    the config. Stray case and spaces never change the normalised text.
+    the config. Stray case and spaces never change the normalized text.
 
     Raises:  UserError if Babel lacks a locale; ValueError if the years are too few to give each split a date.
     """
@@ -155,13 +143,13 @@ class Dates:
         return [self.example(split, epoch=epoch, index=index) for index in range(size)]
 
     def written(self, year: int) -> Iterator[Written]:
-        """Every normalised text of a year, of dates in any split, with its probability; they sum to 1."""
+        """Every normalized text of a year, of dates in any split, with its probability; they sum to 1."""
         calendar = _calendar(year, year)
         for ways, weights in self._locutions:
             for spelling in ways.spellings:
                 each = spelling.weight / (weights[-1] * len(self._locutions) * len(calendar))
                 for day in calendar:
-                    text = normalise(ways.choose(spelling, day).write(day))
+                    text = normalize(ways.choose(spelling, day).write(day))
                     if ways.digits and self.config.native_digits:
                         native = each * self.config.native_digits
                         yield Written(text.translate(ways.digits), day.iso, ways.locale, native)
@@ -183,7 +171,7 @@ class Dates:
     def report(self) -> Report:
         """Counts of languages, patterns and names."""
         every = [ways for ways, _ in self._locutions]
-        names = {normalise(name) for ways in every for month in month_names(ways.locale) for name in month}
+        names = {normalize(name) for ways in every for month in month_names(ways.locale) for name in month}
         return Report(
             num_languages=len({ways.language for ways in every}),
             num_locales=len(every),
@@ -249,7 +237,7 @@ def _stray_case(text: str, *, kind: int) -> str:
 
 
 def _lower_forms(text: str) -> tuple[str, str]:
-    """Lower case of the whole text, and letter by letter (a final sigma differs; tokenisers do either)."""
+    """Lower case of the whole text, and letter by letter (a final sigma differs; tokenizers do either)."""
     whole = unicodedata.normalize("NFKC", text)
     return whole.lower(), "".join(map(str.lower, whole))
 

@@ -5,8 +5,6 @@ from typing import Annotated
 
 from regard.ranges import Range, Share, check_ranges
 
-__all__ = ["LOCALES", "DatesConfig"]
-
 # One locale a language, written in 17 scripts. Arabic is Egypt's, which writes its own digits.
 LOCALES = (
     *("en", "fr", "de", "es", "pt", "it", "nl", "ca", "eu", "ga", "cy"),

@@ -26,8 +26,6 @@ from babel.localedata import locale_identifiers
 
 from regard.errors import UserError
 
-__all__ = ["Day", "Locution", "Spelling", "locution", "month_names"]
-
 # Weights, within a locale. A pattern that comes twice keeps its first weight.
 _CLDR = {"full": 4, "long": 4, "medium": 4, "short": 2}
 _SKELETONS = {"yMMMMd": 2, "yMMMd": 2, "yMMMEd": 2, "yMMMMEEEEd": 2, "yMd": 2, "yMEd": 1}

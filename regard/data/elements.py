@@ -8,8 +8,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Elements"]
-
 
 @dataclass(frozen=True)
 class Elements:

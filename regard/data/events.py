@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.elements import Elements
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.data.numbers import number
 from regard.data.recordings import Recordings, scene
 from regard.data.sample_store import SampleStore
@@ -26,8 +26,6 @@ from regard.data.sound_files import SoundNotes, append_sound
 from regard.data.spellings import Spellings
 from regard.data.tables import read_table
 from regard.errors import UserError
-
-__all__ = ["Event", "EventBatch", "EventBatches", "Sounds", "pieces", "played", "read_events", "scenes_of"]
 
 _COLUMNS = ("file", "onset", "duration|offset", "label")
 _TIMES = ("onset", "duration", "offset")

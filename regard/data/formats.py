@@ -16,19 +16,6 @@ from regard.data.tables import read_rows
 from regard.errors import UserError
 from regard.files import decode_json, did_you_mean
 
-__all__ = [
-    "BadLine",
-    "Columns",
-    "Records",
-    "csv_records",
-    "excerpt",
-    "field_of",
-    "json_object",
-    "jsonl_records",
-    "text_records",
-    "tsv_records",
-]
-
 _EXCERPT_LEN = 60
 _NO_OPTIONS = ("image", "text")
 """The columns of files that have no options to choose them."""

@@ -6,8 +6,6 @@ A character becomes up to 18 in NFKC (U+FDFA), 3 in NFC, so a small file can hol
 import unicodedata
 from typing import Literal
 
-__all__ = ["MOST_CHARACTERS", "check_growth"]
-
 MOST_CHARACTERS = 1_000_000
 """Of one text of a file of many: what is longer is no sentence and no review, but a file without line ends."""
 _MOST_FACTOR = 18
@@ -16,16 +14,16 @@ _BLOCK = 1 << 14
 _FORMS: dict[str, Literal["NFC", "NFKC"]] = {"nfc": "NFC", "nfkc": "NFKC"}
 
 
-def check_growth(text: str, normalise: str) -> None:
+def check_growth(text: str, normalize: str) -> None:
     """Check that a normalized text has at most MOST_CHARACTERS, or twice as many as the text if that is more.
 
-    normalise:  nfc, nfkc or none.
+    normalize:  nfc, nfkc or none.
     Raises:     ValueError naming the length before, the limit and the form.
     """
     most = max(MOST_CHARACTERS, _MOST_GROWTH * len(text))
-    if normalise == "none" or len(text) * _MOST_FACTOR <= most or text.isascii():
+    if normalize == "none" or len(text) * _MOST_FACTOR <= most or text.isascii():
         return
-    form, grown = _FORMS[normalise], 0
+    form, grown = _FORMS[normalize], 0
     for start in range(0, len(text), _BLOCK):
         # Pieces that a block's end separates are not composed, which adds a few characters at most.
         grown += len(unicodedata.normalize(form, text[start : start + _BLOCK]))

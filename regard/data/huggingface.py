@@ -17,8 +17,6 @@ from regard.digests import note
 from regard.errors import UserError
 from regard.files import did_you_mean
 
-__all__ = ["PREFIX", "hugging_face_records"]
-
 PREFIX = "hf:"
 _FILE_KINDS = ("csv", "json", "parquet", "text", "arrow")
 _SPLIT_NAMES = {"val": "validation"}

@@ -24,17 +24,6 @@ from regard.digests import note
 from regard.errors import UserError
 from regard.files import check_file, read_bytes
 
-__all__ = [
-    "ENDINGS",
-    "FORMATS",
-    "ImageFiles",
-    "UprightImage",
-    "path_of_name",
-    "pixel_limit",
-    "prepare_image",
-    "read_image",
-]
-
 _HAS_AVIF = find_spec("PIL._avif") is not None
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", *(("AVIF",) if _HAS_AVIF else ()))
 """Formats that are opened, by Pillow's names; PPM is PGM and PBM as well. AVIF where Pillow was built with it."""

@@ -16,8 +16,6 @@ from regard.data.config import OnBad
 from regard.data.image_files import ENDINGS
 from regard.errors import UserError
 
-__all__ = ["ImageFolders", "list_image_folders"]
-
 _ADDED = {
     *("__macosx", "@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"),
     *("thumbs.db", "ehthumbs.db", "desktop.ini"),

@@ -15,8 +15,6 @@ from regard.data.formats import BadLine, field_of, json_object
 from regard.data.lines import not_utf8, read_lines
 from regard.errors import UserError
 
-__all__ = ["read_listed"]
-
 _COLUMNS = ("file", "label")
 
 

@@ -3,7 +3,7 @@
     FOLDER/cat/1.png ...                 a folder a class; formats as regard.data.image_files
     FILE.tsv, FILE.csv, FILE.jsonl       a list of image files, named from where it is, and what is right for each
     train-images-idx3-ubyte(.gz)         IDX: bytes (count, height, width); labels in the ...labels-idx1... beside it
-    (nothing)                            1,797 digits of 8 x 8, grey
+    (nothing)                            1,797 digits of 8 x 8, gray
 
 Pixels are bytes (count, channels, height, width). All images of a run have one size: `size`, or that of the first.
 
@@ -27,8 +27,6 @@ from regard.data.image_lists import read_listed
 from regard.data.spellings import Spellings
 from regard.errors import UserError
 from regard.files import check_file, file_limit, read_unpacked
-
-__all__ = ["Images", "embedded_digits", "read_images", "read_one", "read_training", "shape_of", "split_off"]
 
 _MAGIC_IMAGES, _MAGIC_LABELS = 2051, 2049
 _MOST_MEMORY = 4
@@ -201,8 +199,8 @@ def read_one(
 
 
 def _channels(image: Image.Image, config: ImagesConfig) -> int:
-    if config.colour != "auto":
-        return 1 if config.colour == "grey" else 3
+    if config.color != "auto":
+        return 1 if config.color == "gray" else 3
     return 1 if image.mode in ("1", "L", "LA") else 3
 
 

@@ -5,8 +5,6 @@ from pathlib import Path
 from regard.errors import UserError
 from regard.files import read_unpacked
 
-__all__ = ["MOST_LINES", "filled_lines", "not_utf8", "read_lines"]
-
 MOST_LINES = 50_000_000
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -16,7 +14,7 @@ _SAMPLE = 1000
 def read_lines(path: Path) -> list[bytes]:
     r"""The lines of a file as bytes, split at "\n" only, without their ends.
 
-    Gzip is recognised by the first bytes. A final "\n" ends the last line and starts no other. A UTF-8 byte
+    Gzip is recognized by the first bytes. A final "\n" ends the last line and starts no other. A UTF-8 byte
     order mark at the start is dropped.
 
     Raises:  UserError if the file is missing (with near names), a folder, unreadable, damaged gzip, empty, UTF-16, or

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from regard.data.config import TargetKind
 from regard.data.pairs import Pairs
 
-__all__ = ["made_reviews"]
-
 _THINGS = ("plot", "acting", "music", "ending", "script", "cast", "pace", "camera work", "dialogue", "story", "humour")
 _GOOD = ("gripping", "moving", "clever", "funny", "fresh", "charming", "honest", "beautiful", "sharp", "warm", "bold")
 _BAD = ("dull", "clumsy", "tired", "flat", "silly", "cold", "lazy", "hollow", "noisy", "stale", "shallow", "endless")

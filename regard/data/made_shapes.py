@@ -7,8 +7,6 @@ from regard.data.boxed import Boxed
 from regard.data.boxes import Annotated
 from regard.data.sets_config import BoxesConfig
 
-__all__ = ["made_shapes"]
-
 _COUNT = {"train": 600, "val": 60, "test": 120}
 _SHAPES = ("circle", "square", "triangle")
 _MOST = 6
@@ -32,14 +30,14 @@ def _draw(split: str, seed: int, number: int) -> np.random.Generator:
 def _shapes(
     split: str, seed: int, number: int, config: BoxesConfig
 ) -> list[tuple[tuple[int, int, int, int], str, tuple[int, ...]]]:
-    """Box, name and colour of each shape, those behind first."""
+    """Box, name and color of each shape, those behind first."""
     draw, side = _draw(split, seed, number), min(config.width, config.height)
     found = []
     for _ in range(int(draw.integers(0, _MOST + 1))):
         size = int(draw.integers(max(4, side // 10), max(6, side // 3)))
         x, y = int(draw.integers(0, config.width - size)), int(draw.integers(0, config.height - size))
-        colour = tuple(int(part) for part in draw.integers(60, 256, 3))
-        found.append(((x, y, size, size), _SHAPES[int(draw.integers(3))], colour))
+        color = tuple(int(part) for part in draw.integers(60, 256, 3))
+        found.append(((x, y, size, size), _SHAPES[int(draw.integers(3))], color))
     return found
 
 
@@ -48,13 +46,13 @@ def _drawn(split: str, seed: int, number: int, config: BoxesConfig) -> Image.Ima
     ground = noise.integers(0, 60, (config.height, config.width, 3)).astype(np.uint8)
     image = Image.fromarray(ground)
     pen = ImageDraw.Draw(image)
-    for (x, y, w, h), name, colour in _shapes(split, seed, number, config):
+    for (x, y, w, h), name, color in _shapes(split, seed, number, config):
         # Pillow draws the last point, too, so that a box of width w ends at x + w - 1.
         right, bottom = x + w - 1, y + h - 1
         if name == "circle":
-            pen.ellipse((x, y, right, bottom), fill=colour)
+            pen.ellipse((x, y, right, bottom), fill=color)
         elif name == "square":
-            pen.rectangle((x, y, right, bottom), fill=colour)
+            pen.rectangle((x, y, right, bottom), fill=color)
         else:
-            pen.polygon(((x, bottom), (right, bottom), ((x + right) // 2, y)), fill=colour)
+            pen.polygon(((x, bottom), (right, bottom), ((x + right) // 2, y)), fill=color)
     return image

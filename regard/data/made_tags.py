@@ -4,7 +4,7 @@
     O   O    O   B-DAY  B-MONTH  B-YEAR  O   O     O
 
 Dates are written as in twelve languages (regard.data.dates_spelling), in words or in numbers, so what a number is, is
-told by its neighbours alone. No date stands in two splits.
+told by its neighbors alone. No date stands in two splits.
 """
 
 import random
@@ -14,8 +14,6 @@ from datetime import date
 from regard.data.dates import split_of
 from regard.data.dates_spelling import Day, Spelling, locution
 from regard.data.tagged import Sentences
-
-__all__ = ["made_sentences"]
 
 _LOCALES = ("en", "de", "fr", "es", "it", "nl", "pt", "sv", "da", "nb", "pl", "fi")
 _BEFORE = (

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterable
 
-__all__ = ["number", "numbers", "plain"]
-
 
 def number(given: object, *, most: float) -> float | None:
     """The number that a text or a JSON value is; None if it is none, or its size is above `most`.

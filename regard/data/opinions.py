@@ -5,14 +5,14 @@
 n(w, c): training texts of class c that hold w; N(c): their sum over all w of its kind; V: how many of its kind
 there are. The sum of a kind's r over a text is multinomial naive Bayes, classes being equally likely beforehand. Kinds:
 
-    words          pieces                                       pairs         words, and two pieces that are neighbours
-    beginnings     words, the first five letters of longer ones, and pairs of neighbours cut to five letters
+    words          pieces                                       pairs         words, and two pieces that are neighbors
+    beginnings     words, the first five letters of longer ones, and pairs of neighbors cut to five letters
 
 A training text is part of the counts, and what it says of itself is far too sure: of such a text n, N and V are those
 of all others (leave one out), exactly. What the others never said is of no opinion: r = 0. Pieces are known by eight
 bytes of a digest, so that no text is kept.
 
-Source: wang2012, section 2.1 (log-count ratios, binarised counts).
+Source: wang2012, section 2.1 (log-count ratios, binarized counts).
 """
 
 import io
@@ -31,8 +31,6 @@ from numpy.typing import NDArray
 from regard.data.config import OpinionKinds
 from regard.errors import UserError
 from regard.files import check_file, file_limit
-
-__all__ = ["KINDS", "Opinions"]
 
 KINDS: dict[OpinionKinds, tuple[str, ...]] = {
     "words": ("word",),

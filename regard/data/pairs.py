@@ -27,8 +27,6 @@ from regard.data.huggingface import PREFIX, hugging_face_records
 from regard.errors import UserError
 from regard.packed import plain_name
 
-__all__ = ["Pairs", "Skipped", "limit_length", "read_pairs", "read_split"]
-
 _MAX_EXAMPLES = 3
 _ENDINGS: dict[str, PairFormat] = {
     ".tsv": "tsv",
@@ -227,7 +225,7 @@ def _clean(source: str, target: str, *, may_be_empty: bool) -> tuple[str, str]:
         raise BadLine("too long", detail)
     try:
         for text in (source, target):
-            check_growth(text, "nfkc")  # which grows most; the reader does not know what the tokeniser does
+            check_growth(text, "nfkc")  # which grows most; the reader does not know what the tokenizer does
     except ValueError as error:
         raise BadLine("too long", str(error)) from None
     if source and (target or may_be_empty):

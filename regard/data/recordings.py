@@ -25,8 +25,6 @@ from regard.data.arrays import read_arrays
 from regard.data.spellings import Spellings
 from regard.errors import UserError
 
-__all__ = ["Recordings", "made_sounds", "read_recordings", "scene"]
-
 _PEAK = 8192
 _MOST, _LOUDNESSES = 7, 7
 _LIMIT = 32767

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import firwin, resample_poly
 
-__all__ = ["resample"]
-
 _HALF = 10
 _LEAST_UNITS = 4
 

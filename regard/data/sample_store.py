@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from regard.errors import UserError
 
-__all__ = ["SampleStore"]
-
 _MOST_IN_MEMORY = 256 << 20
 _NUMBER_BYTES = 2
 

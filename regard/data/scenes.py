@@ -22,26 +22,11 @@ from numpy.typing import NDArray
 from regard.data.config import OnBad, ScenesConfig
 from regard.data.image_files import path_of_name
 from regard.data.images import Images, embedded_digits, read_images, read_one, read_training, shape_of
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.data.pairs import read_pairs
 from regard.data.sentences import related, sentence
 from regard.errors import UserError
 from regard.packed import plain_name
-
-__all__ = [
-    "NOTHING",
-    "Captions",
-    "Drawings",
-    "Scene",
-    "Scenes",
-    "cells",
-    "drawings_to_test",
-    "is_captions",
-    "item_names",
-    "read_captions",
-    "scenes_of",
-    "training_drawings",
-]
 
 Split = Literal["train", "val", "test"]
 

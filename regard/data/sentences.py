@@ -9,8 +9,6 @@ A name's last word is made plural, on both sides of a slash: T-shirt/top, T-shir
 import re
 from collections.abc import Sequence
 
-__all__ = ["RELATIONS", "article", "phrase", "plural", "related", "sentence"]
-
 RELATIONS = ("left of", "right of", "above", "below")
 """How one item may lie to another."""
 

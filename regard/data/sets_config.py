@@ -7,8 +7,6 @@ from regard.data.config import OnBad
 from regard.errors import UserError
 from regard.ranges import Range, ShareWithin, check_ranges
 
-__all__ = ["BoxesConfig", "EventsConfig"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class BoxesConfig:
@@ -47,7 +45,7 @@ class BoxesConfig:
     """Share of the training images that is kept for validation where `val` is not given, the last ones."""
 
     width: Annotated[int, Range(1, 4_096)] = 320
-    """Width of what the model sees, in pixels; images are scaled to fit in, and grey is added on the right or below."""
+    """Width of what the model sees, in pixels; images are scaled to fit in, and gray is added on the right or below."""
 
     height: Annotated[int, Range(1, 4_096)] = 240
     """Height of what the model sees."""

@@ -9,8 +9,6 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-__all__ = ["missing"]
-
 _MOST_CHUNKS = 10_000
 _UNKNOWN = ((0, 0), (0x7F00_0000, 0x7FFF_FFFF), (0xFFFF_0000, 0xFFFF_FFFF))
 _LARGEST = 1 << 62

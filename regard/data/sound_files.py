@@ -25,8 +25,6 @@ from regard.errors import UserError
 from regard.files import check_content, check_readable, file_limit, is_limit_set, read_bytes
 from regard.pipes import is_pipe
 
-__all__ = ["FORMATS", "SoundNotes", "append_sound", "read_sound"]
-
 FORMATS = "WAV, W64, RF64, AIFF, AU, CAF, FLAC, Ogg and MP3"
 _MAGICS = (b"RIFF", b"RIFX", b"RF64", b"riff", b"FORM", b".snd", b"dns.", b"caff", b"fLaC", b"OggS")
 _FORMATS = ("WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "FLAC", "OGG", "MP3")

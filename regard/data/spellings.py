@@ -9,8 +9,6 @@ import unicodedata
 import warnings
 from collections import Counter
 
-__all__ = ["Spellings"]
-
 _EXCERPT = 60
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from regard.data.lines import not_utf8, read_lines
 from regard.errors import UserError
 
-__all__ = ["read_rows", "read_table"]
-
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _TRIED = 100
 """Rows that decide between separators where the first row holds several."""

@@ -24,12 +24,10 @@ from regard.data.batches import Ragged, pad, plan_batches
 from regard.data.lines import not_utf8, read_lines
 from regard.data.spellings import Spellings
 from regard.data.tagged_config import TaggedConfig
-from regard.data.tokenise import UNK, Tokeniser
+from regard.data.tokenize import UNK, Tokenizer
 from regard.errors import UserError
 from regard.files import decode_json
 from regard.packed import plain_name
-
-__all__ = ["Sentences", "TaggedBatch", "TaggedBatches", "cut", "read_tagged", "words_of"]
 
 _NO_TAG = -1
 _DOCUMENT = "-DOCSTART-"
@@ -146,13 +144,13 @@ def _decoded(line: bytes, number: int) -> str:
         raise ValueError(f"line {number}: {not_utf8(error)}") from None
 
 
-def cut(tokens: Sequence[str], tokeniser: Tokeniser) -> tuple[list[int], list[int]]:
+def cut(tokens: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """The pieces of a sentence, token by token, and the place of each token's first."""
     ids: list[int] = []
     first = []
     for token in tokens:
         first.append(len(ids))
-        ids += tokeniser.encode(token) or [UNK]
+        ids += tokenizer.encode(token) or [UNK]
     return ids, first
 
 

@@ -7,8 +7,6 @@ from regard.data.config import OnBad
 from regard.errors import UserError
 from regard.ranges import Length, check_ranges
 
-__all__ = ["TaggedConfig"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TaggedConfig:

@@ -17,8 +17,6 @@ from regard.data.lines import not_utf8, read_lines
 from regard.data.numbers import number, plain
 from regard.errors import UserError
 
-__all__ = ["Frames", "in_order", "read_frames"]
-
 Frames = dict[float, dict[str, tuple[float, float]]]
 """frame -> id -> (x, y)"""
 
@@ -26,7 +24,7 @@ _COLUMNS = ("frame", "id", "x", "y")
 _ALIASES = {"frameid": "frame", "framenumber": "frame", "posx": "x", "posy": "y"} | dict.fromkeys(
     ("trackid", "agentid", "personid", "pedid", "pedestrianid"), "id"
 )
-_MOST_METRES = 1e9
+_MOST_METERS = 1e9
 """So far single precision squares them."""
 _MOST_FRAME = 2.0**53 - 1
 """Up to here double precision tells whole numbers apart; milliseconds since 1970 are far below."""
@@ -110,9 +108,9 @@ def _add(frames: Frames, cells: Sequence[str], places: Sequence[int] | None) -> 
     if len(cells) != len(_COLUMNS):
         hint = "" if len(cells) < len(_COLUMNS) else "; a first line of names chooses columns: frame id x z y vx vz vy"
         raise ValueError(f"expected frame, id, x, y, four columns, got {shown}{hint}")
-    frame, x, y = number(cells[0], most=_MOST_FRAME), *(number(cell, most=_MOST_METRES) for cell in cells[2:])
+    frame, x, y = number(cells[0], most=_MOST_FRAME), *(number(cell, most=_MOST_METERS) for cell in cells[2:])
     if frame is None or x is None or y is None or cells[1].lower() in _NO_ID:
-        limits = f"at most 2^53 and {_MOST_METRES:g}"
+        limits = f"at most 2^53 and {_MOST_METERS:g}"
         raise ValueError(f"expected frame, id, x, y, of which frame, x and y are numbers ({limits}), got {shown}")
     named = number(cells[1], most=_MOST_FRAME)
     who = cells[1] if named is None else plain(named)

@@ -1,6 +1,6 @@
 """Tracks of people on a plane: frames, who is where, and windows of them as each person sees the others.
 
-    FILE: frame, id, x, y       in metres (regard.data.track_files)
+    FILE: frame, id, x, y       in meters (regard.data.track_files)
     window                      `observed + predicted` consecutive entries of the sorted list of frames, and everybody
                                 who is there in all of them (at least `least` people)
 
@@ -23,8 +23,6 @@ from regard.attention.masks import Padded
 from regard.data.config import TracksConfig
 from regard.data.track_files import Frames, in_order, read_frames
 from regard.errors import UserError
-
-__all__ = ["TrackBatch", "TrackBatches", "Windows", "made_tracks", "read_windows", "views", "windows_of"]
 
 _SLOW = 1e-6
 
@@ -77,7 +75,7 @@ def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> Windows:
 
 
 def made_tracks(split: str, seed: int, config: TracksConfig) -> Windows:
-    """People who cross a square, each towards a goal and around the others: a crowd made by forces between people."""
+    """People who cross a square, each toward a goal and around the others: a crowd made by forces between people."""
     draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, sum(map(ord, split))))))
     count = {"train": 400, "val": 60, "test": 100}[split]
     length = config.observed + config.predicted
@@ -108,14 +106,14 @@ def _joined(found: Sequence[NDArray[np.float64]], origin: str) -> Windows:
 
 
 def views(
-    windows: Windows, people: Sequence[int], *, observed: int, neighbours: int
+    windows: Windows, people: Sequence[int], *, observed: int, neighbors: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """What each of these people sees: (person, 1 + neighbours, observed, 2), themselves first, then the nearest.
+    """What each of these people sees: (person, 1 + neighbors, observed, 2), themselves first, then the nearest.
 
     Also how many are there, what is to come in the same frame (person, predicted, 2), and the turns (person, 2, 2) that
     lead back: x = origin + view @ turn, the origin being where the person last was.
     """
-    window_of, size = windows.window_of, 1 + neighbours
+    window_of, size = windows.window_of, 1 + neighbors
     seen = np.zeros((len(people), size, observed, 2))
     counts, future, turns = np.ones(len(people), np.int64), [], []
     for row, person in enumerate(people):
@@ -128,7 +126,7 @@ def views(
         turn = np.array([along, [-along[1], along[0]]])
         others = np.delete(np.arange(last - first), person - first)
         nearest = others[np.argsort(np.linalg.norm(everyone[others, observed - 1] - origin, axis=-1), kind="stable")]
-        who = [person - first, *nearest[:neighbours]]
+        who = [person - first, *nearest[:neighbors]]
         seen[row, : len(who)] = (everyone[who, :observed] - origin) @ turn.T
         counts[row] = len(who)
         future.append((own[observed:] - origin) @ turn.T)
@@ -138,7 +136,7 @@ def views(
 
 @dataclass(frozen=True)
 class TrackBatch:
-    """Views and what is to come of each, in metres."""
+    """Views and what is to come of each, in meters."""
 
     source: Padded
     """(rows, people, observed, 2), the row's own person first"""
@@ -157,7 +155,7 @@ class TrackBatches:
     def __init__(self, windows: Windows, config: TracksConfig, *, rows: int, seed: int, augment: bool = False):
         self.config, self.rows, self.seed, self.augment = config, rows, seed, augment
         people = range(len(windows))
-        seen = views(windows, people, observed=config.observed, neighbours=config.neighbours)
+        seen = views(windows, people, observed=config.observed, neighbors=config.neighbors)
         self.seen, self.counts, self.future = (torch.from_numpy(part) for part in seen[:3])
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:

@@ -17,8 +17,6 @@ from torch import Tensor
 from regard.data.lines import not_utf8, read_lines
 from regard.errors import UserError
 
-__all__ = ["Window", "WindowBatches", "blocks", "read_text"]
-
 _BLOCK = 1 << 20
 _MOST_LINE = 10_000_000
 

@@ -27,8 +27,6 @@ from regard.decode.pool import Moves, Pool
 from regard.decode.stepper import StateT, Stepper, scored
 from regard.telling import Answered, Lived, Step, tell
 
-__all__ = ["beam", "best"]
-
 
 def beam(
     stepper: Stepper[StateT],

@@ -5,8 +5,6 @@ from typing import Annotated
 
 from regard.ranges import Count, Draws, Length, Range, check_ranges
 
-__all__ = ["DecodeConfig", "DrawingConfig", "SampleConfig"]
-
 _LEAST_TEMPERATURE = 0.001
 """Scores over a smaller one are beyond the range of float32."""
 
@@ -21,7 +19,7 @@ class DecodeConfig:
     beam: Annotated[int, Range(1, 1_000)] = 5
     """Hypotheses kept of each sentence at every step; 1 is greedy search."""
     length_penalty: Annotated[float, Range(0, 5)] = 1.0
-    """alpha of score = log-probability / length^alpha; a higher one favours longer outputs."""
+    """alpha of score = log-probability / length^alpha; a higher one favors longer outputs."""
     n_best: Annotated[int, Range(1, 1_000)] = 1
     """Outputs given for each sentence, best first; at most `beam`."""
     max_ratio: Annotated[float, Range(0, 1_000)] = 2.0

@@ -18,8 +18,6 @@ from regard.decode.hypothesis import Hypothesis, Rules, limits
 from regard.decode.stepper import StateT, Stepper, scored
 from regard.telling import Answer, Answered, Step, tell
 
-__all__ = ["Produced", "greedy", "stream"]
-
 
 class Produced(NamedTuple):
     """One token of one sentence."""

@@ -1,4 +1,4 @@
-"""Draw outputs of a known length, many rows at once, guided towards what their sources say.
+"""Draw outputs of a known length, many rows at once, guided toward what their sources say.
 
     log p = log p(u | nothing) + g (log p(u | source) - log p(u | nothing))        g = 1: the model as it is
 
@@ -21,8 +21,6 @@ from regard.decode.config import DrawingConfig
 from regard.decode.sample import narrowed
 from regard.decode.stepper import StateT, Stepper, scored
 from regard.telling import Answer, Answered, Step, tell
-
-__all__ = ["Drawn", "chosen", "guided"]
 
 
 class Drawn(NamedTuple):

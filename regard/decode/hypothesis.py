@@ -3,7 +3,7 @@
     score(y) = log p(y | x) / |y|^alpha          |y| counts EOS
 
 This is the rule of CTranslate2, Transformers and fairseq, where alpha is named length penalty: 0 compares
-plain probabilities and so favours short outputs, 1 compares the mean of the tokens' log-probabilities.
+plain probabilities and so favors short outputs, 1 compares the mean of the tokens' log-probabilities.
 """
 
 import math
@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-
-__all__ = ["Hypothesis", "Rules", "limits"]
 
 
 @dataclass(frozen=True, kw_only=True)

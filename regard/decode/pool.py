@@ -12,8 +12,6 @@ from torch import Tensor
 from regard.decode.hypothesis import Hypothesis
 from regard.telling import Answer
 
-__all__ = ["Moves", "Pool"]
-
 
 class Moves(NamedTuple):
     """How hypotheses continue; three tensors of one shape."""

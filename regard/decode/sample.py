@@ -1,6 +1,6 @@
 """Sampling: each next token is drawn from the model's distribution, made sharper and cut to its head.
 
-    p(u) ~ exp(logit_u / temperature)       temperature 1: the model's own; towards 0: always the likeliest
+    p(u) ~ exp(logit_u / temperature)       temperature 1: the model's own; toward 0: always the likeliest
     top_k: only the k likeliest             top_p: the fewest that have p of the probability together (nucleus)
 
 Source: holtzman2020, sections 3.1 to 3.3.
@@ -17,8 +17,6 @@ from torch import Tensor
 from regard.decode.config import SampleConfig
 from regard.decode.stepper import scored
 from regard.telling import Answer, Answered, Rows, Step, is_heard, tell
-
-__all__ = ["Continues", "check_scores", "follow", "narrowed", "sample"]
 
 
 @runtime_checkable

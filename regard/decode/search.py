@@ -16,8 +16,6 @@ from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import StateT, Stepper
 from regard.telling import Rows, tell
 
-__all__ = ["in_batches", "search"]
-
 
 def search(
     stepper: Stepper[StateT],

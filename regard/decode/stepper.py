@@ -17,8 +17,6 @@ from torch import Tensor
 from regard.attention.masks import Padded
 from regard.telling import Scored
 
-__all__ = ["State", "Stepper", "score", "scored"]
-
 _ALTERNATIVES = 8
 
 

@@ -11,8 +11,6 @@ from typing import Literal
 
 from regard.ranges import Threads, check_ranges
 
-__all__ = ["ENGINES", "EngineConfig"]
-
 ENGINES = {
     "torch": "regard.engines.reference",
     "compiled": "regard.engines.compiled.engine",

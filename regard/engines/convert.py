@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.attention.positional import Alibi
 from regard.attention.scores import InnerProduct
-from regard.data.tokenise import BOS, EOS, PAD, UNK
+from regard.data.tokenize import BOS, EOS, PAD, UNK
 from regard.engines.lowering import attentions_of, norms_of
 from regard.layers.forms import (
     AttentionForm,
@@ -34,8 +34,6 @@ from regard.layers.forms import (
     TransformerForm,
 )
 from regard.layers.positions import sinusoids
-
-__all__ = ["source_words", "specification", "unsupported"]
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU"}
 

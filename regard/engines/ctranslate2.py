@@ -25,17 +25,16 @@ from typing import Any
 
 import torch
 
-from regard.data.tokenise import BOS, EOS, PAD
+from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import in_batches
-from regard.engines.convert import source_words, specification, unsupported
+from regard.engines.convert import source_words, specification
+from regard.engines.convert import unsupported as unsupported
 from regard.engines.engine import Engine, Limits, limits_of
 from regard.engines.requests import check_places, most_read
 from regard.errors import UserError
 from regard.layers.forms import TextForm
-
-__all__ = ["LARGEST_ITEM", "CTranslate2Engine", "create", "unsupported"]
 
 LARGEST_ITEM = 1e12
 """Its norms square items, and hide what overflows."""

@@ -16,8 +16,6 @@ from regard.decode.hypothesis import Hypothesis
 from regard.engines.requests import check_places, check_prompts, check_sentences, check_specials, most_read
 from regard.layers.forms import TextForm
 
-__all__ = ["Engine", "Limits", "limits_of"]
-
 
 @dataclass(frozen=True)
 class Limits:

@@ -32,8 +32,6 @@ from regard.layers.forms import (
 )
 from regard.layers.positions import sinusoids
 
-__all__ = ["logits", "probe"]
-
 _TOLERANCE = 1e-4
 """Largest difference of logits that rounding explains, relative to the largest logit."""
 _LENGTHS = (1, 3, 6)

@@ -47,17 +47,6 @@ from regard.models.model import Model
 from regard.models.reads.tokens import TokenReader
 from regard.models.writes.tokens import TokenWriter
 
-__all__ = [
-    "KNOWN",
-    "UnsupportedModelError",
-    "adds_of",
-    "attentions_of",
-    "blocks_of_both",
-    "irregular",
-    "lower",
-    "norms_of",
-]
-
 KNOWN: frozenset[type] = frozenset(
     {
         Model, LanguageModel, TokenReader, TokenWriter, nn.Embedding, TransformerCore, Sinusoidal, Learned, NoPositions,

@@ -17,8 +17,6 @@ from regard.errors import UserError
 from regard.models.reads.tokens import TokenReader
 from regard.models.writes.tokens import TokenWriter
 
-__all__ = ["TorchEngine"]
-
 
 class TorchEngine(Engine):
     """The caller's model itself, in its present state: in eval mode, wherever it is.

@@ -14,8 +14,6 @@ from regard.errors import UserError
 from regard.layers.forms import TextForm
 from regard.models.cores.transformer import TransformerCore
 
-__all__ = ["Maker", "compiles_each_time", "is_expected", "prepare", "refusal", "supporting"]
-
 _REFERENCE, _FASTEST = "torch", "compiled"
 
 

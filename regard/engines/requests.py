@@ -8,8 +8,6 @@ from operator import index
 
 from regard.decode.hypothesis import Rules
 
-__all__ = ["check_ids", "check_places", "check_prompts", "check_sentences", "check_specials", "most_read"]
-
 
 def check_ids(ids: Sequence[int], vocab: int, where: str) -> None:
     """Raises ValueError for an id outside the vocabulary, TypeError for what is no whole number."""

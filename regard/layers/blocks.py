@@ -27,8 +27,6 @@ from regard.layers.forms import AddNormForm, AttentionForm, BlockForm, FeedForwa
 from regard.layers.multihead import MultiHead
 from regard.layers.residual import Residual
 
-__all__ = ["DecoderBlock", "EncoderBlock", "InducedBlock"]
-
 
 class EncoderBlock(nn.Module):
     """Self-attention, then feed-forward; in and out (batch, source, model)."""

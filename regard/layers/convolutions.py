@@ -14,8 +14,6 @@ Source: he2016, section 3; norm wu2018; a stem before attention xiao2021.
 from jaxtyping import Float
 from torch import Tensor, nn
 
-__all__ = ["Refine", "Stem"]
-
 _GROUP = 8
 _SMALL = 2
 

@@ -8,7 +8,7 @@ at a time, while they are still in the cache. The gradient is formed in the same
 
     dh = (exp(z - max) / s) W - q W      dW = exp(z - max)^T (h / s) - q^T h      s = sum_v exp(z_v - max)
 
-so that p is never normalised element by element, and q W, q^T h need only row sums and one row a token.
+so that p is never normalized element by element, and q W, q^T h need only row sums and one row a token.
 
 Source: szegedy2016, section 7 (label smoothing).
 """
@@ -23,8 +23,6 @@ from torch.autograd.function import once_differentiable
 from regard.attention.kernels.maps import linear, takes_fast_products
 from regard.attention.kernels.rows import is_compiled_for
 
-__all__ = ["TokenLoss", "token_loss"]
-
 _CHUNK_BYTES = 16 << 20
 """Scores held at a time: they should stay in the last-level cache, and be enough work for a matrix product."""
 
@@ -33,7 +31,7 @@ class TokenLoss(NamedTuple):
     """Sums over tokens, in nats."""
 
     total: Float[Tensor, ""]
-    """With label smoothing: what is minimised."""
+    """With label smoothing: what is minimized."""
     nll: Float[Tensor, ""]
     """-log p(target): what is reported. No gradient."""
 

@@ -21,8 +21,6 @@ from regard.attention.kernels.bits import larger
 from regard.attention.kernels.rows_cpu import ROWS_STAMP, exponentiate, reader, writer
 from regard.attention.kernels.threads import side_by_side
 
-__all__ = ["accumulate", "exponentials"]
-
 _STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _PLACES = 5
 _COUNTER, _ROWS, _COLUMNS, _SCORES, _STATS = range(_PLACES)

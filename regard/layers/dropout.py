@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from regard.attention.kernels.rows import is_compiled_for
 
-__all__ = ["Dropout", "draw_seed", "drop", "levels"]
-
 _LEVELS = 1 << 16
 
 
@@ -81,7 +79,7 @@ class _FewBits(torch.autograd.Function):
     def forward(ctx, x: Tensor, threshold: int) -> Tensor:
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
-        kept = bits >= threshold - _LEVELS // 2  # int16 is centred on zero
+        kept = bits >= threshold - _LEVELS // 2  # int16 is centered on zero
         ctx.scale = _LEVELS / (_LEVELS - threshold)
         ctx.save_for_backward(kept)
         return (x * kept).mul_(ctx.scale)

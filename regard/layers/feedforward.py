@@ -14,8 +14,6 @@ from regard.attention.kernels.maps import linear
 from regard.layers.forms import FeedForwardForm, LinearForm, form_of
 from regard.layers.linear import Linear, is_exact
 
-__all__ = ["FeedForward"]
-
 _ACTIVATIONS = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
 
 

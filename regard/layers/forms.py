@@ -18,26 +18,6 @@ from torch import Tensor, nn
 from regard.attention.positional import ByDistance
 from regard.attention.scores import Form
 
-__all__ = [
-    "AddNormForm",
-    "AttentionForm",
-    "BlockForm",
-    "FeedForwardForm",
-    "LearnedForm",
-    "LinearForm",
-    "NoFormError",
-    "NormForm",
-    "ReadForm",
-    "SinusoidsForm",
-    "TableForm",
-    "TextForm",
-    "TransformerForm",
-    "WriterForm",
-    "blocks_of",
-    "form_of",
-    "leaves",
-]
-
 FormT = TypeVar("FormT")
 
 

@@ -11,8 +11,6 @@ from regard.attention.axes import is_plain
 from regard.attention.kernels.maps import WORTH, linear
 from regard.layers.forms import LinearForm
 
-__all__ = ["Linear", "is_exact", "together"]
-
 
 class Linear(nn.Linear):
     """torch.nn.Linear, with the same parameters, computed by `linear`."""

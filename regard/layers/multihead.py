@@ -26,8 +26,6 @@ from regard.layers.forms import AttentionForm, LinearForm, ReadForm, form_of
 from regard.layers.linear import Linear, together
 from regard.layers.read import Read
 
-__all__ = ["MultiHead"]
-
 Past = TypeVar("Past", bound=Store)
 
 

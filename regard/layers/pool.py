@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.layers.multihead import MultiHead
 
-__all__ = ["Pool"]
-
 
 class Pool(nn.Module):
     """Items (batch, time, dim) to (batch, dim), by one learned query in so many heads.

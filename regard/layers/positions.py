@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from regard.layers.forms import LearnedForm, NoFormError, SinusoidsForm
 
-__all__ = ["Learned", "Sinusoidal", "sinusoids"]
-
 
 def sinusoids(start: int, length: int, dim: int) -> Float[Tensor, "length dim"]:
     """Rows start .. start + length - 1 of P; odd sizes end with a sine."""

@@ -17,8 +17,6 @@ from regard.attention.positional import ByDistance
 from regard.attention.scores import ScaledDot, Score
 from regard.layers.forms import NoFormError, ReadForm
 
-__all__ = ["Read"]
-
 
 class Read(nn.Module):
     """out = attend(query, memory) with this score, choice, bias and kernel.

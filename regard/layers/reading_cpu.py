@@ -29,8 +29,6 @@ from regard.attention.kernels.additive_cpu_loops import exp_twice
 from regard.attention.kernels.rows_cpu import ROWS_STAMP, reader, writer
 from regard.layers.recurrent_cpu import share_out
 
-__all__ = ["Exponentials", "memory_gradients", "read", "read_gradients"]
-
 _STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _WORTH_A_THREAD = 1 << 16
 _PLACES = 24

@@ -28,17 +28,6 @@ from torch import Tensor, nn
 
 from regard.attention.kernels.maps import linear
 
-__all__ = [
-    "CELLS",
-    "Cell",
-    "CellState",
-    "GRUCell",
-    "LSTMCell",
-    "RNNCell",
-    "orthogonal_gates_",
-    "xavier_gates_",
-]
-
 CellState = tuple[Tensor, ...]
 """What a cell hands to its next step, each (batch, hidden): (s,), or (s, cell) for lstm. s is its output."""
 

@@ -27,8 +27,6 @@ from regard.attention.kernels.additive_cpu_loops import exp_twice
 from regard.attention.kernels.rows_cpu import ROWS_STAMP, reader, writer
 from regard.attention.kernels.threads import side_by_side
 
-__all__ = ["gru", "gru_gradients", "share_out"]
-
 _STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _TASK = 1 << 12
 """Numbers of a state that are a task."""

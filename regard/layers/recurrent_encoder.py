@@ -25,8 +25,6 @@ from regard.attention.masks import Padded
 from regard.layers.recurrent import CELLS, CellState, orthogonal_gates_, xavier_gates_
 from regard.layers.recurrent_run import encode, is_compiled_for, is_unheard
 
-__all__ = ["Encoded", "RecurrentEncoder"]
-
 _RUNS = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
@@ -72,7 +70,7 @@ class RecurrentEncoder(nn.Module):
             dropout=dropout if layers > 1 else 0.0,
             batch_first=True,
         )
-        _initialise(self.run, CELLS[cell].gates)
+        _initialize(self.run, CELLS[cell].gates)
 
     def forward(self, source: Padded) -> Encoded:
         """States at all items, and the final states of all layers."""
@@ -121,7 +119,7 @@ class RecurrentEncoder(nn.Module):
         return ends.unflatten(0, (self.layers, self.directions)).transpose(1, 2).flatten(2)
 
 
-def _initialise(run: nn.RNNBase, gates: int) -> None:
+def _initialize(run: nn.RNNBase, gates: int) -> None:
     """As the cells of the decoder start; torch's second bias adds to the first, and starts at zero."""
     for name, weight in run.named_parameters():
         if name.startswith("weight_ih"):

@@ -27,18 +27,6 @@ from regard.attention.kernels.additive_op import REACH
 from regard.attention.kernels.maps import linear
 from regard.layers.linear import is_exact
 
-__all__ = [
-    "Before",
-    "GRUWeights",
-    "ReadWeights",
-    "Source",
-    "decode",
-    "encode",
-    "is_compiled_for",
-    "is_unheard",
-    "product_type",
-]
-
 
 class GRUWeights(NamedTuple):
     """Of a decoder's cell."""

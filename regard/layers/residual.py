@@ -1,4 +1,4 @@
-"""Add & norm: what a part computes is added to what it was given, and the sum is normalised.
+"""Add & norm: what a part computes is added to what it was given, and the sum is normalized.
 
     post:  LayerNorm(x + dropout(f(x)))         the paper's order
     pre:   x + dropout(f(LayerNorm(x)))         easier to train when deep; the stack ends in a LayerNorm of its own
@@ -23,8 +23,6 @@ from regard.layers.dropout import Dropout, draw_seed, drop, levels
 from regard.layers.forms import AddNormForm, NormForm, form_of
 from regard.layers.linear import is_exact
 
-__all__ = ["Residual"]
-
 
 class Residual(nn.Module):
     """One add & norm around whatever function it is called with. Raises ValueError for an unknown order."""
@@ -40,7 +38,7 @@ class Residual(nn.Module):
     def forward(
         self, items: Float[Tensor, "*batch dim"], part: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "*batch dim"]:
-        """items with part(items) added and normalised."""
+        """items with part(items) added and normalized."""
         if self.order == "pre":
             return self._add(items, part(self.norm(items)))
         return self._add_norm(items, part(items))

@@ -26,8 +26,6 @@ from regard.attention.kernels.bits import widened
 from regard.attention.kernels.rows_cpu import ROWS_STAMP, reader, writer
 from regard.attention.kernels.threads import side_by_side
 
-__all__ = ["add", "add_norm", "add_norm_gradients", "drop"]
-
 _STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _TASK = 1 << 14
 """Elements of a task, about."""

@@ -45,8 +45,6 @@ from regard.attention.scores import BareAdditive, ScaledDot, Score
 from regard.layers.read import Read
 from regard.layers.recurrent import CELLS, CellState, xavier_gates_
 
-__all__ = ["AHEAD", "Past", "SelfAttentiveCell"]
-
 _CELLS = "rnn", "lstm"
 _SCORES = "additive", "scaled-dot"
 _RECENCIES = "none", "learned"

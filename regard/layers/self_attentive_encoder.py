@@ -24,8 +24,6 @@ from regard.layers.recurrent import CellState
 from regard.layers.recurrent_encoder import Encoded
 from regard.layers.self_attentive import SelfAttentiveCell
 
-__all__ = ["SelfAttentiveEncoder"]
-
 
 class SelfAttentiveEncoder(nn.Module):
     """Layers of cells that read their past over rows of items (batch, source, input_dim).

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["Alignment"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Alignment:

@@ -29,8 +29,6 @@ from regard.look.recording import Recording
 from regard.look.resolve import resolve
 from regard.look.story import Story
 
-__all__ = ["Capture"]
-
 _NOTEBOOK_HEIGHT = 640
 
 

@@ -27,8 +27,6 @@ from regard.look.plain import made
 from regard.look.recording_file import DTYPES, numbers_of
 from regard.look.scene import Axis, Box, Event, Image, Picture, Plane, Scene, Sound, Step, Track
 
-__all__ = ["open_capture", "save_capture"]
-
 _FORMAT, _VERSION = "regard capture", 1
 _FLOATS = {name: dtype for dtype, name in DTYPES.items()}
 

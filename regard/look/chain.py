@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["Chain"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chain:

@@ -15,15 +15,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.attention.axes import align
 from regard.attention.biases import Bias, Given, Sum
 from regard.attention.choices import Choice, Soft
 from regard.attention.kernels import reference
 from regard.attention.kernels.problem import Problem
-from regard.attention.masks import All, Any, Dense, Mask, Not, align
+from regard.attention.masks import All, Any, Dense, Mask, Not
 from regard.attention.places import Places
 from regard.attention.scores import InnerProduct
-
-__all__ = ["HEAD", "QUERY", "Cut", "can_cut", "sizes_of", "take"]
 
 HEAD, QUERY = -3, -2
 """Axes of weights, if there are so many."""
@@ -42,7 +41,7 @@ def sizes_of(problem: Problem) -> tuple[int, ...]:
 def take(tensor: Tensor, axis: int, numbers: Numbers | None) -> Tensor:
     """Those entries of an axis, counted from the end; all of a tensor that has no such axis, or one of size 1.
 
-    Neighbours are a view.
+    Neighbors are a view.
     """
     if numbers is None or tensor.dim() < -axis or tensor.shape[axis] == 1:
         return tensor
@@ -82,7 +81,7 @@ class Cut:
         return max(1, share * width * max(8, query.element_size()))
 
     def weights(self, rows: Numbers | None, heads: Numbers | None, queries: range) -> Float[Tensor, "... query key"]:
-        """The weights of those rows and heads, and of neighbouring queries."""
+        """The weights of those rows and heads, and of neighboring queries."""
         if self._last[:2] != (rows, heads):
             self._last = rows, heads, self._of_heads(self._of_rows(rows), heads)
         problem = self._last[2]

@@ -32,7 +32,6 @@ from regard.look.scene import Axis, Image, Plane, Sound
 if TYPE_CHECKING:
     from regard.look.capture import Capture
 
-__all__ = ["VIEWS", "ViewName", "draw"]
 
 ViewName = Literal["alignment", "chain", "heat", "boxes", "events", "tracks"]
 VIEWS: tuple[ViewName, ...] = ("alignment", "chain", "heat", "boxes", "events", "tracks")

@@ -7,8 +7,6 @@ from pathlib import Path
 from regard.errors import UserError
 from regard.run_files import check_output
 
-__all__ = ["SUFFIXES", "check_path"]
-
 SUFFIXES = (".png", ".svg", ".pdf")
 """Formats of pictures, chosen by the ending of the file's name."""
 

@@ -17,8 +17,6 @@ from torch import Tensor
 from regard.look.part import Part, Tile
 from regard.look.recording import Recording
 
-__all__ = ["Taken", "products"]
-
 
 class Taken(NamedTuple):
     """A call whose output is part of a graph."""

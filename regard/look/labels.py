@@ -13,8 +13,6 @@ from pathlib import Path
 import matplotlib
 from matplotlib import font_manager
 
-__all__ = ["MAX_LENGTH", "families_for", "readable", "spelled", "width_em"]
-
 MAX_LENGTH = 24
 """Characters of a label that are shown; a longer one ends in an ellipsis."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from regard.look.labels import width_em
 
-__all__ = ["SLANT", "TITLE_FONT", "Layout", "lay_out"]
-
 SLANT = 60
 """Angle in degrees of source labels of more than one character."""
 

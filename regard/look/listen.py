@@ -29,8 +29,6 @@ from regard.look.part import Part, tiles
 from regard.look.recording import Recording, nearest, some
 from regard.look.recording_file import DTYPES, Call, Folder
 
-__all__ = ["TILE_BYTES", "NoReadsError", "Recording", "listen"]
-
 TILE_BYTES = 8 << 20
 """The largest tensor of a recording's own, unless told: about what stays in a processor's cache."""
 

@@ -1,4 +1,4 @@
-"""A map: the weights of one read of one scene, head by head, between two labelled axes."""
+"""A map: the weights of one read of one scene, head by head, between two labeled axes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,8 +9,6 @@ from torch import Tensor
 
 from regard.look.names import Kind
 from regard.look.scene import Axis, Scene
-
-__all__ = ["GRADIENT", "Map", "Seen"]
 
 GRADIENT = "weight x gradient"
 """The measure of regard.look.gradients."""

@@ -14,8 +14,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["KINDS", "Kind", "Role", "role_of"]
-
 Kind = Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling", "other"]
 KINDS: tuple[Kind, ...] = ("encoder self", "decoder self", "cross", "recurrent", "chain", "pooling", "other")
 

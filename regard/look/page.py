@@ -34,7 +34,6 @@ from regard.look.summaries import measures, with_rollout
 if TYPE_CHECKING:
     from regard.look.capture import Capture
 
-__all__ = ["MAX_SCENES", "text", "write"]
 
 MAX_SCENES = 50
 """Scenes of a capture that a page shows, the first ones."""

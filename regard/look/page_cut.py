@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from regard.errors import UserError
 
-__all__ = ["BUDGET", "SIDE", "Cut", "blocks", "largest"]
-
 BUDGET = 34_000_000
 """Bytes of numbers that a page holds at most, before they are packed: a third more as text."""
 SIDE = 128

@@ -24,8 +24,6 @@ from regard.attention.kernels import gather
 from regard.attention.kernels.problem import Problem
 from regard.look.cut import HEAD, QUERY, Cut, can_cut, sizes_of, take
 
-__all__ = ["Part", "Tile", "tiles"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
@@ -127,7 +125,7 @@ def _numbers(kept: Sequence[int] | None, place: slice, size: int) -> list[int] |
 
 
 def _runs(queries: Sequence[int] | None, num_queries: int) -> Iterator[tuple[int, int, int]]:
-    """Where a run of neighbours starts among the queries that are kept, its first query, and its length."""
+    """Where a run of neighbors starts among the queries that are kept, its first query, and its length."""
     if queries is None:
         yield 0, 0, num_queries
         return

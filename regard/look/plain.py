@@ -11,8 +11,6 @@ import types
 from collections.abc import Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["made"]
-
 Made = TypeVar("Made")
 
 

@@ -5,7 +5,7 @@
     several layers     the mean over all of them first, then one layer's heads
 
 White is zero and the darkest blue is one in every picture, so that pictures can be compared. The lightness of
-the colour falls in equal steps and its hue stays, which print and colour-blind eyes keep.
+the color falls in equal steps and its hue stays, which print and color-blind eyes keep.
 """
 
 import io
@@ -32,14 +32,12 @@ from regard.look.files import check_path
 from regard.look.labels import families_for, readable, spelled
 from regard.look.layout import SLANT, TITLE_FONT, Layout, lay_out
 
-__all__ = ["drawing", "plot_alignment", "saved", "weight_colours"]
-
-_COLOURS = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #032751"
+_COLORS = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #032751"
 """White to dark blue: CIELAB lightness 100, 89.5, ... 16 in equal steps, OKLCH hue 255."""
 _INK, _PALE, _GRID = "#1f2933", "#66727f", "#e6ebf0"
 _DPI = 200
 _MAX_CELLS = 1500
-"""Cells a side that an image can show; of more, neighbours are drawn as one with the largest weight."""
+"""Cells a side that an image can show; of more, neighbors are drawn as one with the largest weight."""
 _MANY_CELLS = 20_000
 """Above it cells are drawn as an image without a grid, instead of a shape each."""
 
@@ -82,9 +80,9 @@ def plot_alignment(
     return path
 
 
-def weight_colours() -> LinearSegmentedColormap:
+def weight_colors() -> LinearSegmentedColormap:
     """White for 0 to dark blue for 1, in equal steps of lightness."""
-    return LinearSegmentedColormap.from_list("weight", _COLOURS.split())
+    return LinearSegmentedColormap.from_list("weight", _COLORS.split())
 
 
 def _check_layers(layers: Sequence[Alignment], layer: int | None) -> None:
@@ -148,14 +146,14 @@ def _draw(panels: Sequence[_Panel], *, source: Sequence[str], target: Sequence[s
 
 def _draw_cells(axes: Axes, weights: Tensor, *, as_image: bool) -> ScalarMappable:
     num_targets, num_sources = weights.shape
-    colours = {"cmap": weight_colours(), "vmin": 0, "vmax": 1}
+    colors = {"cmap": weight_colors(), "vmin": 0, "vmax": 1}
     if as_image:
         size = min(num_targets, _MAX_CELLS), min(num_sources, _MAX_CELLS)
         cells = nn.functional.adaptive_max_pool2d(weights[None], size)[0]
         extent = (0, num_sources, num_targets, 0)
-        drawn = axes.imshow(cells.numpy(), extent=extent, aspect="auto", interpolation="nearest", **colours)
+        drawn = axes.imshow(cells.numpy(), extent=extent, aspect="auto", interpolation="nearest", **colors)
     else:
-        drawn = axes.pcolormesh(weights.numpy(), edgecolors=_GRID, linewidth=0.4, **colours)
+        drawn = axes.pcolormesh(weights.numpy(), edgecolors=_GRID, linewidth=0.4, **colors)
     axes.set(xlim=(0, num_sources), ylim=(num_targets, 0))
     axes.tick_params(length=0, pad=3, colors=_INK)
     axes.spines[:].set(color=_PALE, linewidth=0.6)
@@ -167,7 +165,7 @@ def _label_source(axes: Axes, labels: Sequence[str], layout: Layout) -> None:
     places = [place + 0.5 for place in range(0, len(labels), every)]
     axes.set_xticks(places, labels[::every], fontsize=layout.source_font)
     long = [label for label in axes.get_xticklabels() if len(label.get_text()) > 1]
-    # Among single characters, which stand upright, the few long labels must not lean over their neighbours.
+    # Among single characters, which stand upright, the few long labels must not lean over their neighbors.
     angle = SLANT if 2 * len(long) > len(places) else 90
     for label in long:
         label.set(rotation=angle, ha="right", va="center", rotation_mode="anchor")

@@ -4,7 +4,7 @@
     words before it           on blue boxes, the darker the more was read of them
 
 Every word stands at the same place in every line, so that a column shows for how long a word is looked back at. The
-colours are those of alignments (regard.look.plot): white is zero and the darkest blue is one.
+colors are those of alignments (regard.look.plot): white is zero and the darkest blue is one.
 
 Source: cheng2016, figure 1.
 """
@@ -26,9 +26,7 @@ from regard.files import write_atomically
 from regard.look.chain import Chain
 from regard.look.files import check_path
 from regard.look.labels import families_for, readable, spelled
-from regard.look.plot import drawing, saved, weight_colours
-
-__all__ = ["MAX_WORDS", "plot_chain"]
+from regard.look.plot import drawing, saved, weight_colors
 
 MAX_WORDS = 100
 """Words of a text that can be drawn: there are half as many boxes as their square."""
@@ -134,7 +132,7 @@ def _width(text: str, families: Sequence[str], size: float) -> float:
 
 
 def _draw_lines(axes: Axes, chain: Chain, words: Sequence[str], columns: _Columns) -> None:
-    colours, line = weight_colours(), _LINE * columns.font
+    colors, line = weight_colors(), _LINE * columns.font
     style = {"ha": "center", "va": "center_baseline", "fontsize": columns.font}
     height = 0.82 * line
     for step in range(len(words)):
@@ -143,13 +141,13 @@ def _draw_lines(axes: Axes, chain: Chain, words: Sequence[str], columns: _Column
             weight, is_read = float(chain.weights[step, place]), place == step
             box = (columns.lefts[place], bottom), columns.widths[place], height
             if is_read or weight > 0:
-                frame = Rectangle(*box, facecolor=colours(weight), clip_on=False)
+                frame = Rectangle(*box, facecolor=colors(weight), clip_on=False)
                 frame.set(edgecolor=_RED if is_read else "none", linewidth=0.9 if is_read else 0)
                 axes.add_patch(frame)
-            centre = columns.lefts[place] + columns.widths[place] / 2, bottom + height / 2
+            center = columns.lefts[place] + columns.widths[place] / 2, bottom + height / 2
             light, dark = (_PALE_RED, _RED) if is_read else ("white", _INK)
-            colour = light if weight > _DARK else dark
-            axes.text(*centre, words[place], color=colour, weight="bold" if is_read else "normal", **style)
+            color = light if weight > _DARK else dark
+            axes.text(*center, words[place], color=color, weight="bold" if is_read else "normal", **style)
     axes.set(xlim=(0, columns.width), ylim=(len(words) * line, 0))
     axes.set_axis_off()
 
@@ -158,7 +156,7 @@ def _draw_scale(figure: Figure, place: tuple[float, float, float, float]) -> Non
     right, top, width, height = place
     tall = min(1.4 * 72, 0.9 * top * height)
     box = right + 10 / width, top - tall / height, 8 / width, tall / height
-    shades = ScalarMappable(Normalize(0, 1), weight_colours())
+    shades = ScalarMappable(Normalize(0, 1), weight_colors())
     bar = figure.colorbar(shades, cax=figure.add_axes(box), ticks=[0, 0.5, 1])
     bar.outline.set(color=_PALE, linewidth=0.6)
     bar.ax.tick_params(labelsize=7.5, length=2, width=0.6, color=_PALE, labelcolor=_INK)

@@ -20,8 +20,6 @@ from regard.look.files import check_path
 from regard.look.labels import families_for, readable, spelled
 from regard.look.plot import drawing, saved
 
-__all__ = ["plot_heat"]
-
 _COLUMNS = 6
 _MOST_PANELS = 100
 """Panels that can still be drawn in seconds, and be seen."""

@@ -18,10 +18,8 @@ from regard.look.files import check_path
 from regard.look.labels import families_for, readable
 from regard.look.plot import drawing, saved
 
-__all__ = ["plot_boxes", "plot_events", "plot_images", "plot_tracks", "write_picture"]
-
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
-"""Told apart by the colour-blind. (wong2011)"""
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
+"""Told apart by the color-blind. (wong2011)"""
 _PALE = "#8c97a3"
 
 
@@ -45,10 +43,10 @@ def plot_boxes(
         axes.imshow(image, interpolation="nearest" if width < 200 else None)
         axes.set_axis_off()
         for label, score, (x, y, wide, high) in boxes:
-            colour = _COLOURS[labels.index(label) % len(_COLOURS)]
-            axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=colour, linewidth=1.4))
+            color = _COLORS[labels.index(label) % len(_COLORS)]
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=color, linewidth=1.4))
             told = {"fontsize": 6, "color": "white", "va": "bottom"}
-            ground = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
+            ground = {"facecolor": color, "edgecolor": "none", "pad": 0.8}
             axes.text(x, y - 1, f"{readable(label, spaces=' ')} {score:.2f}", bbox=ground, **told)
         return write_picture(figure, path, overwrite=overwrite)
 
@@ -73,10 +71,10 @@ def plot_events(
         axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=(0, seconds, 0, len(bands)))
         axes.set(xlabel="seconds", ylabel="mel band", xlim=(0, seconds))
         for row, (label, score, onset, duration) in enumerate(events):
-            colour = _COLOURS[labels.index(label) % len(_COLOURS)]
-            axes.axvspan(onset, onset + duration, facecolor=colour, alpha=0.25, edgecolor=colour)
+            color = _COLORS[labels.index(label) % len(_COLORS)]
+            axes.axvspan(onset, onset + duration, facecolor=color, alpha=0.25, edgecolor=color)
             high = len(bands) * (0.93 - 0.09 * (row % 3))  # one below the other, where they overlap
-            told = {"fontsize": 8, "color": colour, "fontweight": "bold"}
+            told = {"fontsize": 8, "color": color, "fontweight": "bold"}
             axes.text(onset + 0.01 * seconds, high, f"{readable(label, spaces=' ')} {score:.2f}", **told)
         return write_picture(figure, path, overwrite=overwrite)
 
@@ -104,7 +102,7 @@ def plot_tracks(
     title: str,
     overwrite: bool = False,
 ) -> Path:
-    """Where people were (people, observed, 2) and will be (people, predicted, 2), in metres on the plane.
+    """Where people were (people, observed, 2) and will be (people, predicted, 2), in meters on the plane.
 
     weights: whom the first person reads, and how much: lines to them, the wider the more.
     Raises:  as `plot_boxes`.
@@ -114,20 +112,20 @@ def plot_tracks(
         figure, axes = _figure((6.0, 6.0), title)
         for other, weight in weights:
             (x0, y0), (x1, y1) = tracks[0, -1], tracks[other, -1]
-            axes.plot([x0, x1], [y0, y1], color=_COLOURS[4], linewidth=8 * weight, alpha=0.7, solid_capstyle="round")
+            axes.plot([x0, x1], [y0, y1], color=_COLORS[4], linewidth=8 * weight, alpha=0.7, solid_capstyle="round")
         for i, name in enumerate(names):
-            colour = _COLOURS[1] if i == 0 else _COLOURS[0]
+            color = _COLORS[1] if i == 0 else _COLORS[0]
             way = np.concatenate((tracks[i, -1:], paths[i]))
             ahead = np.arange(len(way))[:, None]
             straight = tracks[i, -1] + ahead * (tracks[i, -1] - tracks[i, -2])
             axes.plot(*straight.T, color=_PALE, linewidth=0.8, linestyle=":")
-            axes.plot(*tracks[i].T, color=colour, linewidth=1.6)
-            axes.plot(*way.T, color=colour, linewidth=1.6, linestyle="--")
-            axes.plot(*tracks[i, -1], marker="o", color=colour, markersize=4)
+            axes.plot(*tracks[i].T, color=color, linewidth=1.6)
+            axes.plot(*way.T, color=color, linewidth=1.6, linestyle="--")
+            axes.plot(*tracks[i, -1], marker="o", color=color, markersize=4)
             axes.annotate(
-                readable(name, spaces=" "), tracks[i, -1], (4, 4), textcoords="offset points", fontsize=7, color=colour
+                readable(name, spaces=" "), tracks[i, -1], (4, 4), textcoords="offset points", fontsize=7, color=color
             )
-        axes.set(xlabel="metres", ylabel="metres", aspect="equal")
+        axes.set(xlabel="meters", ylabel="meters", aspect="equal")
         axes.margins(0.08)
         return write_picture(figure, path, overwrite=overwrite)
 

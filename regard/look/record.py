@@ -23,8 +23,6 @@ from regard.look.scene import Scene
 from regard.look.story import Story
 from regard.telling import hearing
 
-__all__ = ["record"]
-
 
 @contextmanager
 def record(

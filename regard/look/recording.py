@@ -19,8 +19,6 @@ from torch import Tensor, nn
 from regard.look.part import Part, Tile
 from regard.look.recording_file import Call, Folder, Heard, load, numbers_of
 
-__all__ = ["Recording", "nearest", "some"]
-
 
 class Recording:
     """Weights by the name of the read that used them, call by call (in decoding, a call is a step).

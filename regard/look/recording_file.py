@@ -29,8 +29,6 @@ from regard.files import check_file, parse_json, read_json
 from regard.look.part import Part, Tile
 from regard.look.plain import made
 
-__all__ = ["DTYPES", "Call", "Folder", "Heard", "load", "numbers_of"]
-
 DTYPES = {torch.float16: "F16", torch.float32: "F32", torch.float64: "F64"}
 """What weights may be kept in, by their names in safetensors."""
 

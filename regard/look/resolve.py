@@ -21,8 +21,6 @@ from regard.look.scene import Axis, Scene
 from regard.look.story import Chapter, Counts, Story, spoken, steps_of
 from regard.telling import Answer
 
-__all__ = ["resolve"]
-
 _FROM_THE_END, _HANDED_OVER = "source from the end", "fed, after the start"
 
 

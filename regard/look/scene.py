@@ -1,4 +1,4 @@
-"""What a capture shows of one input and its answer: labelled axes, pictures that they lie on, steps of a search.
+"""What a capture shows of one input and its answer: labeled axes, pictures that they lie on, steps of a search.
 
     scene.axes["source"]      what the keys of cross-attention are: tokens, patches of an image, times of a sound ...
     scene.pictures["image"]   what the places of such an axis lie on
@@ -16,21 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-__all__ = [
-    "Alternative",
-    "Axis",
-    "Beam",
-    "Box",
-    "Event",
-    "Image",
-    "Picture",
-    "Plane",
-    "Scene",
-    "Sound",
-    "Step",
-    "Track",
-]
 
 Place = tuple[float, ...] | None
 

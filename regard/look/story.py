@@ -14,8 +14,6 @@ from regard.look.scene import Alternative, Beam, Scene, Step
 from regard.telling import Answer, Answered, Lived, Rows, Scored, Shown, Told
 from regard.telling import Step as Stepped
 
-__all__ = ["Chapter", "Moment", "Story", "spoken", "steps_of"]
-
 Counts = Mapping[str, int]
 """Calls that each read has made."""
 

@@ -21,8 +21,6 @@ from torch import Tensor
 
 from regard.look.map import Map, Seen
 
-__all__ = ["MAX_ROLLOUT", "distance", "entropy", "measures", "summaries", "with_rollout"]
-
 MAX_ROLLOUT = 1024
 """Entries of the longest sequence that rollout is computed for: it costs their number to the third, a layer."""
 

@@ -21,8 +21,6 @@ from regard.layers.linear import Linear
 from regard.models.config import AutoencoderConfig
 from regard.models.model import Loss
 
-__all__ = ["Autoencoder", "Pictures"]
-
 
 @runtime_checkable
 class Pictures(Protocol):

@@ -30,7 +30,7 @@ from regard.models.grid import GridModel
 from regard.models.language import LanguageModel
 from regard.models.model import Model
 from regard.models.opinionated import Opinionated
-from regard.models.quantised import QuantisedAutoencoder
+from regard.models.quantized import QuantizedAutoencoder
 from regard.models.reads.images import ImageReader
 from regard.models.reads.tokens import TokenReader, embedding_table
 from regard.models.reads.tracks import TrackReader
@@ -40,19 +40,6 @@ from regard.models.writes.tags import TagWriter
 from regard.models.writes.tokens import TokenWriter
 from regard.models.writes.tracks import TrackWriter
 from regard.models.writes.vector import VectorWriter
-
-__all__ = [
-    "build",
-    "build_autoencoder",
-    "build_classifier",
-    "build_core",
-    "build_detector",
-    "build_forecaster",
-    "build_image_classifier",
-    "build_language_model",
-    "build_tagger",
-    "compose",
-]
 
 
 def build_core(
@@ -175,9 +162,9 @@ def build_image_classifier(
     return _classifier(config, ImageReader(shape, config.core.width, patch=patch, dropout=config.dropout), writes)
 
 
-def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, int, int]) -> Autoencoder | QuantisedAutoencoder:
+def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, int, int]) -> Autoencoder | QuantizedAutoencoder:
     """An autoencoder of its kind for images of (channels, height, width), with fresh weights from torch's generator."""
-    return QuantisedAutoencoder(config, shape) if config.kind == "quantised" else Autoencoder(config, shape)
+    return QuantizedAutoencoder(config, shape) if config.kind == "quantized" else Autoencoder(config, shape)
 
 
 def build_detector(config: DetectorConfig, reads: nn.Module, *, num_classes: int, axes: int) -> Detector:

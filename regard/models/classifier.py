@@ -20,11 +20,9 @@ from regard.models.cores.core import Core
 from regard.models.model import Loss
 from regard.models.writes.vector import VectorWriter
 
-__all__ = ["Classifier", "Labelled"]
-
 
 @runtime_checkable
-class Labelled(Protocol):
+class Labeled(Protocol):
     """What a classifier learns from: a batch of sources, and what is right for each."""
 
     @property
@@ -56,12 +54,12 @@ class Classifier(nn.Module):
         """The answer of each row: probabilities of the classes or labels, or numbers."""
         return self.writes(self.vector(source))
 
-    def loss(self, batch: Labelled) -> Loss:
+    def loss(self, batch: Labeled) -> Loss:
         """Loss of a batch, summed over its rows."""
         total, nll = self.writes.loss(self.vector(batch.source), batch.target)
         return Loss(total, nll, self.count(batch))
 
-    def count(self, batch: Labelled) -> int:
+    def count(self, batch: Labeled) -> int:
         """Rows of a batch."""
         return len(batch.target)
 

@@ -5,21 +5,6 @@ from typing import Annotated, ClassVar, Literal
 
 from regard.ranges import Heads, Layers, Length, Range, ShareBelowOne, Width, check_ranges
 
-__all__ = [
-    "CORES",
-    "AutoencoderConfig",
-    "ClassifierConfig",
-    "CoreConfig",
-    "DetectorConfig",
-    "EncoderConfig",
-    "LanguageModelConfig",
-    "ModelConfig",
-    "RecurrentConfig",
-    "SelfAttentiveConfig",
-    "TransformerConfig",
-    "paper_base",
-]
-
 _LATER = {"since": "0.2.0"}
 """Marks settings that runs of version 0.1.0 do not have; their defaults are what those did."""
 
@@ -265,30 +250,30 @@ class DetectorConfig:
 class AutoencoderConfig:
     """What an autoencoder is made of."""
 
-    kind: Literal["dense", "convolutional", "quantised"] = "dense"
+    kind: Literal["dense", "convolutional", "quantized"] = "dense"
     """dense: a hidden layer on either side of the code; convolutional: convolutions that halve the sides twice;
-    quantised: convolutions to a grid of vectors, each of which becomes the nearest entry of a codebook."""
+    quantized: convolutions to a grid of vectors, each of which becomes the nearest entry of a codebook."""
     code: Width = 32
-    """Numbers of the code; of each vector of the grid (quantised)."""
+    """Numbers of the code; of each vector of the grid (quantized)."""
     hidden: Width = 512
     """Size of the hidden layers (dense)."""
     channels: Annotated[int, Range(1, 4_096)] = 32
-    """Channels of the outer convolution; the inner ones have twice as many (convolutional, quantised)."""
+    """Channels of the outer convolution; the inner ones have twice as many (convolutional, quantized)."""
     noise: Annotated[float, Range(0, 1_000)] = 0.0
     """Standard deviation of the noise on what the encoder sees in training, of pixels within [0, 1] (denoising)."""
     sparsity: Annotated[float, Range(0, 1e6)] = 0.0
-    """Weight of |h|_1 in the energy: codes with few large numbers (sparse; not where codes are quantised)."""
+    """Weight of |h|_1 in the energy: codes with few large numbers (sparse; not where codes are quantized)."""
     codes: Annotated[int, Range(2, 1_048_576)] = field(default=512, metadata=_LATER)
-    """Entries of the codebook (quantised)."""
+    """Entries of the codebook (quantized)."""
     halvings: Annotated[int, Range(1, 16)] = field(default=2, metadata=_LATER)
-    """How often the sides are halved: the grid of codes (quantised)."""
+    """How often the sides are halved: the grid of codes (quantized)."""
     commitment: Annotated[float, Range(0, 1e6)] = field(default=0.25, metadata=_LATER)
-    """Weight of the squared distance of the vectors from their entries in the energy (quantised)."""
+    """Weight of the squared distance of the vectors from their entries in the energy (quantized)."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.kind == "quantised" and self.sparsity:
-            raise ValueError(f"sparsity must be 0 where kind=quantised, but is {self.sparsity}")
+        if self.kind == "quantized" and self.sparsity:
+            raise ValueError(f"sparsity must be 0 where kind=quantized, but is {self.sparsity}")
 
 
 def paper_base() -> TransformerConfig:

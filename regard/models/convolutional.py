@@ -8,11 +8,9 @@ Source: lecun1998, section II (convolutions and sub-sampling in turn); batch nor
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.models.classifier import Labelled
+from regard.models.classifier import Labeled
 from regard.models.model import Loss
 from regard.models.writes.classes import ClassWriter
-
-__all__ = ["ConvolutionalClassifier"]
 
 _STAGES = 3
 
@@ -42,13 +40,13 @@ class ConvolutionalClassifier(nn.Module):
         """Probabilities of the classes."""
         return self.writes(self.stages(source - 0.5))
 
-    def loss(self, batch: Labelled) -> Loss:
+    def loss(self, batch: Labeled) -> Loss:
         """Loss of a batch, summed over its rows."""
         assert isinstance(batch.source, Tensor)
         total, nll = self.writes.loss(self.stages(batch.source - 0.5), batch.target)
         return Loss(total, nll, self.count(batch))
 
-    def count(self, batch: Labelled) -> int:
+    def count(self, batch: Labeled) -> int:
         """Rows of a batch."""
         return len(batch.target)
 

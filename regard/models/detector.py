@@ -19,8 +19,6 @@ from regard.models.cores.core import Core
 from regard.models.model import Loss
 from regard.models.writes.sets import Elements, Found, SetWriter
 
-__all__ = ["Detector", "Scenes"]
-
 
 @runtime_checkable
 class Scenes(Protocol):
@@ -38,7 +36,7 @@ class Scenes(Protocol):
 
 
 class Detector(nn.Module):
-    """reads + core + writes; `reads.centres` (places, axes) says where the items are if they propose."""
+    """reads + core + writes; `reads.centers` (places, axes) says where the items are if they propose."""
 
     def __init__(self, reads: nn.Module, core: Core, writes: SetWriter):
         super().__init__()
@@ -63,7 +61,7 @@ class Detector(nn.Module):
         losses = [self.writes.loss(one, batch.target) for one in found]
         total = sum(losses[1:], losses[0])
         if proposed is not None:
-            total = total + self.writes.proposal_loss(proposed, self.reads.get_buffer("centres"), batch.target)
+            total = total + self.writes.proposal_loss(proposed, self.reads.get_buffer("centers"), batch.target)
         return Loss(total, losses[-1].detach(), self.count(batch))
 
     def count(self, batch: Scenes) -> int:
@@ -78,7 +76,7 @@ class Detector(nn.Module):
         encoded = self.core.encode(self.reads(source))
         proposed = None
         if self.writes.proposes:
-            proposed = self.writes.propose(encoded.items, self.reads.get_buffer("centres"), _hidden(encoded))
+            proposed = self.writes.propose(encoded.items, self.reads.get_buffer("centers"), _hidden(encoded))
         queries, start = self.writes.asked(encoded.items, proposed)
         return self.writes.answers(self.core.answer(queries, encoded), start), proposed
 

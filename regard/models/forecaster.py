@@ -18,8 +18,6 @@ from regard.models.model import Loss
 from regard.models.reads.tracks import TrackReader
 from regard.models.writes.tracks import TrackWriter
 
-__all__ = ["Forecaster", "Tracks", "walking_on"]
-
 
 @runtime_checkable
 class Tracks(Protocol):
@@ -56,7 +54,7 @@ class Forecaster(nn.Module):
         return self.core.encode(self.reads(source)).items[:, 0]
 
     def forward(self, source: Padded) -> Float[Tensor, "rows predicted 2"]:
-        """Where each row's own person will be, in metres from where they are."""
+        """Where each row's own person will be, in meters from where they are."""
         change = self.writes(self.vector(source))
         return walking_on(source.items[:, 0], change.shape[1]) + change
 

@@ -21,8 +21,6 @@ from regard.models.model import Model
 from regard.models.reads.tokens import TokenReader
 from regard.models.writes.tokens import TokenWriter
 
-__all__ = ["GridModel", "GridState", "Places"]
-
 _SCALE = 0.5
 """Standard deviation of fresh row and column vectors: together half the variance of embeddings."""
 

@@ -17,8 +17,6 @@ from regard.models.cores.core import Core, State
 from regard.models.model import Loss
 from regard.models.reads.tokens import TokenReader
 
-__all__ = ["LanguageModel", "Windows"]
-
 
 @runtime_checkable
 class Windows(Protocol):

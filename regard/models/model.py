@@ -20,8 +20,6 @@ from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm
 from regard.models.cores.core import Core, State
 from regard.models.writes.tokens import TokenWriter
 
-__all__ = ["Example", "Loss", "Model"]
-
 
 @runtime_checkable
 class Example(Protocol):
@@ -42,7 +40,7 @@ class Loss(NamedTuple):
     """Sums over a batch, in nats."""
 
     total: Float[Tensor, ""]
-    """What is minimised (label smoothing included)."""
+    """What is minimized (label smoothing included)."""
     nll: Float[Tensor, ""]
     """Sum of -log p(target): what is reported."""
     count: int

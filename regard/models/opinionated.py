@@ -20,13 +20,11 @@ from regard.attention.memory import Memory
 from regard.layers.linear import Linear
 from regard.layers.pool import Pool
 from regard.layers.read import Read
-from regard.models.classifier import Classifier, Labelled
+from regard.models.classifier import Classifier, Labeled
 from regard.models.cores.core import Core
 from regard.models.model import Loss
 from regard.models.writes.classes import ClassWriter
 from regard.models.writes.vector import VectorWriter
-
-__all__ = ["Opinionated", "Sum", "WithOpinions"]
 
 
 @runtime_checkable
@@ -89,7 +87,7 @@ class Opinionated(Classifier):
         items = self.core.encode(self.reads(source.text))
         return self.pool(items), self.sum(items, source.opinions)
 
-    def loss(self, batch: Labelled) -> Loss:
+    def loss(self, batch: Labeled) -> Loss:
         """Loss of a batch, summed over its rows."""
         assert isinstance(batch.source, WithOpinions)
         vector, opinion = self.told(batch.source)

@@ -1,4 +1,4 @@
-"""Regions of n axes, boxes (n = 2) or stretches of time (n = 1): a centre and a size, each n numbers within [0, 1].
+"""Regions of n axes, boxes (n = 2) or stretches of time (n = 1): a center and a size, each n numbers within [0, 1].
 
     region = (c_1 .. c_n, s_1 .. s_n)          from c - s/2 to c + s/2
     IoU    = |a and b| / |a or b|              |.| the product of the sides
@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from regard.layers.linear import Linear
 
-__all__ = ["RegionEmbedding", "corners", "moved", "overlaps"]
-
 _TINY = 1e-9
 _EDGE = 1e-4
 
@@ -25,8 +23,8 @@ def corners(
     regions: Float[Tensor, "*batch sides"],
 ) -> tuple[Float[Tensor, "*batch axes"], Float[Tensor, "*batch axes"]]:
     """First and last point of each region on every axis."""
-    centre, size = regions.chunk(2, -1)
-    return centre - size / 2, centre + size / 2
+    center, size = regions.chunk(2, -1)
+    return center - size / 2, center + size / 2
 
 
 def overlaps(a: Float[Tensor, "*batch sides"], b: Float[Tensor, "*other sides"]) -> tuple[Tensor, Tensor]:

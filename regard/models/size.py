@@ -18,8 +18,6 @@ from torch.nn.modules.module import (
 from regard.available import available_memory
 from regard.errors import UserError, is_out_of_memory
 
-__all__ = ["TRAINED", "fitting_memory"]
-
 TRAINED = 4
 """Copies of each parameter that training keeps: the parameter, its gradient, and Adam's two running means."""
 

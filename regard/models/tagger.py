@@ -16,8 +16,6 @@ from regard.models.cores.core import Core
 from regard.models.model import Loss
 from regard.models.writes.tags import TagWriter
 
-__all__ = ["Tagged", "Tagger"]
-
 
 @runtime_checkable
 class Tagged(Protocol):

@@ -20,8 +20,6 @@ from regard.engines.registry import compiles_each_time, is_expected, prepare
 from regard.errors import UserError
 from regard.telling import is_heard
 
-__all__ = ["MANY", "ActiveModel", "default_dtype"]
-
 _AUTO: dict[str, Any] = {"engine": "auto", "compute_type": None, "workers": None}
 MANY = 1000
 """Inputs that are worth compiling code for, where it cannot be kept: torch decodes fewer sooner."""

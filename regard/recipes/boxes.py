@@ -21,7 +21,7 @@ from regard.data.box_batches import BoxBatches, fitted
 from regard.data.boxes import Annotated, read_boxes
 from regard.data.config import OnBad
 from regard.data.image_files import ImageFiles, prepare_image
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.data.made_shapes import made_shapes
 from regard.digests import recorded
 from regard.errors import UserError
@@ -39,8 +39,6 @@ from regard.recipes.likelihood import of_found
 from regard.recipes.pictures import patches
 from regard.recipes.task import Task, Trained, numbered
 from regard.telling import showing
-
-__all__ = ["Box", "BoxesTask", "Listed", "TrainedBoxes", "task"]
 
 Given = str | Path | Image.Image | NDArray[Any]
 """An image, or its file."""

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from regard.data.config import (
     ImagesConfig,
-    LabelledConfig,
+    LabeledConfig,
     PairsConfig,
     TextConfig,
-    TokeniserConfig,
+    TokenizerConfig,
     TracksConfig,
 )
 from regard.data.dates_config import DatesConfig
@@ -27,20 +27,6 @@ from regard.recipes.draw_config import Draw
 from regard.recipes.sets_config import Boxes, Events
 from regard.recipes.tags_config import Tags
 from regard.train.config import TrainConfig
-
-__all__ = [
-    "AnyConfig",
-    "BleuConfig",
-    "Dates",
-    "Draw",
-    "Images",
-    "Rebuild",
-    "Reviews",
-    "Tags",
-    "Tracks",
-    "Translate",
-    "fitting",
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +50,14 @@ class Dates:
     """Longest input, in tokens."""
     data: DatesConfig = field(default_factory=DatesConfig)
     """Which dates are written, and in which languages, on the fly from the Unicode CLDR."""
-    source_tokeniser: TokeniserConfig = field(
-        default_factory=lambda: TokeniserConfig(
-            kind="bpe", vocab_size=2000, joint=False, lowercase=True, normalise="nfkc"
+    source_tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(
+            kind="bpe", vocab_size=2000, joint=False, lowercase=True, normalize="nfkc"
         )
     )
     """How the dates as people write them are cut into numbered pieces."""
-    target_tokeniser: TokeniserConfig = field(
-        default_factory=lambda: TokeniserConfig(kind="char", vocab_size=32, joint=False)
+    target_tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="char", vocab_size=32, joint=False)
     )
     """How the ISO dates are cut into numbered pieces."""
     model: ModelConfig = field(
@@ -100,7 +86,7 @@ class Dates:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        for name in ("source_tokeniser", "target_tokeniser"):
+        for name in ("source_tokenizer", "target_tokenizer"):
             if getattr(self, name).joint:
                 raise ValueError(f"{name}.joint must be false: each side of dates has a vocabulary of its own")
         if self.model.tie == "all":
@@ -121,7 +107,7 @@ class Translate:
     data: PairsConfig = field(default_factory=PairsConfig)
     """Where the pairs of texts are: FILE.tsv, FILE.jsonl, the source side of two parallel text files (with
     the ..._target beside it), hf:NAME (Hugging Face), a folder that `datasets` saved; .gz is fine."""
-    tokeniser: TokeniserConfig = field(default_factory=lambda: TokeniserConfig(kind="bpe", vocab_size=8000))
+    tokenizer: TokenizerConfig = field(default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=8000))
     """How texts are cut into numbered pieces."""
     model: ModelConfig = field(default_factory=lambda: ModelConfig(dropout=0.3))
     """What the model is made of."""
@@ -145,8 +131,8 @@ class Translate:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.model.tie == "all" and not self.tokeniser.joint:
-            raise ValueError("model.tie=all needs one vocabulary for both sides: tokeniser.joint, or tie target")
+        if self.model.tie == "all" and not self.tokenizer.joint:
+            raise ValueError("model.tie=all needs one vocabulary for both sides: tokenizer.joint, or tie target")
 
     @property
     def input_limit(self) -> int:
@@ -158,11 +144,11 @@ class Translate:
 class Reviews:
     """Texts to classes, such as reviews to positive or negative: data.train and data.val say where yours are."""
 
-    data: LabelledConfig = field(default_factory=LabelledConfig)
+    data: LabeledConfig = field(default_factory=LabeledConfig)
     """Where the texts and their labels are: FILE.tsv, FILE.jsonl, hf:NAME, a folder that `datasets` saved; .gz is
     fine. Without any, made-up reviews."""
-    tokeniser: TokeniserConfig = field(
-        default_factory=lambda: TokeniserConfig(kind="word", vocab_size=30000, joint=False, lowercase=True, min_count=2)
+    tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="word", vocab_size=30000, joint=False, lowercase=True, min_count=2)
     )
     """How texts are cut into numbered pieces."""
     model: ClassifierConfig = field(
@@ -173,7 +159,7 @@ class Reviews:
     """Share of the pieces of a text that training reads as unknown."""
     opinions: Literal["none", "words", "pairs", "beginnings"] = "beginnings"
     """What is counted beforehand, so that the model begins with the classes it speaks for: none: nothing; words (the
-    tokeniser's pieces); pairs: also those of neighbours; beginnings: words, their first five letters, and pairs of
+    tokenizer's pieces); pairs: also those of neighbors; beginnings: words, their first five letters, and pairs of
     these. For classes alone: nothing is counted for other targets. (wang2012)
     """
     train: TrainConfig = field(
@@ -194,8 +180,8 @@ class Reviews:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.tokeniser.joint:
-            raise ValueError("tokeniser.joint must be false: there is one side")
+        if self.tokenizer.joint:
+            raise ValueError("tokenizer.joint must be false: there is one side")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,8 +227,8 @@ class Language:
 
     data: TextConfig = field(default_factory=TextConfig)
     """Where the text is."""
-    tokeniser: TokeniserConfig = field(
-        default_factory=lambda: TokeniserConfig(kind="char", vocab_size=4000, joint=False, normalise="none")
+    tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="char", vocab_size=4000, joint=False, normalize="none")
     )
     """How the text is cut into numbered pieces: char or bpe, or word for text in words."""
     context: Length = 64
@@ -271,8 +257,8 @@ class Language:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.tokeniser.joint:
-            raise ValueError("tokeniser.joint must be false: there is one side")
+        if self.tokenizer.joint:
+            raise ValueError("tokenizer.joint must be false: there is one side")
         core = self.model.core
         if isinstance(core, TransformerConfig) and core.positions == "learned" and core.max_positions < self.context:
             raise ValueError(

@@ -5,14 +5,12 @@ from typing import Literal
 
 from regard.data import dates
 from regard.data.batches import Encoded
-from regard.data.tokenise import Tokeniser
+from regard.data.tokenize import Tokenizer
 from regard.recipes.config import Dates
 from regard.recipes.folder import Run
 from regard.recipes.material import Codec, Texts
 from regard.recipes.metrics import Exact
 from regard.recipes.text_to_text import TextTask
-
-__all__ = ["DatesMaterial", "task"]
 
 
 class DatesMaterial:
@@ -33,10 +31,10 @@ class DatesMaterial:
             self._dates.example(split, index=0)
 
     def codec(self) -> Codec:
-        """One tokeniser a side, from the first epoch's texts."""
+        """One tokenizer a side, from the first epoch's texts."""
         texts = _texts(self._dates.examples("train"), "dates")
-        source = Tokeniser.train(texts.sources, self.config.source_tokeniser)
-        return Codec(source, Tokeniser.train(texts.targets, self.config.target_tokeniser))
+        source = Tokenizer.train(texts.sources, self.config.source_tokenizer)
+        return Codec(source, Tokenizer.train(texts.targets, self.config.target_tokenizer))
 
     def training(self, codec: Codec) -> Callable[[int], Encoded]:
         """Fresh examples for each epoch."""

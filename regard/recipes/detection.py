@@ -15,8 +15,6 @@ import numpy as np
 from faster_coco_eval import COCO, COCOeval_faster
 from numpy.typing import NDArray
 
-__all__ = ["FoundBoxes", "average_precision"]
-
 _MOST = 100
 
 

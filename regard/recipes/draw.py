@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.data.batches import Encoded, TokenBatches, pad
 from regard.data.config import OnBad, ScenesConfig
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.data.scenes import Drawings, Scenes, drawings_to_test, is_captions, training_drawings
-from regard.data.tokenise import BOS, EOS, SPECIALS, UNK, Tokeniser
+from regard.data.tokenize import BOS, EOS, SPECIALS, UNK, Tokenizer
 from regard.decode.config import DrawingConfig
 from regard.decode.guided import guided
 from regard.digests import recorded
@@ -37,7 +37,7 @@ from regard.look.scene import Scene as Shown
 from regard.models.build import build
 from regard.models.config import TransformerConfig
 from regard.models.model import Model
-from regard.models.quantised import QuantisedAutoencoder
+from regard.models.quantized import QuantizedAutoencoder
 from regard.recipes.draw_config import Draw
 from regard.recipes.draw_scores import drawing_scores, loss_scores
 from regard.recipes.draw_stages import Judge, codes_of, learn_autoencoder, learn_judge, open_autoencoder, rebuilt
@@ -49,9 +49,7 @@ from regard.run_files import check_output
 from regard.telling import Rows, showing, tell
 from regard.train.step import seed_of
 
-__all__ = ["DrawTask", "Drawing", "TrainedDraw", "task"]
-
-_TOKENISER, _LABELS = "tokeniser.json", "labels.json"
+_TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
 _ROWS = 256
 
 
@@ -63,11 +61,11 @@ class Drawing(NamedTuple):
 
 
 class DrawTask(Task):
-    """Canvases with texts, the tokenisers of both, a judge, and the model that draws."""
+    """Canvases with texts, the tokenizers of both, a judge, and the model that draws."""
 
-    tokeniser: Tokeniser
+    tokenizer: Tokenizer
     labels: Labels | None
-    autoencoder: QuantisedAutoencoder
+    autoencoder: QuantizedAutoencoder
     judge: Judge | None
 
     def __init__(self, run: Run, tell: Callable[[str], None]):
@@ -75,7 +73,7 @@ class DrawTask(Task):
         self.metric = "nll" if is_captions(self.config.data.train) else "drawn"
 
     @property
-    def maximise(self) -> bool:
+    def maximize(self) -> bool:
         """What is seen in drawings should be much, the nll little."""
         return self.metric == "drawn"
 
@@ -94,7 +92,7 @@ class DrawTask(Task):
             with recorded():  # decides no weights: no part of what the run was trained on
                 drawings_to_test(self.config.data.test, self.config.data, seed=0, labels=labels, shape=train.shape)
         core = self.config.model.core
-        needed = QuantisedAutoencoder(self.config.autoencoder, train.shape).numbers + 1
+        needed = QuantizedAutoencoder(self.config.autoencoder, train.shape).numbers + 1
         if isinstance(core, TransformerConfig) and core.positions == "learned" and core.max_positions < needed:
             raise UserError(
                 f"model.core.max_positions must be at least {needed}, one more than a canvas has codes, but is "
@@ -105,12 +103,12 @@ class DrawTask(Task):
         """The words of the texts, and the classes."""
         train, _, labels = self._learned
         texts = (train.text(i) for i in train.epoch(0))
-        Tokeniser.train(texts, self.config.tokeniser, origin=train.origin).save(folder / _TOKENISER)
+        Tokenizer.train(texts, self.config.tokenizer, origin=train.origin).save(folder / _TOKENIZER)
         if labels is not None:
             labels.save(folder / _LABELS)
 
     def pretrain(self, folder: Path) -> None:
-        """The tokeniser of images, and the judge."""
+        """The tokenizer of images, and the judge."""
         train, val, _ = self._learned
         learn_autoencoder(folder, self.run, (train, val), self.tell)
         if isinstance(train, Scenes) and isinstance(val, Scenes):
@@ -118,7 +116,7 @@ class DrawTask(Task):
 
     def open(self, folder: Path) -> None:
         """The same."""
-        self.tokeniser = Tokeniser.load(folder / _TOKENISER)
+        self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         self.labels = Labels.load(folder / _LABELS) if (folder / _LABELS).exists() else None
         self.autoencoder = open_autoencoder(folder, self.config)
         self.judge = Judge.open(folder, self.config) if self.labels is not None else None
@@ -136,7 +134,7 @@ class DrawTask(Task):
         indices = list(drawings.epoch(epoch))
         stream = np.random.PCG64(np.random.SeedSequence((self.run.seed, 7, epoch)))
         left_out = stream.random_raw(len(indices)) / 2.0**64 < unsaid
-        texts = self.tokeniser.encode_batch(drawings.text(i) for i in indices)
+        texts = self.tokenizer.encode_batch(drawings.text(i) for i in indices)
         sources = [[] if is_out else ids for ids, is_out in zip(texts, left_out, strict=True)]
         codes = codes_of(self.autoencoder, drawings, indices)
         return Encoded.of(sources, ([len(SPECIALS) + code for code in row] for row in codes))
@@ -145,7 +143,7 @@ class DrawTask(Task):
         """Encoder of texts and decoder of codes."""
         return build(
             self.config.model,
-            source_vocab=len(self.tokeniser),
+            source_vocab=len(self.tokenizer),
             target_vocab=len(SPECIALS) + self.config.autoencoder.codes,
             label_smoothing=self.config.train.label_smoothing,
             grid=self.autoencoder.grid if self.config.places == "grid" else None,
@@ -154,7 +152,7 @@ class DrawTask(Task):
     def describe(self) -> str:
         """What is read and written."""
         rows, columns = self.autoencoder.grid
-        return f"{len(self.tokeniser):,} words; {rows} x {columns} codes of {self.config.autoencoder.codes}"
+        return f"{len(self.tokenizer):,} words; {rows} x {columns} codes of {self.config.autoencoder.codes}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """nll of the codes of the validation canvases; what is seen in drawings of their texts."""
@@ -167,7 +165,7 @@ class DrawTask(Task):
         found: dict[str, Any] = loss_scores(model, self.autoencoder, drawings, self.encoded)
         if self.judge is None or not isinstance(drawings, Scenes):
             return found | {"samples": []}
-        texts = self.tokeniser.encode_batch(drawings.text(i) for i in drawings.epoch(0))
+        texts = self.tokenizer.encode_batch(drawings.text(i) for i in drawings.epoch(0))
         drawn, _ = self.drawn(model, texts, decode, seeds=[seed_of(decode.draws, i) for i in range(len(texts))])
         return found | drawing_scores(drawings, self.judge, self.autoencoder, drawn)
 
@@ -291,7 +289,7 @@ class TrainedDraw(Trained):
     def likelihood(self, given: str, seen: Seen) -> Tensor:
         """log p of the codes that were drawn, given the text; guidance changes what is drawn, not this."""
         device = device_of(self._model)
-        source = _padded([self.task.tokeniser.encode(given.strip())], device)
+        source = _padded([self.task.tokenizer.encode(given.strip())], device)
         target = pad([[BOS, *seen.scene.ids]]).to(device)
         logits = self._model(source, target)[0].float()
         logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
@@ -315,7 +313,7 @@ class TrainedDraw(Trained):
 
     def _scene(self, text: str) -> Shown:
         """What is read of a text, for those who look on."""
-        words = (*self.task.tokeniser.tokens(text), SPECIALS[EOS])
+        words = (*self.task.tokenizer.tokens(text), SPECIALS[EOS])
         return Shown(
             title=text,
             axes={"source": Axis(labels=words, what="token")},
@@ -330,13 +328,13 @@ class TrainedDraw(Trained):
         core = self.config.model.core
         limit = core.max_positions if isinstance(core, TransformerConfig) and core.positions == "learned" else None
         for number, text in enumerate(texts, start=first):
-            ids = self.task.tokeniser.encode(text.strip())
+            ids = self.task.tokenizer.encode(text.strip())
             if not ids:
                 raise UserError(f"input {number} is empty: there is nothing to draw")
             if limit is not None and len(ids) >= limit:
                 raise UserError(f"input {number} is too long: {len(ids)} words; the limit is {limit - 1}")
             if UNK in ids:
-                unseen = ", ".join(map(repr, self.task.tokeniser.unknown(text.strip())[:10]))
+                unseen = ", ".join(map(repr, self.task.tokenizer.unknown(text.strip())[:10]))
                 warnings.warn(f"input {number}: never seen in training, so read as unknown: {unseen}", stacklevel=3)
             found.append(ids)
         return found

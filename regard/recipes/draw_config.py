@@ -3,13 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from regard.data.config import ScenesConfig, TokeniserConfig
+from regard.data.config import ScenesConfig, TokenizerConfig
 from regard.decode.config import DrawingConfig
 from regard.models.config import AutoencoderConfig, ModelConfig, TransformerConfig
 from regard.ranges import Batch, Count, Range, ShareBelowOne, check_ranges
 from regard.train.config import TrainConfig
-
-__all__ = ["Draw"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,14 +16,14 @@ class Draw:
 
     data: ScenesConfig = field(default_factory=ScenesConfig)
     """Where the images are, and how they are put on canvases; or images with texts of your own."""
-    tokeniser: TokeniserConfig = field(
-        default_factory=lambda: TokeniserConfig(kind="word", vocab_size=2000, joint=False, lowercase=True)
+    tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="word", vocab_size=2000, joint=False, lowercase=True)
     )
     """How the texts are cut into numbered pieces."""
     autoencoder: AutoencoderConfig = field(
-        default_factory=lambda: AutoencoderConfig(kind="quantised", code=16, codes=128, halvings=1)
+        default_factory=lambda: AutoencoderConfig(kind="quantized", code=16, codes=128, halvings=1)
     )
-    """What makes a grid of codes of an image, and an image of codes: kind quantised."""
+    """What makes a grid of codes of an image, and an image of codes: kind quantized."""
     autoencoder_steps: Count = 800
     """Steps of its training, which comes first."""
     autoencoder_batch: Batch = 64
@@ -74,9 +72,9 @@ class Draw:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.autoencoder.kind != "quantised":
-            raise ValueError(f"autoencoder.kind must be quantised, but is {self.autoencoder.kind}")
-        if self.tokeniser.joint:
-            raise ValueError("tokeniser.joint must be false: there is one side of texts")
+        if self.autoencoder.kind != "quantized":
+            raise ValueError(f"autoencoder.kind must be quantized, but is {self.autoencoder.kind}")
+        if self.tokenizer.joint:
+            raise ValueError("tokenizer.joint must be false: there is one side of texts")
         if self.model.tie == "all":
             raise ValueError("model.tie must be target or none: texts and codes have a vocabulary each")

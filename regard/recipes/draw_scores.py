@@ -22,17 +22,15 @@ from regard.data.batches import Encoded
 from regard.data.scenes import NOTHING, Drawings, Scene, Scenes
 from regard.data.sentences import sentence
 from regard.models.model import Model
-from regard.models.quantised import QuantisedAutoencoder, usage
+from regard.models.quantized import QuantizedAutoencoder, usage
 from regard.recipes.draw_stages import Judge, codes_of, rebuilt
 from regard.recipes.scoring import loss_per_token
-
-__all__ = ["described", "drawing_scores", "loss_scores"]
 
 _SAMPLES = 5
 
 
 def loss_scores(
-    model: Model, autoencoder: QuantisedAutoencoder, drawings: Drawings, encoded: Callable[[Drawings], Encoded]
+    model: Model, autoencoder: QuantizedAutoencoder, drawings: Drawings, encoded: Callable[[Drawings], Encoded]
 ) -> dict[str, float]:
     """nll and perplexity of the codes given the texts; the autoencoder's error and how many codes it uses."""
     indices = list(drawings.epoch(0))
@@ -50,7 +48,7 @@ def loss_scores(
 
 
 def drawing_scores(
-    scenes: Scenes, judge: Judge, autoencoder: QuantisedAutoencoder, drawn: NDArray[np.uint8]
+    scenes: Scenes, judge: Judge, autoencoder: QuantizedAutoencoder, drawn: NDArray[np.uint8]
 ) -> dict[str, Any]:
     """What the judge sees in drawings (count, channels, height, width) of the scenes' texts; a few of them."""
     indices = list(scenes.epoch(0))

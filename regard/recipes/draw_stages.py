@@ -1,4 +1,4 @@
-"""What `draw` learns before its own model: a tokeniser of images, and a judge of drawings.
+"""What `draw` learns before its own model: a tokenizer of images, and a judge of drawings.
 
     RUN/autoencoder/     its training, as of any run; model.safetensors are its weights
     RUN/autoencoder.json its canvases and what it measured; written last, so that it is there when the training is done
@@ -24,7 +24,7 @@ from regard.data.scenes import NOTHING, Drawings, Scenes, cells
 from regard.errors import UserError
 from regard.files import read_json, write_atomically
 from regard.models.convolutional import ConvolutionalClassifier
-from regard.models.quantised import QuantisedAutoencoder, usage
+from regard.models.quantized import QuantizedAutoencoder, usage
 from regard.models.size import TRAINED, fitting_memory
 from regard.recipes.draw_config import Draw
 from regard.recipes.folder import Run, decisive
@@ -35,8 +35,6 @@ from regard.train.contracts import Batches
 from regard.train.loop import fit
 from regard.train.step import seed_of
 from regard.train.weights import load_weights
-
-__all__ = ["CanvasBatches", "Judge", "codes_of", "learn_autoencoder", "learn_judge", "open_autoencoder", "rebuilt"]
 
 _ROWS = 256
 _MOST_CLASSES = 1 << 20
@@ -63,7 +61,7 @@ class CanvasBatches:
 
 
 @torch.no_grad()
-def codes_of(model: QuantisedAutoencoder, drawings: Drawings, indices: Sequence[int]) -> list[list[int]]:
+def codes_of(model: QuantizedAutoencoder, drawings: Drawings, indices: Sequence[int]) -> list[list[int]]:
     """The codes of canvases, row by row."""
     found: list[list[int]] = []
     for i in range(0, len(indices), _ROWS):
@@ -73,7 +71,7 @@ def codes_of(model: QuantisedAutoencoder, drawings: Drawings, indices: Sequence[
 
 
 @torch.no_grad()
-def rebuilt(model: QuantisedAutoencoder, codes: Tensor) -> NDArray[np.uint8]:
+def rebuilt(model: QuantizedAutoencoder, codes: Tensor) -> NDArray[np.uint8]:
     """The canvases (count, channels, height, width) of codes (count, places), row by row."""
     device = next(model.parameters()).device
     parts = [
@@ -84,18 +82,18 @@ def rebuilt(model: QuantisedAutoencoder, codes: Tensor) -> NDArray[np.uint8]:
 
 
 def learn_autoencoder(folder: Path, run: Run, drawings: tuple[Drawings, Drawings], tell: Callable[[str], None]) -> None:
-    """Train the tokeniser of images on the training canvases, unless that is done."""
+    """Train the tokenizer of images on the training canvases, unless that is done."""
     config, (train, val) = _config(run), drawings
     if (folder / f"{_AUTOENCODER}.json").exists():
         return
     torch.manual_seed(seed_of(run.seed, 1))
     with fitting_memory(copies=TRAINED):
-        model = QuantisedAutoencoder(config.autoencoder, train.shape)
+        model = QuantizedAutoencoder(config.autoencoder, train.shape)
     tell(f"first an autoencoder: canvases of {_sizes(train.shape)} to {_sizes(model.grid)} codes")
     shown = list(val.epoch(0))
 
     def measure(model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, QuantisedAutoencoder)
+        assert isinstance(model, QuantizedAutoencoder)
         codes = torch.tensor(codes_of(model, val, shown))
         pixels = np.stack([val.canvas(i) for i in shown])
         used, perplexity = usage(codes, len(model.codebook.uses))
@@ -105,17 +103,17 @@ def learn_autoencoder(folder: Path, run: Run, drawings: tuple[Drawings, Drawings
     batches = CanvasBatches(train, size=config.autoencoder_batch, seed=seed_of(run.seed, 2))
     settings = _settings(config, steps=config.autoencoder_steps, lr=config.autoencoder_lr)
     found = _fitted(
-        folder / _AUTOENCODER, run, model, batches, settings=settings, measure=measure, metric="error", maximise=False
+        folder / _AUTOENCODER, run, model, batches, settings=settings, measure=measure, metric="error", maximize=False
     )
     _finish(folder, _AUTOENCODER, {"shape": list(train.shape), **found})
 
 
-def open_autoencoder(folder: Path, config: Draw) -> QuantisedAutoencoder:
-    """The tokeniser of images. Raises UserError naming the file."""
+def open_autoencoder(folder: Path, config: Draw) -> QuantizedAutoencoder:
+    """The tokenizer of images. Raises UserError naming the file."""
     told = _told(folder, _AUTOENCODER)
     shape = shape_in(folder / f"{_AUTOENCODER}.json", told, of="the canvases")
     with fitting_memory():
-        model = QuantisedAutoencoder(config.autoencoder, shape)
+        model = QuantizedAutoencoder(config.autoencoder, shape)
     load_weights(folder / _AUTOENCODER / "model.safetensors", model)
     return model.eval()
 
@@ -137,7 +135,7 @@ def learn_judge(folder: Path, run: Run, drawings: tuple[Scenes, Scenes], tell: C
 
     settings = _settings(config, steps=config.judge_steps, lr=_JUDGE_LR)
     found = _fitted(
-        folder / _JUDGE, run, model, batches, settings=settings, measure=measure, metric="accuracy", maximise=True
+        folder / _JUDGE, run, model, batches, settings=settings, measure=measure, metric="accuracy", maximize=True
     )
     _finish(folder, _JUDGE, {"shape": list(shape), "classes": len(train.names), **found})
 
@@ -217,7 +215,7 @@ def _fitted(
     settings: TrainConfig,
     measure: Callable[[nn.Module], dict[str, float]],
     metric: str,
-    maximise: bool,
+    maximize: bool,
 ) -> dict[str, float]:
     """Train a stage in its own folder, from wherever it stands; what its weights measure."""
     if torch.distributed.is_initialized():
@@ -234,7 +232,7 @@ def _fitted(
         seed=seed_of(run.seed, 5),
         validate=measure,
         metric=metric,
-        maximise=maximise,
+        maximize=maximize,
         fingerprint=decisive(run),
     )
     if result.is_interrupted:

@@ -16,8 +16,6 @@ from scipy.optimize import linear_sum_assignment
 
 from regard.data.events import Event
 
-__all__ = ["event_scores", "matches", "segments"]
-
 _OFFSET, _SHARE = 0.2, 0.2
 
 

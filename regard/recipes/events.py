@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.data.config import OnBad
 from regard.data.events import Event, EventBatches, Sounds, pieces, read_events, scenes_of
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.data.recordings import made_sounds, read_recordings
 from regard.data.sound_files import read_sound
 from regard.digests import recorded
@@ -37,8 +37,6 @@ from regard.recipes.folder import Run
 from regard.recipes.likelihood import of_found
 from regard.recipes.task import Task, Trained, numbered
 from regard.telling import showing
-
-__all__ = ["EventsTask", "Heard", "Said", "TrainedEvents", "task"]
 
 Given = str | Path | NDArray[Any]
 """A sound file, or its samples."""
@@ -322,7 +320,7 @@ class TrainedEvents(Trained):
         """What is read of a piece of sound, for those who look on."""
         seconds, reads = self.config.data.seconds, self._model.reads
         bands = reads.spectrum(source.to(next(self._model.parameters()).device))[0].float().cpu().numpy()
-        middles = reads.centres[:, 0].double().tolist()
+        middles = reads.centers[:, 0].double().tolist()
         half = (middles[1] - middles[0]) / 2 if len(middles) > 1 else 1.0
         places = tuple((seconds * max(0.0, one - half), seconds * min(1.0, one + half)) for one in middles)
         labels = tuple(f"{start:.2f} to {stop:.2f} s" for start, stop in places)

@@ -30,21 +30,6 @@ from regard.recipes.registry import RECIPES
 from regard.recipes.settings import changed, differences, plain
 from regard.run_files import FOLDERS, check_no_link, claim_folder
 
-__all__ = [
-    "FORMAT_VERSION",
-    "Run",
-    "check_claim",
-    "check_own_files",
-    "claim",
-    "clean",
-    "decisive",
-    "has_begun",
-    "moved",
-    "read_run",
-    "release",
-    "sources",
-]
-
 FORMAT_VERSION = 1
 """Raised when a run folder changes so that an older version could not read it."""
 

@@ -38,8 +38,6 @@ from regard.recipes.task import Task, Trained, numbered
 from regard.recipes.vector_scores import measured
 from regard.telling import showing
 
-__all__ = ["ImageBatches", "ImagesTask", "TrainedImages", "read_shape", "save_shape", "shape_in", "task"]
-
 _SHAPE = "images.json"
 _BATCH = 256
 _MOST_VALUES = 1 << 28
@@ -134,7 +132,7 @@ class ImagesTask(Task):
     def __init__(self, run: Run, tell: Callable[[str], None]):
         super().__init__(run, tell)
         self.kind = kind_of_target(self.config.data)
-        self.metric, self.maximise = self.kind.metric, self.kind.maximise
+        self.metric, self.maximize = self.kind.metric, self.kind.maximize
 
     @property
     def config(self) -> Config:

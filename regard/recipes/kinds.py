@@ -15,8 +15,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from regard.ranges import Range, shown
 
-__all__ = ["Kind", "kind_of", "nearest"]
-
 _LONGEST_NAME = 200
 _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 

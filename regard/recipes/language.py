@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from regard.data import dates
 from regard.data.dates_config import DatesConfig
-from regard.data.tokenise import SPECIALS, UNK, Tokeniser
+from regard.data.tokenize import SPECIALS, UNK, Tokenizer
 from regard.data.windows import WindowBatches, blocks, read_text
 from regard.decode.config import SampleConfig
 from regard.decode.sample import follow
@@ -38,9 +38,7 @@ from regard.recipes.folder import Run
 from regard.recipes.task import Task, Trained, check_inputs, numbered
 from regard.telling import is_heard, showing
 
-__all__ = ["Continuation", "LanguageTask", "TrainedLanguage", "task"]
-
-_TOKENISER = "tokeniser.json"
+_TOKENIZER = "tokenizer.json"
 _MADE = {"train": 3000, "test": 300}
 _SAMPLES, _PROMPT, _SHOWN = 3, 24, 40
 
@@ -56,8 +54,8 @@ class LanguageTask(Task):
     """A text, its vocabulary, and a language model."""
 
     metric = "nll"
-    maximise = False
-    tokeniser: Tokeniser
+    maximize = False
+    tokenizer: Tokenizer
 
     @property
     def config(self) -> Language:
@@ -75,13 +73,13 @@ class LanguageTask(Task):
     def learn(self, folder: Path) -> None:
         """The vocabulary of the training text."""
         text = self._texts[0]
-        texts = blocks(text) if self.config.tokeniser.kind == "char" else text.split("\n")
+        texts = blocks(text) if self.config.tokenizer.kind == "char" else text.split("\n")
         origin = self.config.data.train or ""
-        Tokeniser.train(texts, self.config.tokeniser, origin=origin).save(folder / _TOKENISER)
+        Tokenizer.train(texts, self.config.tokenizer, origin=origin).save(folder / _TOKENIZER)
 
     def open(self, folder: Path) -> None:
         """The vocabulary."""
-        self.tokeniser = Tokeniser.load(folder / _TOKENISER)
+        self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
 
     def batches(self) -> WindowBatches:
         """Windows of the text, cut elsewhere in each epoch."""
@@ -92,11 +90,11 @@ class LanguageTask(Task):
 
     def model(self) -> LanguageModel:
         """For this vocabulary."""
-        return build_language_model(self.config.model, vocab=len(self.tokeniser))
+        return build_language_model(self.config.model, vocab=len(self.tokenizer))
 
     def describe(self) -> str:
         """Size of the vocabulary."""
-        return f"{len(self.tokeniser):,} pieces, context {self.config.context}"
+        return f"{len(self.tokenizer):,} pieces, context {self.config.context}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """nll and perplexity of the validation text."""
@@ -124,12 +122,12 @@ class LanguageTask(Task):
     def encoded(self, text: str) -> NDArray[np.int32]:
         """The ids of a text."""
         # Lines are apart for every kind of pieces; the library needs a hundred times the memory of what it is given.
-        parts = [np.asarray(self.tokeniser.encode(self._with_ends(part)), np.int32) for part in blocks(text)]
+        parts = [np.asarray(self.tokenizer.encode(self._with_ends(part)), np.int32) for part in blocks(text)]
         return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
     def labels(self, text: str) -> list[str]:
         """What each id stands for, in pictures."""
-        return self.tokeniser.tokens(self._with_ends(text))
+        return self.tokenizer.tokens(self._with_ends(text))
 
     def has_test(self) -> bool:
         """Always for dates."""
@@ -210,7 +208,7 @@ class TrainedLanguage(Trained):
                 }
             )
         signature = (
-            f"windows of {self.config.context} tokens, {self.config.tokeniser.kind}, {len(self.task.tokeniser)} pieces"
+            f"windows of {self.config.context} tokens, {self.config.tokenizer.kind}, {len(self.task.tokenizer)} pieces"
         )
         count = len(self.task.encoded(text)) - 1
         data = (
@@ -263,7 +261,7 @@ class TrainedLanguage(Trained):
 
     def _scene(self, text: str) -> Scene:
         """A text that is gone on with, for those who look on; what is fed first is told with the answer."""
-        return Scene(title=text.strip(), tokens=self.task.tokeniser.tokens)
+        return Scene(title=text.strip(), tokens=self.task.tokenizer.tokens)
 
     @property
     def _window(self) -> int | None:
@@ -272,8 +270,8 @@ class TrainedLanguage(Trained):
 
     def _joined(self, ids: list[int], tokens: list[int]) -> str:
         """What the tokens add to the text."""
-        before = self.task.tokeniser.decode(ids)
-        return self.task.tokeniser.decode([*ids, *tokens])[len(before) :]
+        before = self.task.tokenizer.decode(ids)
+        return self.task.tokenizer.decode([*ids, *tokens])[len(before) :]
 
     def _said(self, ids: list[int], tokens: list[int]) -> Continuation:
         return Continuation(self._joined(ids, tokens), self._mean_log_p(ids, tokens))

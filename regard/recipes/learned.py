@@ -19,17 +19,6 @@ from regard.errors import UserError
 from regard.files import check_file, read_json, write_atomically
 from regard.run_files import check_no_link
 
-__all__ = [
-    "FILE",
-    "can_compare",
-    "check_data",
-    "check_learned",
-    "discard",
-    "learn",
-    "learned_files",
-    "unchanged_files",
-]
-
 FILE = "learned.json"
 _STAGE = ".learned.new"
 _FORMAT, _VERSION = "regard-learned", 1

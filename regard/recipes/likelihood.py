@@ -16,8 +16,6 @@ from regard.recipes.targets import LabelsTarget, Target
 from regard.recipes.task import NothingSaidError
 from regard.recipes.vector_scores import SAID
 
-__all__ = ["of_answer", "of_found"]
-
 
 def of_answer(target: Target, answers: Tensor) -> Tensor:
     """log p of what is said of one row: its class, or its labels. Raises NothingSaidError if no label is said."""

@@ -7,13 +7,11 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 from regard.data.batches import Encoded
 from regard.data.config import OnBad
 from regard.data.pairs import Pairs, limit_length
-from regard.data.tokenise import Tokeniser
+from regard.data.tokenize import Tokenizer
 from regard.errors import UserError
 from regard.recipes.metrics import Metric
 
-__all__ = ["Codec", "Material", "Texts", "within"]
-
-_JOINT, _SOURCE, _TARGET = "tokeniser.json", "source_tokeniser.json", "target_tokeniser.json"
+_JOINT, _SOURCE, _TARGET = "tokenizer.json", "source_tokenizer.json", "target_tokenizer.json"
 
 
 class Texts(NamedTuple):
@@ -26,10 +24,10 @@ class Texts(NamedTuple):
 
 
 class Codec(NamedTuple):
-    """The tokenisers of both sides; one and the same object if they share a vocabulary."""
+    """The tokenizers of both sides; one and the same object if they share a vocabulary."""
 
-    source: Tokeniser
-    target: Tokeniser
+    source: Tokenizer
+    target: Tokenizer
 
     def encoded(self, texts: Texts) -> Encoded:
         """The ids of both sides."""
@@ -47,8 +45,8 @@ class Codec(NamedTuple):
     def load(cls, folder: Path) -> "Codec":
         """Read what `save` wrote. Raises UserError naming the file that is missing or damaged."""
         if (folder / _SOURCE).exists() or (folder / _TARGET).exists():
-            return cls(Tokeniser.load(folder / _SOURCE), Tokeniser.load(folder / _TARGET))
-        both = Tokeniser.load(folder / _JOINT)
+            return cls(Tokenizer.load(folder / _SOURCE), Tokenizer.load(folder / _TARGET))
+        both = Tokenizer.load(folder / _JOINT)
         return cls(both, both)
 
 
@@ -70,7 +68,7 @@ class Material(Protocol):
         ...
 
     def codec(self) -> Codec:
-        """Tokenisers learned from the training texts."""
+        """Tokenizers learned from the training texts."""
         ...
 
     def training(self, codec: Codec) -> Encoded | Callable[[int], Encoded]:

@@ -11,8 +11,6 @@ from sacrebleu.metrics import BLEU
 
 from regard.recipes.config import BleuConfig
 
-__all__ = ["Bleu", "Exact", "Metric"]
-
 
 @runtime_checkable
 class Metric(Protocol):
@@ -41,7 +39,7 @@ class Exact:
         return 100 * sum(output == reference for output, reference in pairs) / max(len(references), 1)
 
     def signature(self) -> str:
-        """Nothing is normalised."""
+        """Nothing is normalized."""
         return "% equal to the reference, character by character"
 
 
@@ -51,7 +49,7 @@ class Bleu:
     name = "bleu"
 
     def __init__(self, config: BleuConfig):
-        # force: no complaint about texts that are tokenised; whoever says `tokenize` knows.
+        # force: no complaint about texts that are tokenized; whoever says `tokenize` knows.
         self._bleu = BLEU(tokenize=config.tokenize, lowercase=config.lowercase, force=True)
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:

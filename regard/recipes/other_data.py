@@ -6,18 +6,6 @@ from typing import Literal
 from regard.data.config import OnBad, PairFormat
 from regard.ranges import Count, check_ranges
 
-__all__ = [
-    "OtherBoxes",
-    "OtherData",
-    "OtherImages",
-    "OtherLabelled",
-    "OtherScenes",
-    "OtherSounds",
-    "OtherTagged",
-    "OtherText",
-    "OtherTracks",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class OtherText:
@@ -95,7 +83,7 @@ class OtherScenes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OtherLabelled:
+class OtherLabeled:
     """Other texts to score a trained model on, of the kind that it was trained on."""
 
     test: tuple[str, ...] = ()

@@ -16,11 +16,9 @@ from regard.errors import UserError
 from regard.look.scene import Axis, Image
 from regard.models.reads.images import ImageReader
 
-__all__ = ["patches", "pixels_of", "shown"]
-
 
 def shown(pixels: NDArray[np.uint8]) -> Image:
-    """Pixels (channels, height, width), grey or of three colours."""
+    """Pixels (channels, height, width), gray or of three colors."""
     return Image(pixels=pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
 
 
@@ -28,7 +26,7 @@ def patches(reads: ImageReader) -> Axis:
     """The items of images, each where its pixels are, on the picture "image"."""
     axis = Axis.grid(*reads.grid, on="image")
     # The middle of the first item lies half an item from the edges: the last ones may reach beyond the others.
-    width, height = (2 * reads.get_buffer("centres")[0].double()).tolist()
+    width, height = (2 * reads.get_buffer("centers")[0].double()).tolist()
     places = []
     for number in range(len(axis)):
         row, column = divmod(number, reads.grid[1])

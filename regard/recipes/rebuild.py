@@ -25,14 +25,12 @@ from regard.errors import UserError
 from regard.look.plot_result import plot_images
 from regard.models.autoencoder import Autoencoder
 from regard.models.build import build_autoencoder
-from regard.models.quantised import QuantisedAutoencoder, usage
+from regard.models.quantized import QuantizedAutoencoder, usage
 from regard.recipes.config import Rebuild
 from regard.recipes.folder import Run
 from regard.recipes.images import ImageBatches, read_shape, save_shape
 from regard.recipes.pictures import pixels_of
 from regard.recipes.task import Task, Trained, numbered
-
-__all__ = ["Code", "RebuildTask", "TrainedRebuild", "pca_error", "task"]
 
 _BATCH = 512
 
@@ -48,9 +46,9 @@ def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
     """Mean squared error a pixel of `test` images by the first `size` principal components of `train`; bytes."""
     known, other = (torch.from_numpy(x.reshape(len(x), -1)).float() / 255 for x in (train, test))
     mean = known.mean(0)
-    centred = known - mean
+    centered = known - mean
     # Eigenvectors of the covariance: exact, and no larger than pixels x pixels.
-    _, vectors = torch.linalg.eigh((centred.T @ centred).double())
+    _, vectors = torch.linalg.eigh((centered.T @ centered).double())
     basis = vectors[:, -size:].float()
     rest = (other - mean) - (other - mean) @ basis @ basis.T
     return rest.square().mean().item()
@@ -60,7 +58,7 @@ class RebuildTask(Task):
     """Images, and an autoencoder."""
 
     metric = "error"
-    maximise = False
+    maximize = False
     shape: tuple[int, int, int]
 
     @property
@@ -90,7 +88,7 @@ class RebuildTask(Task):
         train, _ = self._learned
         return ImageBatches(train.pixels, [0] * len(train), size=self.config.batch, seed=self.run.seed)
 
-    def model(self) -> Autoencoder | QuantisedAutoencoder:
+    def model(self) -> Autoencoder | QuantizedAutoencoder:
         """For images of this size."""
         return build_autoencoder(self.config.model, self.shape)
 
@@ -101,9 +99,9 @@ class RebuildTask(Task):
     @property
     def numbers(self) -> int:
         """Numbers of a code."""
-        if self.config.model.kind != "quantised":
+        if self.config.model.kind != "quantized":
             return self.config.model.code
-        return QuantisedAutoencoder(self.config.model, self.shape).numbers
+        return QuantizedAutoencoder(self.config.model, self.shape).numbers
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """The error on the validation images, and how its codebook is used if it has one."""
@@ -149,7 +147,7 @@ class TrainedRebuild(Trained):
     task: RebuildTask
 
     def predict(self, inputs: Sequence[str | Path | NDArray[Any]], **options: Any) -> Tensor:
-        """The codes of images (images, code); whole numbers (images, rows, columns) where they are quantised.
+        """The codes of images (images, code); whole numbers (images, rows, columns) where they are quantized.
 
         inputs: image files, or bytes (channels, height, width) of the run's shape.
         """
@@ -174,7 +172,7 @@ class TrainedRebuild(Trained):
         data = replace(self.config.data, on_bad=on_bad)
         images = self.task.test_images() if path is None else self.task.told(read_images(path, data, self.task.shape))
         signature = f"{' x '.join(map(str, self.task.shape))} pixels, {self.task.numbers} numbers"
-        if self.config.model.kind == "quantised":
+        if self.config.model.kind == "quantized":
             signature += f" of {self.config.model.codes} codes"
         scores = self.task.scores(self._model, images)
         return {"data": images.origin, "examples": len(images), **scores, "signature": signature, "samples": []}
@@ -215,7 +213,7 @@ def _rebuilt(model: nn.Module, pixels: np.ndarray) -> Tensor:
 
 @torch.no_grad()
 def _codes(model: nn.Module, pixels: np.ndarray) -> Tensor:
-    assert isinstance(model, Autoencoder | QuantisedAutoencoder)
+    assert isinstance(model, Autoencoder | QuantizedAutoencoder)
     images = torch.from_numpy(pixels).float() / 255
     codes = model.encode(images.to(next(model.parameters()).device)).cpu()
     return codes.float() if codes.is_floating_point() else codes
@@ -223,7 +221,7 @@ def _codes(model: nn.Module, pixels: np.ndarray) -> Tensor:
 
 def _usage(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
     """How many codes are in use on images, and the perplexity of that; nothing if there is no codebook."""
-    if not isinstance(model, QuantisedAutoencoder):
+    if not isinstance(model, QuantizedAutoencoder):
         return {}
     codes = torch.cat([_codes(model, pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)])
     used, perplexity = usage(codes, len(model.codebook.uses))

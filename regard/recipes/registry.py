@@ -11,7 +11,7 @@ from regard.recipes.other_data import (
     OtherBoxes,
     OtherData,
     OtherImages,
-    OtherLabelled,
+    OtherLabeled,
     OtherScenes,
     OtherSounds,
     OtherTagged,
@@ -19,8 +19,6 @@ from regard.recipes.other_data import (
     OtherTracks,
 )
 from regard.recipes.sets_config import Boxes, Events
-
-__all__ = ["RECIPES", "Entry", "entry", "register"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +61,7 @@ RECIPES = {
             summary="texts to classes (reviews to positive or negative), from your own; made-up ones if you have none",
             config=Reviews,
             module="regard.recipes.reviews",
-            other=OtherLabelled,
+            other=OtherLabeled,
         ),
         Entry(
             name="tags",
@@ -124,7 +122,7 @@ RECIPES = {
         ),
         Entry(
             name="draw",
-            summary="images from texts, such as two sandals: of labelled images, or of your own images with texts",
+            summary="images from texts, such as two sandals: of labeled images, or of your own images with texts",
             config=Draw,
             module="regard.recipes.draw",
             other=OtherScenes,

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
-from regard.data.config import LabelledConfig, OnBad, OpinionKinds
-from regard.data.labelled import LabelledBatches, Opined, opined, read_labelled
+from regard.data.config import LabeledConfig, OnBad, OpinionKinds
+from regard.data.labeled import LabeledBatches, Opined, opined, read_labeled
 from regard.data.made_reviews import made_reviews
 from regard.data.opinions import KINDS, Opinions
 from regard.data.pairs import Pairs
-from regard.data.tokenise import UNK, Tokeniser
+from regard.data.tokenize import UNK, Tokenizer
 from regard.digests import recorded
 from regard.errors import UserError
 from regard.files import file_limit
@@ -41,9 +41,7 @@ from regard.recipes.task import Task, Trained, numbered
 from regard.recipes.vector_scores import measured
 from regard.telling import showing
 
-__all__ = ["ReviewsTask", "TrainedReviews", "task"]
-
-_TOKENISER = "tokeniser.json"
+_TOKENIZER = "tokenizer.json"
 _OPINIONS = "opinions.npz"
 _BATCH_TOKENS = 4096
 
@@ -51,14 +49,14 @@ _BATCH_TOKENS = 4096
 class ReviewsTask(Task):
     """Texts, their targets, and a model that answers each."""
 
-    tokeniser: Tokeniser
+    tokenizer: Tokenizer
     target: Target
     opinions: Opinions | None = None
 
     def __init__(self, run: Run, tell: Callable[[str], None]):
         super().__init__(run, tell)
         self.kind = kind_of_target(self.config.data)
-        self.metric, self.maximise = self.kind.metric, self.kind.maximise
+        self.metric, self.maximize = self.kind.metric, self.kind.maximize
 
     @property
     def config(self) -> Reviews:
@@ -76,12 +74,12 @@ class ReviewsTask(Task):
 
     def learn(self, folder: Path) -> None:
         """The vocabulary and the targets of the training texts."""
-        Tokeniser.train(self._train.sources, self.config.tokeniser, origin=self._train.origin).save(folder / _TOKENISER)
+        Tokenizer.train(self._train.sources, self.config.tokenizer, origin=self._train.origin).save(folder / _TOKENIZER)
         target = self.kind.learned(self.said(self._train), self.config.data)
         target.save(folder)
         if self.counted is not None:
             assert isinstance(target, ClassTarget)
-            self.tokeniser = Tokeniser.load(folder / _TOKENISER)
+            self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
             keep, classes = target.rows(self.said(self._train))
             texts = (self._cut(self._train.sources[i]) for i in keep)
             try:
@@ -92,7 +90,7 @@ class ReviewsTask(Task):
 
     def open(self, folder: Path) -> None:
         """The same."""
-        self.tokeniser = Tokeniser.load(folder / _TOKENISER)
+        self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         self.target = self.kind.load(folder, self.config.data)
         if self.counted is not None:
             assert isinstance(self.target, ClassTarget)
@@ -103,11 +101,11 @@ class ReviewsTask(Task):
         """What is counted beforehand: for classes, what the settings say."""
         return None if self.config.opinions == "none" or self.kind is not ClassTarget else self.config.opinions
 
-    def batches(self) -> LabelledBatches:
+    def batches(self) -> LabeledBatches:
         """Texts of like lengths together; some pieces of each are read as unknown."""
         keep, targets = self.target.learnable(self.said(self._train), self.tell)
         texts = self.encoded([self._train.sources[i] for i in keep])
-        return LabelledBatches(
+        return LabeledBatches(
             texts,
             targets,
             batch_tokens=self.config.train.batch_tokens,
@@ -122,14 +120,14 @@ class ReviewsTask(Task):
         config, smoothing = self.config.model, self.config.train.label_smoothing
         return build_classifier(
             config,
-            vocab=len(self.tokeniser),
+            vocab=len(self.tokenizer),
             writes=lambda dim: self.target.writer(dim, config, smoothing),
             opinions=0 if self.counted is None else len(KINDS[self.counted]),
         )
 
     def describe(self) -> str:
         """Size of the vocabulary, and what is said."""
-        return f"{len(self.tokeniser):,} pieces; {self.target.signature}"
+        return f"{len(self.tokenizer):,} pieces; {self.target.signature}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """How good the model is on the validation texts."""
@@ -143,7 +141,7 @@ class ReviewsTask(Task):
         texts = self.encoded([pairs.sources[i] for i in keep])
         opinions = self._opinions([pairs.sources[i] for i in keep])
         budget = max(_BATCH_TOKENS, int(texts.lengths.max(initial=1)))
-        batches = LabelledBatches(texts, targets, batch_tokens=budget, seed=0, opinions=opinions)
+        batches = LabeledBatches(texts, targets, batch_tokens=budget, seed=0, opinions=opinions)
         found, right = measured(model, (batches.collate(0, rows) for rows in batches.plan(0)))
         shown = self.target.samples([pairs.sources[i] for i in keep], found, right)
         return self.target.scores(found, right), shown, len(keep)
@@ -163,7 +161,7 @@ class ReviewsTask(Task):
             return made_reviews(name, self.run.seed, self.config.data.target)
         if path is None:
             raise UserError(f"no {name} texts: `data.{name}` must name a file, a folder or a data set (hf:NAME).")
-        pairs = read_labelled(self.config.data, path, name)
+        pairs = read_labeled(self.config.data, path, name)
         if pairs.skipped.total:
             self.tell(f"{pairs.origin}: {pairs.skipped.describe()}")
         return pairs
@@ -175,7 +173,7 @@ class ReviewsTask(Task):
     def encoded(self, texts: Sequence[str]) -> Ragged:
         """Ids of texts, the first max_length of each."""
         limit = self.config.data.max_length
-        return Ragged.of(ids[:limit] or [UNK] for ids in self.tokeniser.encode_batch(texts))
+        return Ragged.of(ids[:limit] or [UNK] for ids in self.tokenizer.encode_batch(texts))
 
     def source(self, text: str) -> Padded | Opined:
         """One text as the model takes it."""
@@ -183,7 +181,7 @@ class ReviewsTask(Task):
         return ids if self.opinions is None else opined(ids, [self.opinions.of_text(self._cut(text))])
 
     def _cut(self, text: str) -> list[str]:
-        return self.tokeniser.cut(text)[: self.config.data.max_length] or [""]
+        return self.tokenizer.cut(text)[: self.config.data.max_length] or [""]
 
     def _opinions(self, texts: Sequence[str], own: NDArray[Any] | None = None) -> list[NDArray[np.float32]] | None:
         """On texts; own: their classes, if they were counted."""
@@ -269,8 +267,8 @@ class TrainedReviews(Trained):
                 "label_column": label_column or data.label_column,
             }
             kind = {"target": data.target, "separator": data.separator}
-            other = LabelledConfig(train=str(path), val=str(path), format=format, on_bad=on_bad, **columns, **kind)  # type: ignore[arg-type]
-            pairs = read_labelled(other, path, "test")
+            other = LabeledConfig(train=str(path), val=str(path), format=format, on_bad=on_bad, **columns, **kind)  # type: ignore[arg-type]
+            pairs = read_labeled(other, path, "test")
             if pairs.skipped.total:
                 (tell or self.task.tell)(f"{pairs.origin}: {pairs.skipped.describe()}")
         scores, shown, count = self.task.scores(self._model, pairs, None if path is None else on_bad)
@@ -306,7 +304,7 @@ class TrainedReviews(Trained):
 
     def _scene(self, text: str) -> Scene:
         """What is read of a text, for those who look on."""
-        pieces = self.task.tokeniser.tokens(self.task.encoded([text])[0].tolist())
+        pieces = self.task.tokenizer.tokens(self.task.encoded([text])[0].tolist())
         return Scene(axes={"source": Axis(labels=tuple(pieces), what="token")})
 
 

@@ -48,8 +48,6 @@ from regard.train.distribution import World, joined
 from regard.train.loop import Result, fit
 from regard.train.precision import Precision, resolve_precision
 
-__all__ = ["Ended", "train"]
-
 _REPORT = "report.json"
 
 
@@ -161,7 +159,7 @@ def _fit(directory: RunDirectory, run: Run, world: World, say: Callable[[str], N
         seed=run.seed,
         validate=task.measure,
         metric=task.metric,
-        maximise=task.maximise,
+        maximize=task.maximize,
         fingerprint=decisive(run),
     )
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from regard.data.batches import Encoded, TokenBatches
-from regard.data.tokenise import BOS, EOS, PAD
+from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.engines.engine import Engine
@@ -16,8 +16,6 @@ from regard.engines.reference import TorchEngine
 from regard.models.model import Model
 from regard.recipes.material import Codec, Texts
 from regard.recipes.metrics import Metric
-
-__all__ = ["device_of", "loss_per_token", "outputs", "scores"]
 
 _BATCH_TOKENS = 4096
 _SAMPLES = 5

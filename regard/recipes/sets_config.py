@@ -8,8 +8,6 @@ from regard.models.config import DetectorConfig, TransformerConfig
 from regard.ranges import Batch, Range, Share, check_ranges
 from regard.train.config import TrainConfig
 
-__all__ = ["Boxes", "Events"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Boxes:

@@ -28,8 +28,6 @@ from regard.errors import UserError
 from regard.ranges import shown
 from regard.recipes.kinds import Kind, kind_of, nearest
 
-__all__ = ["Group", "Setting", "changed", "differences", "groups", "plain", "variants_of"]
-
 C = TypeVar("C")
 
 

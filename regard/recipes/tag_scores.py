@@ -11,8 +11,6 @@ Source: tjong2003, section 2.3.
 
 from collections.abc import Sequence
 
-__all__ = ["entities", "has_entities", "tag_scores"]
-
 
 def has_entities(tags: Sequence[str]) -> bool:
     """Whether there are tags that begin an entity."""

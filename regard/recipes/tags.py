@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from regard.data.batches import pad
 from regard.data.config import OnBad
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.data.made_tags import made_sentences
 from regard.data.tagged import Sentences, TaggedBatches, cut, read_tagged, words_of
 from regard.data.tagged_config import TaggedConfig
-from regard.data.tokenise import UNK, Tokeniser
+from regard.data.tokenize import UNK, Tokenizer
 from regard.digests import recorded
 from regard.errors import UserError
 from regard.look.map import Seen
@@ -37,9 +37,7 @@ from regard.recipes.targets import Answer
 from regard.recipes.task import Task, Trained, numbered
 from regard.telling import showing
 
-__all__ = ["TagsTask", "TrainedTags", "task"]
-
-_TOKENISER, _LABELS = "tokeniser.json", "labels.json"
+_TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
 _BATCH_TOKENS, _SAMPLES = 4096, 5
 _NO_TAG = -1
 
@@ -47,7 +45,7 @@ _NO_TAG = -1
 class TagsTask(Task):
     """Sentences, their tags, and a tagger."""
 
-    tokeniser: Tokeniser
+    tokenizer: Tokenizer
     labels: Labels
 
     @property
@@ -67,12 +65,12 @@ class TagsTask(Task):
     def learn(self, folder: Path) -> None:
         """The vocabulary and the tags of the training sentences."""
         words = [" ".join(tokens) for tokens in self._train.tokens]
-        Tokeniser.train(words, self.config.tokeniser, origin=self._train.origin).save(folder / _TOKENISER)
+        Tokenizer.train(words, self.config.tokenizer, origin=self._train.origin).save(folder / _TOKENIZER)
         self._learned.save(folder / _LABELS)
 
     def open(self, folder: Path) -> None:
         """The same."""
-        self.tokeniser, self.labels = Tokeniser.load(folder / _TOKENISER), Labels.load(folder / _LABELS)
+        self.tokenizer, self.labels = Tokenizer.load(folder / _TOKENIZER), Labels.load(folder / _LABELS)
         self.metric = "entity_f1" if has_entities(self.labels.names) else "accuracy"
 
     def batches(self) -> TaggedBatches:
@@ -88,12 +86,12 @@ class TagsTask(Task):
 
     def model(self) -> Tagger:
         """For this vocabulary and these tags."""
-        sizes = {"vocab": len(self.tokeniser), "num_tags": len(self.labels)}
+        sizes = {"vocab": len(self.tokenizer), "num_tags": len(self.labels)}
         return build_tagger(self.config.model, **sizes, label_smoothing=self.config.train.label_smoothing)
 
     def describe(self) -> str:
         """Sizes of the vocabulary and of the set of tags."""
-        return f"{len(self.tokeniser):,} pieces, {len(self.labels)} tags"
+        return f"{len(self.tokenizer):,} pieces, {len(self.labels)} tags"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """How good the tags of the validation sentences are."""
@@ -157,7 +155,7 @@ class TagsTask(Task):
         keep, skipped = [], []
         for i, (tokens, tags) in enumerate(zip(sentences.tokens, sentences.tags, strict=True)):
             unknown = [tag for tag in tags if tag not in self.labels.names]
-            pieces = len(cut(tokens, self.tokeniser)[0])
+            pieces = len(cut(tokens, self.tokenizer)[0])
             if not unknown and pieces <= self.config.data.max_length:
                 keep.append(i)
                 continue
@@ -175,7 +173,7 @@ class TagsTask(Task):
         """The pieces of each sentence, and of each piece the number of its tag, or none."""
         numbers, found = {tag: number for number, tag in enumerate(self.labels.names)}, []
         for tokens, tags in zip(sentences.tokens, sentences.tags, strict=True):
-            ids, first = cut(tokens, self.tokeniser)
+            ids, first = cut(tokens, self.tokenizer)
             row = [_NO_TAG] * len(ids)
             for place, tag in zip(first, tags, strict=True):
                 row[place] = numbers[tag]
@@ -247,7 +245,7 @@ class TrainedTags(Trained):
 
     def likelihood(self, given: str | Sequence[str], seen: Seen) -> Tensor:
         """Sum of log p of the tags that are said."""
-        ids, first = cut(words_of(given) if isinstance(given, str) else given, self.task.tokeniser)
+        ids, first = cut(words_of(given) if isinstance(given, str) else given, self.task.tokenizer)
         found = self._model(pad([ids]).to(next(self._model.parameters()).device))[0, first]
         return found.amax(-1).log().sum()
 
@@ -255,7 +253,7 @@ class TrainedTags(Trained):
     def _tags(self, tokens: Sequence[str], number: int) -> list[str]:
         if not tokens:
             return []
-        ids, first = cut(tokens, self.task.tokeniser)
+        ids, first = cut(tokens, self.task.tokenizer)
         limit = self.task.config.data.max_length
         if len(ids) > limit:
             raise UserError(f"input {number} has {len(ids)} pieces, more than the run's max_length = {limit}")
@@ -264,7 +262,7 @@ class TrainedTags(Trained):
         tags = [self.task.labels.names[tag] for tag in found.argmax(-1).tolist()]
         for scene in scenes:
             said = dict(zip(first, tags, strict=True))
-            pieces = enumerate(self.task.tokeniser.tokens(ids))
+            pieces = enumerate(self.task.tokenizer.tokens(ids))
             labels = [f"{piece} ({said[i]})" if said.get(i, "O") != "O" else piece for i, piece in pieces]
             scene.title = f"{' '.join(tokens)} -> {' '.join(tags)}"
             scene.axes["source"] = Axis(labels=tuple(labels), what="token")

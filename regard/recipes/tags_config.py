@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from regard.data.config import TokeniserConfig
+from regard.data.config import TokenizerConfig
 from regard.data.tagged_config import TaggedConfig
 from regard.models.config import EncoderConfig, TransformerConfig
 from regard.ranges import ShareBelowOne, check_ranges
 from regard.train.config import TrainConfig
-
-__all__ = ["Tags"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +15,8 @@ class Tags:
 
     data: TaggedConfig = field(default_factory=TaggedConfig)
     """Where the sentences are: columns of token and tag, or FILE.jsonl. Without any, made-up ones with dates."""
-    tokeniser: TokeniserConfig = field(
-        default_factory=lambda: TokeniserConfig(kind="bpe", vocab_size=4000, joint=False, lowercase=False)
+    tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=4000, joint=False, lowercase=False)
     )
     """How tokens are cut into numbered pieces, each token for itself; its tag is at its first piece."""
     model: EncoderConfig = field(
@@ -47,8 +45,8 @@ class Tags:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.tokeniser.joint:
-            raise ValueError("tokeniser.joint must be false: there is one side")
+        if self.tokenizer.joint:
+            raise ValueError("tokenizer.joint must be false: there is one side")
         core = self.model.core
         if isinstance(core, TransformerConfig) and core.positions == "learned":
             most, least = core.max_positions, self.data.max_length

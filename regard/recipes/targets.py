@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.config import ImagesConfig, LabelledConfig, OnBad
-from regard.data.labelled import Labels, labels_in, several
+from regard.data.config import ImagesConfig, LabeledConfig, OnBad
+from regard.data.labeled import Labels, labels_in, several
 from regard.data.numbers import numbers
 from regard.data.spellings import Spellings
 from regard.errors import UserError
@@ -32,8 +32,6 @@ from regard.models.writes.labels import LabelWriter
 from regard.models.writes.numbers import NumberWriter
 from regard.models.writes.vector import VectorWriter
 from regard.recipes.vector_scores import SAID, class_scores, label_scores, number_scores
-
-__all__ = ["Answer", "ClassTarget", "LabelsTarget", "NumberTarget", "Said", "Target", "kind_of_target"]
 
 _SAMPLES, _SHOWN, _EXCERPT = 5, 10, 60
 _MOST, _LEAST, _FINENESS = 1e15, 1e-15, 1e-6
@@ -64,16 +62,16 @@ class Target(ABC):
     """What a run's inputs are answered with."""
 
     metric: ClassVar[str]
-    maximise: ClassVar[bool] = True
+    maximize: ClassVar[bool] = True
 
     @classmethod
     @abstractmethod
-    def learned(cls, said: Said, data: LabelledConfig | ImagesConfig) -> Self:
+    def learned(cls, said: Said, data: LabeledConfig | ImagesConfig) -> Self:
         """From what the training files say. Raises UserError if there is nothing to learn in it."""
 
     @classmethod
     @abstractmethod
-    def load(cls, folder: Path, data: LabelledConfig | ImagesConfig) -> Self:
+    def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
         """Read what `save` wrote. Raises UserError naming the file."""
 
     @abstractmethod
@@ -142,11 +140,11 @@ class _Named(Target):
         self.separator = separator
 
     @classmethod
-    def _of(cls, labels: Labels, data: LabelledConfig | ImagesConfig) -> Self:
+    def _of(cls, labels: Labels, data: LabeledConfig | ImagesConfig) -> Self:
         return cls(labels, data.names if isinstance(data, ImagesConfig) else (), data.separator)
 
     @classmethod
-    def load(cls, folder: Path, data: LabelledConfig | ImagesConfig) -> Self:
+    def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
         """The names, from labels.json."""
         return cls._of(Labels.load(folder / "labels.json"), data)
 
@@ -167,7 +165,7 @@ class ClassTarget(_Named):
     noun = "classes"
 
     @classmethod
-    def learned(cls, said: Said, data: LabelledConfig | ImagesConfig) -> Self:
+    def learned(cls, said: Said, data: LabeledConfig | ImagesConfig) -> Self:
         """All classes that occur, two at least."""
         return cls._of(Labels.of(said.texts, origin=said.origin), data)
 
@@ -205,7 +203,7 @@ class LabelsTarget(_Named):
     noun = "labels"
 
     @classmethod
-    def learned(cls, said: Said, data: LabelledConfig | ImagesConfig) -> Self:
+    def learned(cls, said: Said, data: LabeledConfig | ImagesConfig) -> Self:
         """All labels that occur, one at least."""
         spellings = Spellings()
         _, lists = _parsed(said, lambda text: labels_in(text, data.separator, spellings))
@@ -262,13 +260,13 @@ class NumberTarget(Target):
     """One number, or several."""
 
     metric = "mae"
-    maximise = False
+    maximize = False
 
     def __init__(self, means: Sequence[float], deviations: Sequence[float], separator: str = ","):
         self.means, self.deviations, self.separator = tuple(means), tuple(deviations), separator
 
     @classmethod
-    def learned(cls, said: Said, data: LabelledConfig | ImagesConfig) -> Self:
+    def learned(cls, said: Said, data: LabeledConfig | ImagesConfig) -> Self:
         """Their mean and deviation, and how many there are: as many as the first has."""
         count: int | None = None
 
@@ -290,7 +288,7 @@ class NumberTarget(Target):
         return cls(wide.mean(0).tolist(), wide.std(0).tolist(), data.separator)
 
     @classmethod
-    def load(cls, folder: Path, data: LabelledConfig | ImagesConfig) -> Self:
+    def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
         """Means and deviations, from numbers.json."""
         path = folder / "numbers.json"
         if not path.exists():
@@ -354,7 +352,7 @@ class NumberTarget(Target):
 _KINDS: dict[str, type[Target]] = {"class": ClassTarget, "labels": LabelsTarget, "number": NumberTarget}
 
 
-def kind_of_target(data: LabelledConfig | ImagesConfig) -> type[Target]:
+def kind_of_target(data: LabeledConfig | ImagesConfig) -> type[Target]:
     """The member of the family that the settings name."""
     return _KINDS[data.target]
 

@@ -38,8 +38,6 @@ from regard.train.contracts import Batches
 from regard.train.distribution import pick_device
 from regard.train.weights import load_weights
 
-__all__ = ["NothingSaidError", "Task", "Trained", "check_inputs", "load", "numbered", "task_of"]
-
 
 class NothingSaidError(UserError):
     """The answer to an input is that nothing is there: it has no probability to be differentiated."""
@@ -218,7 +216,7 @@ class Task(ABC):
 
     metric: str
     """The entry of `measure` that chooses weights."""
-    maximise: bool = True
+    maximize: bool = True
     """Whether a larger one is better."""
 
     def __init__(self, run: Run, tell: Callable[[str], None]):

@@ -3,7 +3,7 @@
 run = load("runs/dates")
 run.predict(["3 maart 2019"])       ["2019-03-03"]
 
-A recipe gives its texts, tokenisers and metric (regard.recipes.material).
+A recipe gives its texts, tokenizers and metric (regard.recipes.material).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.data.batches import TokenBatches, pad
 from regard.data.config import OnBad, PairFormat
 from regard.data.pairs import read_pairs
-from regard.data.tokenise import BOS, EOS, SPECIALS, UNK
+from regard.data.tokenize import BOS, EOS, SPECIALS, UNK
 from regard.decode.config import DecodeConfig
 from regard.errors import UserError
 from regard.look.map import Seen
@@ -31,15 +31,13 @@ from regard.recipes.scoring import device_of, outputs, scores
 from regard.recipes.task import Task, Trained, numbered
 from regard.telling import showing
 
-__all__ = ["Prediction", "TextTask", "TrainedTexts"]
-
 _CHARACTERS_PER_TOKEN = 50
 """An input with more characters than this for each token of the limit is too long, whatever its tokens."""
 _SHOWN = 10
 
 
 class TextTask(Task):
-    """Pairs of texts, their tokenisers, and the encoder-decoder that learns them."""
+    """Pairs of texts, their tokenizers, and the encoder-decoder that learns them."""
 
     codec: Codec
 
@@ -59,11 +57,11 @@ class TextTask(Task):
         self.material.check()
 
     def learn(self, folder: Path) -> None:
-        """Tokenisers of the training texts."""
+        """Tokenizers of the training texts."""
         self.material.codec().save(folder)
 
     def open(self, folder: Path) -> None:
-        """The tokenisers."""
+        """The tokenizers."""
         self.codec = Codec.load(folder)
 
     def batches(self) -> TokenBatches:
@@ -106,7 +104,7 @@ class TextTask(Task):
         return self.material.ceiling()
 
     def trained(self, model: nn.Module, folder: Path) -> "TrainedTexts":
-        """The model with its tokenisers."""
+        """The model with its tokenizers."""
         assert isinstance(model, Model)
         return TrainedTexts(self, model, folder, codec=self.codec, material=self.material)
 
@@ -119,7 +117,7 @@ class Prediction(NamedTuple):
 
 
 class TrainedTexts(Trained):
-    """A model that writes texts, and its tokenisers."""
+    """A model that writes texts, and its tokenizers."""
 
     decodes = True
 
@@ -139,7 +137,7 @@ class TrainedTexts(Trained):
         """What the model says to each text, in their order; with n_best, the best few with their scores.
 
         What is not given is as in the run's settings; n_best alone raises the beam to it. An empty text has
-        an empty output, with a warning; what the tokeniser has never seen is read as unknown, with a warning.
+        an empty output, with a warning; what the tokenizer has never seen is read as unknown, with a warning.
 
         Raises:  UserError if a text is longer than the limit; nothing is computed then.
         """

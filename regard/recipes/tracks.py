@@ -1,4 +1,4 @@
-"""The recipe `tracks`: where people will be who walk among each other; scored by ADE and FDE, in metres.
+"""The recipe `tracks`: where people will be who walk among each other; scored by ADE and FDE, in meters.
 
     ADE = mean over people and predicted steps of |y_t - target_t|        FDE = the same of the last step alone
 
@@ -31,10 +31,8 @@ from regard.recipes.folder import Run
 from regard.recipes.task import Task, Trained, numbered
 from regard.telling import showing
 
-__all__ = ["TracksTask", "TrainedTracks", "Ways", "errors", "task"]
-
 Given = str | Path | NDArray[Any]
-"""A recording's file, or tracks (people, observed, 2) in metres."""
+"""A recording's file, or tracks (people, observed, 2) in meters."""
 _ROWS, _SHOWN = 1024, 20
 
 
@@ -55,7 +53,7 @@ class TracksTask(Task):
     """Recordings, and a forecaster."""
 
     metric = "ade"
-    maximise = False
+    maximize = False
 
     @property
     def config(self) -> Tracks:
@@ -72,7 +70,7 @@ class TracksTask(Task):
                 self.windows("test")
 
     def learn(self, folder: Path) -> None:
-        """Nothing: metres are metres."""
+        """Nothing: meters are meters."""
 
     def open(self, folder: Path) -> None:
         """Nothing."""
@@ -144,7 +142,7 @@ class TrainedTracks(Trained):
     def predict(self, inputs: Sequence[Given], **options: Any) -> list[NDArray[np.float64]]:
         """For each set of tracks (people, observed, 2), where all of them will be: (people, predicted, 2).
 
-        inputs: tracks in metres, or recordings' files, of which those count who are there in the last frames.
+        inputs: tracks in meters, or recordings' files, of which those count who are there in the last frames.
         Those who look on are shown what each of the first 20 people of a set reads.
         """
         return [self._future(one, number) for number, one in enumerate(inputs, start=1)]
@@ -195,7 +193,7 @@ class TrainedTracks(Trained):
         if tracks.ndim != 3 or tracks.shape[1:] != (observed, 2) or not len(tracks):  # people, time, x and y
             raise UserError(f"input {number}: tracks must be (people, {observed} observed, 2), but are {tracks.shape}")
         if not np.isfinite(tracks).all():
-            raise UserError(f"input {number}: tracks must be numbers of metres, but some are not finite")
+            raise UserError(f"input {number}: tracks must be numbers of meters, but some are not finite")
         return [str(i) for i in range(len(tracks))], tracks, [float(i) for i in range(observed)]
 
     def _last(self, path: str | Path) -> tuple[list[str], NDArray[np.float64], list[float]]:
@@ -213,7 +211,7 @@ class TrainedTracks(Trained):
         data = self.config.data
         names, tracks, _ = self._seen(one, number)
         windows = Windows(tracks, np.array([0, len(tracks)]), "tracks")
-        sizes = {"observed": data.observed, "neighbours": data.neighbours}
+        sizes = {"observed": data.observed, "neighbors": data.neighbors}
         seen, counts, _, turns = views(windows, range(len(tracks)), **sizes)
         source = Padded(torch.from_numpy(seen).float(), torch.from_numpy(counts))
         with showing(lambda: self._scenes(names, tracks)) as scenes:
@@ -226,7 +224,7 @@ class TrainedTracks(Trained):
         """What the first people read, for those who look on: themselves, and who is around, the nearest first."""
         scenes = []
         for person in range(min(len(tracks), _SHOWN)):
-            who = [person, *_nearest(tracks, person, self.config.data.neighbours)]
+            who = [person, *_nearest(tracks, person, self.config.data.neighbors)]
             labels = (f"{names[person]} (self)", *(names[i] for i in who[1:]))
             places = tuple((float(i),) for i in who)
             scenes.append(Scene(axes={"source": Axis(labels=labels, what="person", on="plane", places=places)}))

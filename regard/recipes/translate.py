@@ -6,15 +6,13 @@ from typing import Literal
 
 from regard.data.batches import Encoded
 from regard.data.pairs import Pairs, read_split
-from regard.data.tokenise import train_tokenisers
+from regard.data.tokenize import train_tokenizers
 from regard.digests import recorded
 from regard.recipes.config import Translate
 from regard.recipes.folder import Run
 from regard.recipes.material import Codec, Texts, within
 from regard.recipes.metrics import Bleu
 from regard.recipes.text_to_text import TextTask
-
-__all__ = ["TranslateMaterial", "task"]
 
 
 class TranslateMaterial:
@@ -35,18 +33,18 @@ class TranslateMaterial:
         if self.config.data.test is not None:
             with recorded():  # decides no weights: no part of what the run was trained on
                 read_split(self.config.data, "test")
-        if self.config.bleu.tokenize != "none" and _look_tokenised(pairs):
+        if self.config.bleu.tokenize != "none" and _look_tokenized(pairs):
             self._tell(
-                "the validation targets look tokenised (they end in ` .`): `--bleu.tokenize none` compares "
-                "them as they are, which is how scores on tokenised text are usually given"
+                "the validation targets look tokenized (they end in ` .`): `--bleu.tokenize none` compares "
+                "them as they are, which is how scores on tokenized text are usually given"
             )
         _ = self._train
 
     def codec(self) -> Codec:
-        """Tokenisers of the training pairs."""
+        """Tokenizers of the training pairs."""
         return Codec(
-            *train_tokenisers(
-                self._train.sources, self._train.targets, self.config.tokeniser, origin=self._train.origin
+            *train_tokenizers(
+                self._train.sources, self._train.targets, self.config.tokenizer, origin=self._train.origin
             )
         )
 
@@ -83,6 +81,6 @@ def task(run: Run, tell: Callable[[str], None]) -> TextTask:
     return TextTask(run, tell, TranslateMaterial(run.config, tell))
 
 
-def _look_tokenised(pairs: Pairs) -> bool:
+def _look_tokenized(pairs: Pairs) -> bool:
     ends = [target.endswith(" .") for target in pairs.targets[:200]]
     return sum(ends) > len(ends) / 2

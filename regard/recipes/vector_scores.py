@@ -21,8 +21,6 @@ from torch import Tensor, nn
 
 from regard.models.classifier import Classifier
 
-__all__ = ["SAID", "average_precision", "class_scores", "label_scores", "measured", "number_scores"]
-
 SAID = 0.5
 """The probability from which on a label is said to be there."""
 _TINY = 1e-38

@@ -8,8 +8,6 @@ import ctypes
 import platform
 import sys
 
-__all__ = ["keep_freed_memory"]
-
 # From glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 

@@ -18,8 +18,6 @@ from regard.errors import UserError
 from regard.train.tensor_file import read_tensors
 from regard.train.weights import placed, tensors_of
 
-__all__ = ["MovingAverage", "mean_of_files"]
-
 
 def mean_of_files(paths: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of weights that lie in files, summed in float64; of whole numbers (counters) the last

@@ -13,8 +13,6 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyrefly: ign
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyrefly: ignore[missing-module-attribute]
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-__all__ = ["Board"]
-
 
 class Board:
     """A new file of events in a folder; TensorBoard drops points of `step` and later that older files hold."""

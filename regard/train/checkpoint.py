@@ -36,8 +36,6 @@ from regard.train.progress import Progress
 from regard.train.tensor_file import read_tensors, write_tensors
 from regard.train.weights import publish
 
-__all__ = ["FORMAT", "CheckpointError", "Saved", "Store"]
-
 FORMAT = 2
 """Version of the layout; a checkpoint of a later one is refused. In version 1 state.json had no checksum."""
 

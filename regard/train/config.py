@@ -6,8 +6,6 @@ from typing import Annotated, Any, Literal
 from regard.errors import UserError
 from regard.ranges import Count, Range, ShareBelowOne, check_device, check_ranges
 
-__all__ = ["TrainConfig"]
-
 # What may differ when a run is resumed: how long it goes on, what it writes, and where it computes.
 _FREE = {"steps", "epochs", "minutes", "patience", "log_every", "tensorboard"} | {
     "checkpoint_every",

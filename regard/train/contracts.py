@@ -6,8 +6,6 @@ from typing import Any, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
-__all__ = ["Batch", "Batches", "Loss", "Trainable"]
-
 
 @runtime_checkable
 class Loss(Protocol):

@@ -25,7 +25,6 @@ try:
 except ImportError:  # no POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["DirectoryChangedError", "RunDirectory", "held"]
 
 Item = TypeVar("Item")
 

@@ -26,8 +26,6 @@ from regard.errors import UserError
 from regard.train.contracts import Loss, Trainable
 from regard.train.weights import fill, tensors_of
 
-__all__ = ["Replica", "World", "joined", "pick_device"]
-
 Item = TypeVar("Item")
 
 # While the first process validates the others wait for it, so this bounds the time of a validation.

@@ -6,8 +6,6 @@ from typing import Any
 
 from regard.train.checkpoint import CheckpointError, Saved
 
-__all__ = ["check_settings"]
-
 
 def check_settings(saved: Saved, settings: Mapping[str, Any]) -> None:
     """Refuse to go on from a checkpoint whose settings decided other weights; the error names each that

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Interrupted", "Interruption", "caught"]
-
 
 class Interrupted(KeyboardInterrupt):
     """Raised inside a stretch of code that may be cut off at once: see `Interruption.cutting`."""

@@ -31,8 +31,6 @@ from regard.run_files import check_no_link
 from regard.train.board import Board
 from regard.train.progress import Progress
 
-__all__ = ["Log"]
-
 
 class Log:
     """The log of one run folder, open from `with` to its end. On other than the main process it does

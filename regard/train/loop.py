@@ -36,8 +36,6 @@ from regard.train.tensor_file import read_tensors, write_tensors
 from regard.train.validation import Validation
 from regard.train.weights import fill, not_finite, tensors_of, ties_of
 
-__all__ = ["Diverged", "Result", "fit"]
-
 
 class Diverged(UserError):  # noqa: N818  # it says what happened
     """The loss, its gradient or a weight is no finite number; the message names the step, and the rows or weight."""
@@ -73,7 +71,7 @@ def fit(
     seed: int,
     validate: Callable[[nn.Module], Mapping[str, float]],
     metric: str,
-    maximise: bool,
+    maximize: bool,
     fingerprint: Mapping[str, Any] | None = None,
 ) -> Result:
     """Train `model`, or go on where an earlier call for the same folder stopped; the chosen weights end in
@@ -85,7 +83,7 @@ def fit(
                  snapshots/, log.jsonl and tb/. All processes must see it, one at a time trains in it. A RunDirectory
                  is one that the caller holds.
     validate     measures a model in eval mode, without gradients; called on the main process only.
-    metric       the entry of its result that decides; larger is better if `maximise`.
+    metric       the entry of its result that decides; larger is better if `maximize`.
     fingerprint  the settings of the rest of the run, as JSON, which a resumed run must share. Its entries
                  "seed" and "train" are replaced by `seed` and what in `config` decides the weights.
 
@@ -101,7 +99,7 @@ def fit(
     with joined(config.device) as world, caught() as interruption, ExitStack() as stack:
         directory = world.on_main(lambda: _opened(folder, stack))
         replica = Replica(model, world, shard=config.shard, compiled=config.compile)
-        validation = Validation(validate, metric=metric, maximise=maximise, replica=replica, interruption=interruption)
+        validation = Validation(validate, metric=metric, maximize=maximize, replica=replica, interruption=interruption)
         run = _Run(
             replica, validation, batches=batches, config=config, directory=directory, seed=seed, settings=settings
         )
@@ -266,7 +264,7 @@ class _Run:
             self.stopping = True
             return
         window = max(self.config.average, 1)
-        validation = {"metric": self.validation.metric, "maximise": self.validation.maximise}
+        validation = {"metric": self.validation.metric, "maximize": self.validation.maximize}
         is_best = progress.judge(metrics, window=window, **validation)
         log.record("validation", progress, metrics)
         log.note(f"step {progress.step}  {_told(metrics)}{'  (best)' if is_best else ''}")

@@ -12,8 +12,6 @@ from regard.errors import UserError
 from regard.train.config import TrainConfig
 from regard.train.weights import placed
 
-__all__ = ["build_optimizer", "load_moments", "moments"]
-
 _KINDS = {"adam": optim.Adam, "adamw": optim.AdamW}
 
 
@@ -35,7 +33,7 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
 
 
 def moments(optimizer: optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """All that the optimiser remembers, as `exp_avg/NAME`, `exp_avg_sq/NAME`, `step/NAME`; nothing before a
+    """All that the optimizer remembers, as `exp_avg/NAME`, `exp_avg_sq/NAME`, `step/NAME`; nothing before a
     step."""
     return {
         f"{kind}/{name}": value
@@ -45,7 +43,7 @@ def moments(optimizer: optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_moments(optimizer: optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str) -> None:
-    """Give an optimiser back what `moments` took out, in whatever shards the model is now."""
+    """Give an optimizer back what `moments` took out, in whatever shards the model is now."""
     names = {id(parameter): name for name, parameter in _trained(model).items()}
     known: dict[str, dict[str, Tensor]] = {name: {} for name in names.values()}
     for key, value in tensors.items():

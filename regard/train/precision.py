@@ -36,16 +36,6 @@ from regard.checksums import sealed, unsealed
 from regard.errors import UserError
 from regard.files import read_json, write_atomically
 
-__all__ = [
-    "PRECISIONS",
-    "Measurement",
-    "Precision",
-    "cache_folder",
-    "has_native_bfloat16",
-    "measure_products",
-    "resolve_precision",
-]
-
 PRECISIONS: tuple[Literal["float32"], Literal["bfloat16"]] = ("float32", "bfloat16")
 
 _IN, _OUT = 128, 512

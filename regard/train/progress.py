@@ -7,8 +7,6 @@ from typing import Any
 
 from regard.train.config import TrainConfig
 
-__all__ = ["Progress", "is_better"]
-
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
@@ -128,7 +126,7 @@ class Progress:
             return False
         return self.step % config.validate_every == 0 if config.validate_every else self.position == 0
 
-    def judge(self, metrics: dict[str, float], *, metric: str, maximise: bool, window: int) -> bool:
+    def judge(self, metrics: dict[str, float], *, metric: str, maximize: bool, window: int) -> bool:
         """Take in a validation of the present weights; whether they are the best so far. NaN never is.
 
         Of equal scores the later weights are kept (they saw more), but patience does not start anew.
@@ -137,15 +135,15 @@ class Progress:
         self.validated = self.step
         self.recent = [*self.recent, self.step][-window:]
         score, best = metrics[metric], self.best.get(metric)
-        improved = is_better(score, best, maximise=maximise)
+        improved = is_better(score, best, maximize=maximize)
         self.stale = 0 if improved else self.stale + 1
         if improved or score == best:
             self.best_step, self.best = self.step, dict(metrics)
         return self.best_step == self.step
 
 
-def is_better(value: float, than: float | None, *, maximise: bool) -> bool:
+def is_better(value: float, than: float | None, *, maximize: bool) -> bool:
     """Whether a score beats another; one that is there beats None, NaN beats nothing."""
     if math.isnan(value) or than is None:
         return not math.isnan(value)
-    return value > than if maximise else value < than
+    return value > than if maximize else value < than

@@ -14,8 +14,6 @@ import math
 
 from regard.train.config import TrainConfig
 
-__all__ = ["learning_rate"]
-
 
 def learning_rate(config: TrainConfig, *, step: int, done: float, warm_at: float) -> float:
     """The rate of step number `step` (from 1) when the share `done` of the run lies behind.

@@ -20,8 +20,6 @@ from regard.train.contracts import Batch, Batches
 from regard.train.distribution import Replica
 from regard.train.precision import PRECISIONS
 
-__all__ = ["Sums", "add_gradients", "seed_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sums:

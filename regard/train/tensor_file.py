@@ -25,8 +25,6 @@ from regard.checksums import checksum_of
 from regard.errors import UserError
 from regard.files import check_content, check_file, written_whole
 
-__all__ = ["read_tensors", "write_tensors"]
-
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",

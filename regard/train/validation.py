@@ -10,8 +10,6 @@ from regard.train.distribution import Replica
 from regard.train.interrupt import Interrupted, Interruption
 from regard.train.progress import is_better
 
-__all__ = ["Validation"]
-
 
 class Validation:
     """A task's measure, of which one entry decides."""
@@ -21,13 +19,13 @@ class Validation:
         measure: Callable[[nn.Module], Mapping[str, float]],
         *,
         metric: str,
-        maximise: bool,
+        maximize: bool,
         replica: Replica,
         interruption: Interruption,
     ):
         self._measure = measure
         self.metric = metric
-        self.maximise = maximise
+        self.maximize = maximize
         self._replica = replica
         self.interruption = interruption
 
@@ -56,4 +54,4 @@ class Validation:
     def prefers(self, metrics: Mapping[str, float], to: Mapping[str, float]) -> bool:
         """Whether these measurements are at least as good as others; anything but NaN is better than none."""
         value, other = metrics[self.metric], to.get(self.metric)
-        return value == other or is_better(value, other, maximise=self.maximise)
+        return value == other or is_better(value, other, maximize=self.maximize)

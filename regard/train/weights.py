@@ -21,17 +21,6 @@ from regard.errors import UserError
 from regard.files import written_whole
 from regard.train.tensor_file import read_tensors, write_tensors
 
-__all__ = [
-    "fill",
-    "load_weights",
-    "not_finite",
-    "placed",
-    "publish",
-    "save_weights",
-    "tensors_of",
-    "ties_of",
-]
-
 
 def save_weights(path: Path, model: nn.Module) -> None:
     """Write a model's weights and buffers to `path` (.safetensors); a file that is there is replaced at

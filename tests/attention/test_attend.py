@@ -214,10 +214,10 @@ def test_empty_reads_give_zeros_or_nothing(kernel, score, query, keys, value_dim
 @each_kernel
 def test_empty_reads_have_gradients_of_zero_whatever_their_numbers(kernel, score):
     query, how = torch.full((3, 4, 5), torch.inf, requires_grad=True), {"score": score(), "kernel": kernel}
-    learnt = [query, *how["score"].parameters()]
+    learned = [query, *how["score"].parameters()]
     for read in (attend, weigh):
         out = read(query, (torch.randn(3, 0, 5), torch.randn(3, 0, 2)), **how)
-        for gradient in torch.autograd.grad(out.sum(), learnt, allow_unused=True):
+        for gradient in torch.autograd.grad(out.sum(), learned, allow_unused=True):
             assert gradient is None or not gradient.any()
 
 
@@ -257,9 +257,9 @@ def test_what_no_query_sees_is_absent_whatever_its_numbers(kernel, score):
     outs = [attend(q, (k, v), bias=b, **how) for q, k, v, b in (tensors, plain)]
     assert not outs[0][1, 0].any()
     close(*outs)
-    learnt = list(how["choose"].parameters())
+    learned = list(how["choose"].parameters())
     found, expected = (
-        torch.autograd.grad(out.square().sum(), [*own, *learnt])
+        torch.autograd.grad(out.square().sum(), [*own, *learned])
         for out, own in zip(outs, (tensors, plain), strict=True)
     )
     for got, right in zip(found, expected, strict=True):

@@ -53,7 +53,7 @@ def test_select_takes_rows_of_what_tells_rows_apart():
     assert (table + alibi).select(index).see(QUERY, Places(3, 5, CPU)).shape == (4, 2, 3, 5)
 
 
-def test_learnt_parts_of_a_sum_are_its_parameters():
+def test_learned_parts_of_a_sum_are_its_parameters():
     assert [name for name, _ in (RelativeBias(2) + Alibi(2)).named_parameters()] == ["left.table"]
 
 

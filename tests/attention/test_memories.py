@@ -14,7 +14,7 @@ from regard.attention.memories import Held, RingMemory, StaticMemory
 from regard.attention.memory import Memory
 from regard.attention.patterns import window
 from regard.attention.places import Places
-from regard.attention.quantised import QuantisedMemory, Small
+from regard.attention.quantized import QuantizedMemory, Small
 from regard.attention.scores import Additive, General
 from regard.attention.sliding import SlidingMemory
 from tests.helpers import close
@@ -157,7 +157,7 @@ def test_masks_that_do_not_know_of_new_keys_are_refused():
         with pytest.raises(ValueError, match="a memory with a mask cannot grow"):
             make()
     with pytest.raises(ValueError, match="a memory with a mask cannot grow"):
-        QuantisedMemory.of(memory).extend(torch.randn(3, 1, 7), torch.randn(3, 1, 7))
+        QuantizedMemory.of(memory).extend(torch.randn(3, 1, 7), torch.randn(3, 1, 7))
 
 
 # The mask of what is held.
@@ -278,19 +278,19 @@ def test_small_numbers_are_their_own_nearest():
     assert torch.equal(again.scale, small.scale)
 
 
-def test_quantised_memory_is_four_times_smaller_and_reads_nearly_the_same():
+def test_quantized_memory_is_four_times_smaller_and_reads_nearly_the_same():
     query, keys, values = (torch.randn(2, 8, time, 64) for time in (3, 500, 500))
     memory = Memory(keys, values)
-    small = QuantisedMemory.of(memory)
+    small = QuantizedMemory.of(memory)
     assert small.num_bytes * 3.85 < keys.nbytes + values.nbytes
     error = attend(query, small) - attend(query, memory)
     assert error.abs().max() < 0.02 * attend(query, memory).abs().max()
 
 
-def test_quantised_memory_keeps_the_mask_and_its_rows():
+def test_quantized_memory_keeps_the_mask_and_its_rows():
     query, keys, values = new(4)
     memory = Memory(keys, values, padding([1, 4, 2]))
-    small, rows = QuantisedMemory.of(memory), torch.tensor([2, 2, 0])
+    small, rows = QuantizedMemory.of(memory), torch.tensor([2, 2, 0])
     wide = Memory(small.keys, small.values, memory.mask)
     close(attend(query, small), attend(query, wide))
     close(attend(query, small.select(rows)), attend(query, wide.select(rows)))

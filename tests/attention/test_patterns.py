@@ -143,7 +143,7 @@ def test_random_blocks_are_drawn_evenly_and_differ_by_seed():
     expected = count * per_query / blocks
     spread = (expected * (1 - per_query / blocks)) ** 0.5
     assert ((table.sum(0) - expected).abs() < 4 * spread).all()
-    # Two draws of 3 of 10 meet in 0.9 on average, whether of neighbouring blocks or of neighbouring seeds.
+    # Two draws of 3 of 10 meet in 0.9 on average, whether of neighboring blocks or of neighboring seeds.
     other = random_blocks(1, per_query, seed=12, length=blocks).see(Places(count, blocks, CPU, start=0))
     for pair in (table & other, table[1:] & table[:-1]):
         assert pair.sum(-1).double().mean() == pytest.approx(0.9, abs=0.05)

@@ -128,7 +128,7 @@ def test_relative_bias_serves_reads_without_heads():
     assert bias.picture(2, 3).heading == "RelativeBias(num_heads=None, buckets=8, max_distance=5, two_sided=False)"
 
 
-def test_learnt_biases_are_zero_at_first():
+def test_learned_biases_are_zero_at_first():
     assert not values(RelativeBias(3), Places(5, 5, CPU)).any()
     assert not ShawBias(3, 2).see(torch.randn(5, 3), Places(5, 5, CPU)).any()
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.attention.masks import Padded
-from regard.data.tokenise import BOS, EOS, PAD
+from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import Stepper, score

@@ -24,7 +24,7 @@ _CORE = (
     "--model.core.feedforward 8 "
     "--model.core.max-positions 600"
 )
-_TEXTS = f"--tokeniser.vocab-size 60 {_TRAIN} {_CORE}"
+_TEXTS = f"--tokenizer.vocab-size 60 {_TRAIN} {_CORE}"
 _IMAGES = f"--patch 4 {_TRAIN} {_CORE}"
 _SETS = f"--model.num-queries 3 --batch 4 --halvings 2 {_TRAIN} {_CORE}"
 _CONTAINERS = ("w64", "rf64", "aiff", "au", "caf")

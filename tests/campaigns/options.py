@@ -58,7 +58,7 @@ ANY_IS_QUICK = {
         "code",
     ),
     *("temperature", "top_k", "top_p", "draws", "guidance", "soft_cap", "max_positions", "window", "length_penalty"),
-    *("noise", "sparsity", "commitment", "minutes", "val_sample", "least", "neighbours", "source_column", "hop"),
+    *("noise", "sparsity", "commitment", "minutes", "val_sample", "least", "neighbors", "source_column", "hop"),
     *("target_column", "text_column", "label_column", "first_year", "last_year", "context", "n_best", "threshold"),
 }
 """Settings of which no valid value takes long; what is too large for memory is refused."""

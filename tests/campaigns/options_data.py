@@ -25,8 +25,8 @@ _TRAIN = "--train.steps 1 --train.average 0 --train.device cpu --train.tensorboa
 _FILES = "--data.train {0}/{1} --data.val {0}/{1} --data.test {0}/{1}"
 _BASE = {
     "dates": f"--data.locales en --data.epoch-size 8 --data.val-size 4 --data.test-size 4 {_CORE} {_DECODER} "
-    "--source-tokeniser.kind char --source-tokeniser.vocab-size 100 --decode.max-length 12",
-    "translate": f"{_FILES.replace('{1}', 'pairs.tsv')} {_CORE} {_DECODER} --tokeniser.kind word "
+    "--source-tokenizer.kind char --source-tokenizer.vocab-size 100 --decode.max-length 12",
+    "translate": f"{_FILES.replace('{1}', 'pairs.tsv')} {_CORE} {_DECODER} --tokenizer.kind word "
     "--decode.max-length 12 --decode.beam 2",
     "reviews": f"{_FILES.replace('{1}', 'reviews.tsv')} --model.core transformer {_CORE} --model.pool-heads 2",
     "tags": f"{_FILES.replace('{1}', 'tags.txt')} {_CORE}",

@@ -27,8 +27,8 @@ def parameters(made: Read) -> dict[str, Tensor]:
     """What learns, by the oracle's names; "both" is the matrix of Concat."""
     found = {}
     score = getattr(made.score, "score", made.score)
-    for name, learnt in score.named_parameters():
-        found["both" if isinstance(score, Concat) and name == "weight" else _NAMES[name]] = learnt
+    for name, learned in score.named_parameters():
+        found["both" if isinstance(score, Concat) and name == "weight" else _NAMES[name]] = learned
     soft = made.choose if isinstance(made.choose, Soft) else getattr(made.choose, "soft", None)
     if soft is not None and soft.log_beta is not None:
         found["log_beta"] = soft.log_beta

@@ -141,13 +141,13 @@ _FILES = "--data.train {data}/train.X --data.val {data}/val.X --data.test {data}
 RECIPES: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
     "translate": (
         _pairs,
-        f"{_FILES.replace('X', 'tsv')} --tokeniser.kind bpe --tokeniser.joint false --model.tie target "
+        f"{_FILES.replace('X', 'tsv')} --tokenizer.kind bpe --tokenizer.joint false --model.tie target "
         "--data.max-length 40 --bleu.tokenize none --decode.beam 2 --train.ema 0.5",
         ("ada bob sees cleo",),
     ),
     "reviews": (
         _reviews,
-        f"{_FILES.replace('X', 'jsonl')} --tokeniser.min-count 1 --opinions pairs --model.core transformer",
+        f"{_FILES.replace('X', 'jsonl')} --tokenizer.min-count 1 --opinions pairs --model.core transformer",
         ("it was great 1",),
     ),
     "images": (

@@ -19,7 +19,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
     data = " ".join(f"--data.{name} {folder / name}.tsv" for name in ("train", "val", "test"))
     options = (
-        f"--run {folder / 'run'} {data} --data.max-length 9 --tokeniser.kind char --train.steps 3 "
+        f"--run {folder / 'run'} {data} --data.max-length 9 --tokenizer.kind char --train.steps 3 "
         f"--train.batch-tokens 80 --train.tensorboard false --decode.beam 2 {TOY}"
     )
     assert main(["train", "translate", *options.split()]) == 0

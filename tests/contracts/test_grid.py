@@ -47,7 +47,7 @@ SCORES: dict[str, Callable[[], Score]] = {
 CHOICES: dict[str, Callable[[], Choice]] = {
     "soft": Soft,
     "sharp": lambda: Soft(beta=1.7),
-    "learnt": lambda: Soft(beta=torch.tensor([0.5, 2.0]).view(HEADS, 1, 1), learn=True),
+    "learned": lambda: Soft(beta=torch.tensor([0.5, 2.0]).view(HEADS, 1, 1), learn=True),
     "hard": Hard,
     "sparse": lambda: Sparse(1.5),
     "top": lambda: TopK(2),
@@ -88,7 +88,7 @@ CELLS = [
     for (score, choice), kernel in itertools.product(READS, KERNELS)
     if kernel != "flex"  # compiled, and so in a process of its own: unhooked_flex.py
 ]
-SEPARATED = ("soft", "sharp", "learnt")
+SEPARATED = ("soft", "sharp", "learned")
 """Choices whose weights change little when a score is rounded; others are compared in float32 and float64."""
 RULES = list(itertools.product(MASKS, BIASES))
 
@@ -221,9 +221,9 @@ def _read(parts: dict, tensors: list[Tensor], kernel: str) -> list[Tensor]:
         return [out.detach()]
     # In half precision a parameter's gradient is a long sum that nobody keeps in half precision.
     modules = [part for part in parts.values() if isinstance(part, nn.Module) and out.dtype.itemsize > 2]
-    learnt = [p for module in modules for p in module.parameters()]
+    learned = [p for module in modules for p in module.parameters()]
     weighting = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
-    found = torch.autograd.grad((out * weighting).sum(), [*tensors, *learnt], allow_unused=True)
+    found = torch.autograd.grad((out * weighting).sum(), [*tensors, *learned], allow_unused=True)
     return [out, *(g for g in found if g is not None)]
 
 

@@ -26,14 +26,6 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def exports(tree: ast.Module) -> list[str] | None:
-    """The names that a module's `__all__` lists, or None when it has none."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
-            return ast.literal_eval(node.value)
-    return None
-
-
 def defined(tree: ast.Module) -> set[str]:
     """The names that a module defines or imports at its top level."""
     names: set[str] = set()

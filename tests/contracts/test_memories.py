@@ -14,7 +14,7 @@ from regard.attention.memories import RingMemory, StaticMemory
 from regard.attention.memory import Memory, Store
 from regard.attention.patterns import window
 from regard.attention.positional import Alibi
-from regard.attention.quantised import QuantisedMemory, Small
+from regard.attention.quantized import QuantizedMemory, Small
 from regard.attention.scores import Additive, Dot, General, ScaledDot, Score
 from regard.attention.scores_more import Cosine, SoftCap
 from regard.attention.sliding import SlidingMemory
@@ -47,10 +47,10 @@ KINDS: dict[str, Kind] = {
     "sliding": lambda key_dim: SlidingMemory.of(fixed(key_dim), window=WINDOW),
     "roomy-sliding": lambda key_dim: SlidingMemory.of(fixed(key_dim), window=WINDOW),
     "ring": ring,
-    "quantised": lambda key_dim: QuantisedMemory.of(fixed(key_dim)),
+    "quantized": lambda key_dim: QuantizedMemory.of(fixed(key_dim)),
 }
 WINDOWED = ("sliding", "roomy-sliding", "ring")
-VALUES = ("growing", "roomy", "sliding", "roomy-sliding", "quantised")
+VALUES = ("growing", "roomy", "sliding", "roomy-sliding", "quantized")
 """Kinds of which any value may be extended at any time."""
 SCORES = {
     "dot": Dot(),
@@ -92,7 +92,7 @@ def pairs(time: int = TIME) -> tuple[Tensor, Tensor, Tensor]:
 
 def held(kind: str, vectors: Tensor) -> Tensor:
     """The vectors as this kind keeps them."""
-    return Small.of(vectors).wide(WIDE) if kind == "quantised" else vectors
+    return Small.of(vectors).wide(WIDE) if kind == "quantized" else vectors
 
 
 def all_at_once(kind: str, query: Tensor, keys: Tensor, values: Tensor, **read) -> Tensor:

@@ -10,7 +10,7 @@ from tests.helpers import close
 
 # Compiled for seconds, in each dtype: every part is met once, not every combination.
 CELLS = [
-    ("scaled", "learnt", "ranges", "given"),
+    ("scaled", "learned", "ranges", "given"),
     ("dot", "soft", "holes", "none"),
     ("additive", "soft", "none", "none"),
 ]

@@ -53,9 +53,9 @@ def test_compiled_read_equals_the_eager_one_without_graph_breaks(score, kernel):
     out, expected = compiled(*inputs), read(*inputs)
     close(out, expected)
     weighting = torch.randn_like(out)
-    learnt = [*inputs[:3], *read.parameters()]
+    learned = [*inputs[:3], *read.parameters()]
     for got, wanted in zip(
-        torch.autograd.grad(out, learnt, weighting), torch.autograd.grad(expected, learnt, weighting), strict=True
+        torch.autograd.grad(out, learned, weighting), torch.autograd.grad(expected, learned, weighting), strict=True
     ):
         close(got, wanted)
 

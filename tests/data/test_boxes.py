@@ -12,7 +12,7 @@ from PIL import Image
 from regard.data.box_batches import BoxBatches, fitted
 from regard.data.boxed import Boxed
 from regard.data.boxes import Annotated, read_boxes
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.data.made_shapes import made_shapes
 from regard.data.sets_config import BoxesConfig
 from regard.errors import UserError
@@ -332,5 +332,5 @@ def test_training_moves_images_and_not_only_scales_them():
         (Boxed("spot", np.array([[14.0, 9.0, 12.0, 12.0]]), ("spot",), "here"),), lambda i: Image.fromarray(pixels), "x"
     )
     batches = BoxBatches(middle, Labels(("spot",)), width=40, height=30, rows=1, seed=1, augment=True)
-    centres = np.stack([batches.collate(epoch, (0,)).target.regions[0, 0, :2].numpy() for epoch in range(20)])
-    assert (centres.std(0) > 0.02).all()  # a spot in the middle stays there, however it is scaled or mirrored
+    centers = np.stack([batches.collate(epoch, (0,)).target.regions[0, 0, :2].numpy() for epoch in range(20)])
+    assert (centers.std(0) > 0.02).all()  # a spot in the middle stays there, however it is scaled or mirrored

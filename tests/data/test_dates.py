@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.dates import Dates, Written, ceiling, normalise, split_of
+from regard.data.dates import Dates, Written, ceiling, normalize, split_of
 from regard.data.dates_config import LOCALES, DatesConfig
 from regard.errors import UserError
 
@@ -110,13 +110,13 @@ def test_example_rejects_what_is_no_split_or_number():
         Dates().example("test", index=-1)
 
 
-def test_stray_case_and_space_leave_the_normalised_text_alone():
+def test_stray_case_and_space_leave_the_normalized_text_alone():
     plain, stray = Dates(PLAIN, seed=5), Dates(STRAY, seed=5)
     for index in range(2000):
         one, other = (data.example("train", epoch=1, index=index) for data in (plain, stray))
-        assert normalise(other.text) == normalise(one.text)
+        assert normalize(other.text) == normalize(one.text)
         assert other._replace(text="") == one._replace(text="")
-        # A tokeniser may lower letter by letter, where a final sigma stays a sigma.
+        # A tokenizer may lower letter by letter, where a final sigma stays a sigma.
         forms = [
             "".join(map(str.lower, unicodedata.normalize("NFKC", text))).split() for text in (one.text, other.text)
         ]
@@ -161,9 +161,9 @@ def test_turkish_months_with_a_dotless_i_are_never_put_in_capitals():
         ("2 \u0130yul 2019", "2 i\u0307yul 2019"),
     ],
 )
-def test_normalise_folds_case_width_and_spaces(text, expected):
-    assert normalise(text) == expected
-    assert normalise(expected) == expected
+def test_normalize_folds_case_width_and_spaces(text, expected):
+    assert normalize(text) == expected
+    assert normalize(expected) == expected
 
 
 def test_report_counts_at_least_forty_languages():
@@ -177,7 +177,7 @@ def test_report_counts_at_least_forty_languages():
     assert one.num_month_names == 24  # "may" is long and short; British "sept" is one more
 
 
-def test_locale_unknown_to_babel_is_named_with_its_neighbours():
+def test_locale_unknown_to_babel_is_named_with_its_neighbors():
     with pytest.raises(UserError, match=r"has 'pt-BR' \(near it: pt_BR"):
         Dates(DatesConfig(locales=("en", "pt-BR"))).example("test", index=0)
     with pytest.raises(UserError, match="has 'xx'"):
@@ -222,9 +222,9 @@ def test_written_probabilities_sum_to_one_and_match_what_is_drawn():
     assert sum(one.probability for one in written) == pytest.approx(1)
     texts = {(one.text, one.iso) for one in written}
     drawn = data.examples("train")
-    assert all((normalise(one.text), one.iso) in texts for one in drawn)
+    assert all((normalize(one.text), one.iso) in texts for one in drawn)
     march = sum(one.probability for one in written if "march" in one.text)
-    assert march == pytest.approx(sum("march" in normalise(one.text) for one in drawn) / len(drawn), abs=0.01)
+    assert march == pytest.approx(sum("march" in normalize(one.text) for one in drawn) / len(drawn), abs=0.01)
 
 
 def test_ceiling_of_croatian_and_polish_lists_their_october_and_november():

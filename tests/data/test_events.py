@@ -9,7 +9,7 @@ from scipy.io import wavfile
 
 import regard.data.events as events_module
 from regard.data.events import Event, EventBatches, pieces, played, read_events, scenes_of
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.data.recordings import Recordings, made_sounds, read_recordings, scene
 from regard.data.sets_config import EventsConfig
 from regard.data.sound_files import read_sound

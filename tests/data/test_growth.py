@@ -4,10 +4,10 @@ import unicodedata
 
 import pytest
 
-from regard.data.config import TokeniserConfig
+from regard.data.config import TokenizerConfig
 from regard.data.growth import MOST_CHARACTERS, check_growth
 from regard.data.pairs import read_pairs
-from regard.data.tokenise import Tokeniser
+from regard.data.tokenize import Tokenizer
 from regard.errors import UserError
 
 EIGHTEEN = "\ufdfa"
@@ -29,14 +29,14 @@ def test_growth_of_a_long_text_may_double_and_forms_that_do_not_grow_are_not_cou
     check_growth(THREE * 500_000, "none")
 
 
-def test_tokeniser_refuses_what_normalization_makes_too_long():
-    config = TokeniserConfig(kind="char", normalise="nfkc")
-    tokeniser = Tokeniser.train(["ab"], config)
-    for use in (tokeniser.encode, tokeniser.cut, tokeniser.unknown, tokeniser.tokens):
+def test_tokenizer_refuses_what_normalization_makes_too_long():
+    config = TokenizerConfig(kind="char", normalize="nfkc")
+    tokenizer = Tokenizer.train(["ab"], config)
+    for use in (tokenizer.encode, tokenizer.cut, tokenizer.unknown, tokenizer.tokens):
         with pytest.raises(UserError, match="of 55,556 characters has more than 1,000,000"):
             use(EIGHTEEN * 55_556)
     with pytest.raises(UserError, match=r"train\.tsv: a text of 55,556 characters"):
-        Tokeniser.train([EIGHTEEN * 55_556], config, origin="train.tsv")
+        Tokenizer.train([EIGHTEEN * 55_556], config, origin="train.tsv")
 
 
 def test_pair_that_normalization_makes_too_long_is_a_bad_line(tmp_path):

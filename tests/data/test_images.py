@@ -47,7 +47,7 @@ def test_folder_names_are_classes_and_images_have_one_size(folder):
     assert images.pixels.shape == (6, 1, 6, 5)
     assert images.labels == ("cat",) * 3 + ("dog",) * 3
     assert images.pixels[4].max() == images.pixels[4].min() == 201
-    assert read_images(folder, ImagesConfig(size=8, colour="rgb")).pixels.shape == (6, 3, 8, 8)
+    assert read_images(folder, ImagesConfig(size=8, color="rgb")).pixels.shape == (6, 3, 8, 8)
 
 
 def test_bad_images_are_named_or_left_out_and_told(folder):

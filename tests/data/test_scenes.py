@@ -8,7 +8,7 @@ from PIL import Image
 
 from regard.data.config import ScenesConfig
 from regard.data.images import Images
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.data.scenes import NOTHING, Scene, Scenes, cells, drawings_to_test, item_names, training_drawings
 from regard.errors import UserError
 

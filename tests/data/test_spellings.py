@@ -11,10 +11,10 @@ from PIL import Image
 from scipy.io import wavfile
 
 from regard.data.boxes import read_boxes
-from regard.data.config import ImagesConfig, LabelledConfig
+from regard.data.config import ImagesConfig, LabeledConfig
 from regard.data.events import read_events
 from regard.data.images import read_images
-from regard.data.labelled import read_labelled
+from regard.data.labeled import read_labeled
 from regard.data.recordings import read_recordings
 from regard.data.sets_config import BoxesConfig, EventsConfig
 from regard.data.spellings import Spellings
@@ -45,7 +45,7 @@ def of_image_list(folder: Path) -> Sequence[str]:
 
 def of_texts(folder: Path) -> Sequence[str]:
     path = write(folder / "a.tsv", "".join(f"{TWO}\t{label}\n" for label in BOTH))
-    pairs = read_labelled(LabelledConfig(), path, "train")
+    pairs = read_labeled(LabeledConfig(), path, "train")
     assert pairs.sources == [TWO, TWO]
     return pairs.targets
 

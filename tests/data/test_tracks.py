@@ -31,7 +31,7 @@ def world(seed: int = 1) -> Windows:
 
 
 def test_own_track_ends_at_the_origin_and_came_along_x():
-    seen, counts, _, _ = views(world(), range(5), observed=4, neighbours=9)
+    seen, counts, _, _ = views(world(), range(5), observed=4, neighbors=9)
     assert counts.tolist() == [3, 3, 3, 2, 2]
     np.testing.assert_allclose(seen[:, 0, 3], 0, atol=1e-12)
     np.testing.assert_allclose(seen[:, 0, 0, 1], 0, atol=1e-12)
@@ -45,23 +45,23 @@ def test_views_do_not_change_with_the_world_and_lead_back():
     angle = 0.7
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     there = Windows(here.positions @ turn.T + (3, -8), here.offsets, "there")
-    sizes = {"observed": 4, "neighbours": 2}
+    sizes = {"observed": 4, "neighbors": 2}
     for one, other in zip(views(here, range(5), **sizes)[:3], views(there, range(5), **sizes)[:3], strict=True):
         np.testing.assert_allclose(one, other, atol=1e-10)
     _, _, future, turns = views(there, range(5), **sizes)
     np.testing.assert_allclose(there.positions[:, 3:4] + future @ turns, there.positions[:, 4:], atol=1e-10)
 
 
-def test_fewer_neighbours_are_the_nearest_and_none_is_oneself_alone():
-    everybody, _, _, _ = views(world(), [0], observed=4, neighbours=9)
-    one, counts, _, _ = views(world(), [0], observed=4, neighbours=1)
+def test_fewer_neighbors_are_the_nearest_and_none_is_oneself_alone():
+    everybody, _, _, _ = views(world(), [0], observed=4, neighbors=9)
+    one, counts, _, _ = views(world(), [0], observed=4, neighbors=1)
     np.testing.assert_array_equal(one, everybody[:, :2])
     assert counts.tolist() == [2]
-    assert views(world(), [0], observed=4, neighbours=0)[0].shape == (1, 1, 4, 2)
+    assert views(world(), [0], observed=4, neighbors=0)[0].shape == (1, 1, 4, 2)
 
 
 def test_batches_hold_everybody_once_and_mirror_and_scale_alike():
-    config = TracksConfig(observed=4, predicted=2, neighbours=2)
+    config = TracksConfig(observed=4, predicted=2, neighbors=2)
     plain = TrackBatches(world(), config, rows=2, seed=3)
     assert plain.plan(0) == [(0, 1), (2, 3), (4,)]
     changing = TrackBatches(world(), config, rows=2, seed=3, augment=True)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from regard.data import windows
-from regard.data.config import TokeniserConfig
-from regard.data.tokenise import Tokeniser
+from regard.data.config import TokenizerConfig
+from regard.data.tokenize import Tokenizer
 from regard.data.windows import WindowBatches, blocks, read_text
 from regard.errors import UserError
 
@@ -57,19 +57,19 @@ def test_text_is_read_plain_or_gzip_and_its_bad_line_named(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "word", "char"])
-@pytest.mark.parametrize("normalise", ["nfc", "nfkc"])
-def test_text_in_blocks_has_the_tokens_of_the_whole(monkeypatch, kind, normalise):
+@pytest.mark.parametrize("normalize", ["nfc", "nfkc"])
+def test_text_in_blocks_has_the_tokens_of_the_whole(monkeypatch, kind, normalize):
     monkeypatch.setattr(windows, "_BLOCK", 7)
     draw = np.random.default_rng(1)
     signs = ["a", "e", "\u0301", "\n", "\n", " ", "  \n", "1", ".", "\ufdfa", "\r\n", "&quot;", "\u2028", "\u00a0"]
     text = "".join(draw.choice(signs, 3000))
     assert "".join(blocks(text)) == text
     assert max(map(len, blocks(text))) < 200
-    config = TokeniserConfig(kind=kind, vocab_size=60, normalise=normalise)
-    tokeniser = Tokeniser.train([text] if kind == "char" else text.split("\n"), config)
-    assert [one for part in blocks(text) for one in tokeniser.encode(part)] == tokeniser.encode(text)
+    config = TokenizerConfig(kind=kind, vocab_size=60, normalize=normalize)
+    tokenizer = Tokenizer.train([text] if kind == "char" else text.split("\n"), config)
+    assert [one for part in blocks(text) for one in tokenizer.encode(part)] == tokenizer.encode(text)
     if kind == "char":
-        assert Tokeniser.train(blocks(text), config).tokens(range(4, 9)) == tokeniser.tokens(range(4, 9))
+        assert Tokenizer.train(blocks(text), config).tokens(range(4, 9)) == tokenizer.tokens(range(4, 9))
 
 
 def test_texts_without_words_and_lines_without_end_are_refused(tmp_path, monkeypatch):

@@ -70,7 +70,7 @@ def test_the_score_is_the_mean_log_probability():
 
 
 def test_guidance_sharpens_what_the_source_adds():
-    # log p(. | nothing) + 3 (log p(. | source) - log p(. | nothing)), normalised, by hand.
+    # log p(. | nothing) + 3 (log p(. | source) - log p(. | nothing)), normalized, by hand.
     weights = [math.exp(3 * math.log(SHARES[2][i]) - 2 * math.log(SHARES[EOS][i])) for i in (1, 2, 3)]
     share = weights[1] / sum(weights)
     found = drawn([2], [7], length=4000, guidance=3.0).tokens

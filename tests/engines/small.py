@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.data.tokenise import BOS, EOS, PAD
+from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.engines.engine import Engine
 from regard.engines.reference import TorchEngine

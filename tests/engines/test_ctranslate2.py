@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.data.tokenise import BOS, EOS, PAD
+from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import narrowed

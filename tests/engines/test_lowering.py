@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 from regard.attention.positional import ByDistance
 from regard.data.batches import pad
-from regard.data.tokenise import EOS
+from regard.data.tokenize import EOS
 from regard.engines.interpret import logits
 from regard.engines.lowering import KNOWN, lower
 from regard.engines.reference import TorchEngine

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from regard.cli.main import main
-from regard.data.tokenise import BOS, EOS, PAD
+from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.search import search
 from regard.engines.compiled.engine import is_at_home

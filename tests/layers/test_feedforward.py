@@ -1,4 +1,4 @@
-"""The position-wise network is two 1x1 convolutions, and knows no neighbour."""
+"""The position-wise network is two 1x1 convolutions, and knows no neighbor."""
 
 import pytest
 import torch

@@ -9,18 +9,18 @@ from regard.layers.residual import Residual
 from tests.helpers import close
 
 
-def normalised(items: torch.Tensor) -> torch.Tensor:
+def normalized(items: torch.Tensor) -> torch.Tensor:
     return (items - items.mean(-1, keepdim=True)) / torch.sqrt(items.var(-1, correction=0, keepdim=True) + 1e-5)
 
 
-def test_post_normalises_the_sum_over_the_last_axis():
+def test_post_normalizes_the_sum_over_the_last_axis():
     items = torch.randn(2, 3, 7).double()
-    close(Residual(7).double()(items, torch.sin), normalised(items + items.sin()))
+    close(Residual(7).double()(items, torch.sin), normalized(items + items.sin()))
 
 
-def test_pre_normalises_what_the_part_sees():
+def test_pre_normalizes_what_the_part_sees():
     items = torch.randn(2, 3, 7).double()
-    close(Residual(7, order="pre").double()(items, torch.sin), items + normalised(items).sin())
+    close(Residual(7, order="pre").double()(items, torch.sin), items + normalized(items).sin())
 
 
 def test_post_output_has_mean_zero_and_variance_one():

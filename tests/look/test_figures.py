@@ -250,7 +250,7 @@ def test_an_image_without_boxes_is_shown_as_it_is(figures, tmp_path):
     assert "head 1" in " ".join(told(capture(boxes(*BOXES)).plot(tmp_path / "cross.svg", kind="cross")))
 
 
-def test_grey_images_have_boxes_as_well(tmp_path):
+def test_gray_images_have_boxes_as_well(tmp_path):
     seen = boxes(*BOXES)
     seen.scene.pictures["image"] = Image(pixels=np.zeros((50, 100), np.uint8), boxes=BOXES)
     capture(seen).plot(tmp_path / "x.png")
@@ -311,7 +311,7 @@ def test_lines_are_as_wide_as_the_weights_of_the_chosen_layer(layer, shares, is_
     widths = {place: width for width, place in lines_to_others(figures[0])}
     _, third, first = shares
     assert widths == {(2, 3): pytest.approx(8 * third), (2, 0): pytest.approx(8 * first)}
-    assert {"a", "b", "c", "metres", "now.txt: b"} <= set(told(path))
+    assert {"a", "b", "c", "meters", "now.txt: b"} <= set(told(path))
 
 
 def test_a_read_of_no_people_has_no_lines(figures, tmp_path):

@@ -26,7 +26,7 @@ from tests.look.memory_of import Watch
 BATCH, HEADS, QUERIES, KEYS, DIM = 3, 4, 7, 11, 5
 PARTS = {
     "all": Part(),
-    "neighbours": Part(rows=[1, 2], heads=[0, 1], queries=range(2, 6)),
+    "neighbors": Part(rows=[1, 2], heads=[0, 1], queries=range(2, 6)),
     "scattered": Part(rows=[2, 0], heads=[3, 0, 1], queries=[6, 1, 2, 4]),
     "one": Part(rows=[1], heads=[2], queries=[3]),
 }
@@ -99,7 +99,7 @@ def part_of(weights: Tensor, part: Part) -> Tensor:
 
 def check(problem: Problem) -> None:
     whole = reference.weights(problem)
-    for name, tile_bytes in (("all", 1500), ("neighbours", 1), ("scattered", 600), ("scattered", 9000), ("one", 9000)):
+    for name, tile_bytes in (("all", 1500), ("neighbors", 1), ("scattered", 600), ("scattered", 9000), ("one", 9000)):
         close(together(problem, PARTS[name], tile_bytes), part_of(whole, PARTS[name]))
 
 

@@ -1,4 +1,4 @@
-"""Pictures: written where asked, in the format asked, with the labels and colours that the weights have."""
+"""Pictures: written where asked, in the format asked, with the labels and colors that the weights have."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from regard.errors import UserError
 from regard.look.alignment import Alignment
 from regard.look.files import SUFFIXES
-from regard.look.plot import plot_alignment, weight_colours
+from regard.look.plot import plot_alignment, weight_colors
 
 TITLE = "3 \u043c\u0430\u0440\u0442 = 2019"
 SIGNATURES = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -68,18 +68,18 @@ def test_layers_of_one_head_need_no_mean_of_heads(tmp_path):
     assert [text for text in found if "layer" in text or "head" in text] == ["mean of 2 layers", "layer 1"]
 
 
-def test_cells_have_the_colours_of_their_weights(tmp_path):
+def test_cells_have_the_colors_of_their_weights(tmp_path):
     weights = torch.tensor([[[0.0, 1.0, 0.25], [0.5, 0.0, 0.75]]])
     one = Alignment(source=list("abc"), target=list("xy"), weights=weights)
     svg = plot_alignment(one, tmp_path / "looked.svg").read_text(encoding="utf-8")
     mesh = svg[svg.index('id="QuadMesh_1"') :]
     filled = re.findall(r"fill: (#[0-9a-f]{6})", mesh)[:6]
-    expected = [matplotlib.colors.to_hex(weight_colours()(weight)) for weight in weights.flatten().tolist()]
+    expected = [matplotlib.colors.to_hex(weight_colors()(weight)) for weight in weights.flatten().tolist()]
     assert filled == expected
 
 
-def test_colours_go_from_white_to_dark_in_equal_steps_of_lightness():
-    rgb = weight_colours()(np.linspace(0, 1, 33))[:, :3]
+def test_colors_go_from_white_to_dark_in_equal_steps_of_lightness():
+    rgb = weight_colors()(np.linspace(0, 1, 33))[:, :3]
     assert rgb[0].tolist() == [1, 1, 1]
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     lightness = 116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16  # CIELAB, all above its linear part
@@ -94,7 +94,7 @@ def test_large_alignment_shows_its_strongest_cells(tmp_path):
     assert max(picture.shape[:2]) < 3500
     inside = picture[:, : int(picture.shape[1] * 0.9), :3]
     darkest = inside.sum(-1) < 0.35 * 3
-    bluish = inside[..., 2] > inside[..., 0] + 0.1  # the weight's dark blue; ink is nearly grey
+    bluish = inside[..., 2] > inside[..., 0] + 0.1  # the weight's dark blue; ink is nearly gray
     assert (darkest & bluish).any()
 
 

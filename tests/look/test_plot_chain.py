@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 from regard.errors import UserError
 from regard.look.chain import Chain
-from regard.look.plot import weight_colours
+from regard.look.plot import weight_colors
 from regard.look.plot_chain import MAX_WORDS, plot_chain
 
 WORDS = ["$a_1$", "\u043c\u0430\u0440\u0442", "<b>&", " "]
@@ -44,12 +44,12 @@ def test_each_line_has_one_word_more(tmp_path):
     assert words == [word for step in range(4) for word in SHOWN[: step + 1]]
 
 
-def test_boxes_have_the_colours_of_the_weights(tmp_path):
+def test_boxes_have_the_colors_of_the_weights(tmp_path):
     weights = torch.tensor([[0.0, 0, 0], [1.0, 0, 0], [0.25, 0.75, 0]])
     path = plot_chain([Chain(labels=["a", "b", "c"], weights=weights)], tmp_path / "chain.svg")
     drawn = path.read_text(encoding="utf-8")
     for weight in (1.0, 0.25, 0.75):
-        assert f"fill: {to_hex(weight_colours()(weight))}" in drawn
+        assert f"fill: {to_hex(weight_colors()(weight))}" in drawn
     assert drawn.count("stroke: #c01722") == 3  # the word being read, once a line
 
 

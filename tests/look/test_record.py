@@ -189,7 +189,7 @@ def test_only_chooses_the_reads(only):
         ([], r"at least one"),
         (lambda name: False, r"refuses all of own\.read, other"),
     ],
-    ids=["misspelt", "half", "empty", "function"],
+    ids=["misspelled", "half", "empty", "function"],
 )
 def test_only_is_refused_when_it_names_no_read(only, message):
     with pytest.raises(ValueError, match=message), listen(TwoReads(), only=only):

@@ -208,7 +208,7 @@ def test_mapped_functions_are_refused():
         torch.func.vmap(model)(items_of().expand(2, 3, 7, 10))
 
 
-def test_weights_recorded_in_inference_mode_may_be_learnt_from():
+def test_weights_recorded_in_inference_mode_may_be_learned_from():
     model = Own().eval()
     with torch.inference_mode(), listen(model) as maps:
         model(items_of())

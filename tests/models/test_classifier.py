@@ -8,7 +8,7 @@ from torch import nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import pad
-from regard.data.labelled import LabelledBatch
+from regard.data.labeled import LabeledBatch
 from regard.layers.pool import Pool
 from regard.look.listen import listen
 from regard.models.build import build_classifier, build_image_classifier
@@ -51,7 +51,7 @@ def test_decoder_is_not_built(config):
 
 def test_loss_is_that_of_the_right_class_and_every_parameter_learns(config):
     model = texts(config)
-    batch = LabelledBatch(pad([[4, 5], [6, 7, 8]]), torch.tensor([2, 0]), (0, 1))
+    batch = LabeledBatch(pad([[4, 5], [6, 7, 8]]), torch.tensor([2, 0]), (0, 1))
     loss = model.loss(batch)
     probabilities = model(batch.source)
     close(loss.total.detach(), -(probabilities[0, 2].log() + probabilities[1, 0].log()))
@@ -113,5 +113,5 @@ def test_label_smoothing_is_a_mix_with_the_uniform_and_only_in_training():
 
 
 def test_fresh_classifier_is_near_uniform(config):
-    model, batch = texts(config), LabelledBatch(pad([[4, 5], [6, 7, 8]]), torch.tensor([2, 0]), (0, 1))
+    model, batch = texts(config), LabeledBatch(pad([[4, 5], [6, 7, 8]]), torch.tensor([2, 0]), (0, 1))
     assert abs(float(model.loss(batch).nll) / 2 - math.log(3)) < 1.5

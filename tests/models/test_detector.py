@@ -27,7 +27,7 @@ class Line(nn.Module):
 
     def __init__(self, places: int, dim: int):
         super().__init__()
-        self.register_buffer("centres", (torch.arange(places)[:, None] + 0.5) / places, persistent=False)
+        self.register_buffer("centers", (torch.arange(places)[:, None] + 0.5) / places, persistent=False)
         self.map = nn.Linear(3, dim)
 
     def forward(self, source: Tensor) -> Padded:
@@ -182,7 +182,7 @@ def test_finds_what_is_there(core):
 def test_padding_proposes_nothing():
     torch.manual_seed(7)
     model = detector("transformer")
-    proposed = model.writes.propose(torch.randn(1, 8, 12), model.reads.centres, torch.arange(8)[None] >= 5)
+    proposed = model.writes.propose(torch.randn(1, 8, 12), model.reads.centers, torch.arange(8)[None] >= 5)
     _, start = model.writes.asked(torch.randn(1, 8, 12), proposed)
     assert (proposed.logits[0, 5:] < -50).all()
     assert start.regions.shape == (1, 4, 2)

@@ -10,7 +10,7 @@ from regard.models.reads.frames import FrameReader, LogMel, hide_bands, mel_filt
 from tests.helpers import close
 
 
-def test_mel_filters_are_triangles_between_neighbours():
+def test_mel_filters_are_triangles_between_neighbors():
     filters = mel_filters(20, 513, 8000)
     hertz = torch.linspace(0, 4000, 513)
     mel = 2595 * torch.log10(1 + hertz / 700)
@@ -48,7 +48,7 @@ def test_places_stand_in_the_middle_of_their_frames():
     items = reads(torch.randn(3, 8000))
     assert items.items.shape == (3, 25, 16)
     # Frames 0 .. 3 stand at 0, 10, 20, 30 ms.
-    close(reads.centres[:2, 0], torch.tensor([0.015, 0.055]))
+    close(reads.centers[:2, 0], torch.tensor([0.015, 0.055]))
 
 
 def test_stem_halves_as_often_as_asked():

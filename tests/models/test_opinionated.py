@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from regard.data.batches import pad
-from regard.data.labelled import LabelledBatch, opined
+from regard.data.labeled import LabeledBatch, opined
 from regard.models.build import build_classifier
 from regard.models.config import ClassifierConfig, RecurrentConfig
 from regard.models.opinionated import Opinionated
@@ -55,7 +55,7 @@ def test_attention_decides_which_opinions_count():
 def test_every_parameter_learns_but_the_keys_which_wait_for_the_query():
     whole = model()
     torch.nn.init.normal_(whole.writes.output.weight)  # nothing behind it learns while it is nought
-    batch = LabelledBatch(opined(pad(ROWS), OPINIONS), torch.tensor([2, 0, 1]), (0, 1, 2))
+    batch = LabeledBatch(opined(pad(ROWS), OPINIONS), torch.tensor([2, 0, 1]), (0, 1, 2))
     loss = whole.loss(batch)
     found = whole(batch.source)
     close(loss.total.detach(), -found.gather(1, batch.target[:, None]).log().sum().detach())

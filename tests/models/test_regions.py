@@ -101,15 +101,15 @@ def test_distinct_is_the_greedy_rule():
 @pytest.fixture
 def places():
     """Ten places along a line, all saying the region of 0.2 around themselves."""
-    centres = (torch.arange(10)[:, None] + 0.5) / 10
-    return centres, torch.cat((centres, torch.full_like(centres, 0.2)), -1)[None]
+    centers = (torch.arange(10)[:, None] + 0.5) / 10
+    return centers, torch.cat((centers, torch.full_like(centers, 0.2)), -1)[None]
 
 
 def test_places_answer_for_what_they_are_inside_of(places):
-    centres, regions = places
+    centers, regions = places
     targets = torch.tensor([[[0.25, 0.3], [0.75, 0.01], [0.0, 0.0]]])
     real = torch.tensor([[True, True, False]])
-    chosen, quality = aligned(torch.full((1, 10, 3), 0.5), regions, centres, targets, real)
+    chosen, quality = aligned(torch.full((1, 10, 3), 0.5), regions, centers, targets, real)
     # Inside [0.1, 0.4] are the middles 0.15, 0.25, 0.35; of the tiny one only the nearest place answers.
     assert chosen.tolist() == [[-1, 0, 0, 0, -1, -1, -1, 1, -1, -1]]
     best = overlaps(regions[0, 2], targets[0, 0])[0]
@@ -119,16 +119,16 @@ def test_places_answer_for_what_they_are_inside_of(places):
 
 
 def test_a_place_that_two_want_answers_for_the_one_it_overlaps_more(places):
-    centres, regions = places
+    centers, regions = places
     targets = torch.tensor([[[0.3, 0.4], [0.35, 0.2]]])
-    chosen, _ = aligned(torch.full((1, 10, 2), 0.5), regions, centres, targets, torch.ones(1, 2, dtype=torch.bool))
+    chosen, _ = aligned(torch.full((1, 10, 2), 0.5), regions, centers, targets, torch.ones(1, 2, dtype=torch.bool))
     assert chosen[0, 3] == 1
     assert chosen[0, 1] == 0
 
 
 def test_no_more_places_than_asked_for(places):
-    centres, regions = places
+    centers, regions = places
     targets = torch.tensor([[[0.5, 1.0]]])
     sure = torch.linspace(0.1, 0.9, 10).view(1, 10, 1)
-    chosen, _ = aligned(sure, regions, centres, targets, torch.ones(1, 1, dtype=torch.bool), most=3)
+    chosen, _ = aligned(sure, regions, centers, targets, torch.ones(1, 1, dtype=torch.bool), most=3)
     assert (chosen >= 0).sum() == 3

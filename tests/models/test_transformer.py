@@ -57,7 +57,7 @@ def test_transformer_equals_torchs(norm, activation):
     core = TransformerCore(config).double().eval()
     _shake(core)
     theirs = theirs_from(core, config)
-    if norm == "post":  # torch normalises a post-norm stack once more at its end; ours, as the paper's, does not
+    if norm == "post":  # torch normalizes a post-norm stack once more at its end; ours, as the paper's, does not
         theirs.encoder.norm = theirs.decoder.norm = None
     else:
         _same_norms(theirs, core)

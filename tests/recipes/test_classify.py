@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from regard.cli.main import main
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.errors import UserError
 from regard.models.reads.images import ImageReader
 from regard.recipes.pictures import patches
@@ -40,7 +40,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--model.dropout 0 --word-dropout 0.1"
     )
     limits = "--train.steps 60 --train.warmup 5 --train.lr 5e-3 --train.validate-every 20 --train.tensorboard false"
-    assert main(f"train reviews --run {folder / 'run'} {files} {small} {limits} --tokeniser.min-count 1".split()) == 0
+    assert main(f"train reviews --run {folder / 'run'} {files} {small} {limits} --tokenizer.min-count 1".split()) == 0
     return folder / "run"
 
 
@@ -110,7 +110,7 @@ def test_other_texts_are_scored_and_unknown_labels_named(reviews, capsys, tmp_pa
 def test_looking_with_a_core_that_reads_its_past_shows_chains(reviews, tmp_path):
     files = " ".join(f"--data.{name} {reviews.parent / name}.jsonl" for name in ("train", "val", "test"))
     small = "--model.core self-attentive --model.core.width 16 --model.core.hidden 16 --model.core.cell rnn"
-    limits = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --tokeniser.min-count 1"
+    limits = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --tokenizer.min-count 1"
     assert main(f"train reviews --run {tmp_path / 'run'} {files} {small} {limits}".split()) == 0
     (seen,) = checked(load(tmp_path / "run"), ["it was awful"])
     chains = seen.find("chain")

@@ -15,7 +15,7 @@ from PIL import Image
 from regard.cli.main import main
 from regard.data.batches import pad
 from regard.data.scenes import NOTHING, Scene
-from regard.data.tokenise import BOS, EOS, SPECIALS
+from regard.data.tokenize import BOS, EOS, SPECIALS
 from regard.look.listen import listen
 from regard.recipes.draw import names_of
 from regard.recipes.draw_scores import _by_class, described
@@ -184,7 +184,7 @@ def test_looking_at_a_drawing_ties_codes_to_words(run):
         assert np.array_equal(rebuilt(model.task.autoencoder, codes)[0], image)
         (cross,) = seen.find("cross")
         # What the steps read is what is read when the same codes are given at once.
-        source = pad([[*model.task.tokeniser.encode(text), EOS]])
+        source = pad([[*model.task.tokenizer.encode(text), EOS]])
         target = pad([[BOS, *(codes[0] + len(SPECIALS)).tolist()]])
         with listen(model.model) as maps, torch.no_grad():
             model.model(source, target)
@@ -200,7 +200,7 @@ def test_gradients_are_those_of_the_codes_that_are_drawn(run):
         assert trained.likelihood(text, seen).item() == pytest.approx(np.log(probabilities).sum(), abs=1e-3)
 
 
-def test_a_resumed_run_ends_with_the_same_weights_and_learns_no_tokeniser_again(run, tmp_path):
+def test_a_resumed_run_ends_with_the_same_weights_and_learns_no_tokenizer_again(run, tmp_path):
     """As if it had been killed after step 30: the first checkpoint is there, nothing later is."""
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
@@ -215,7 +215,7 @@ def test_a_resumed_run_ends_with_the_same_weights_and_learns_no_tokeniser_again(
     assert before == after
 
 
-def test_a_run_killed_in_its_first_stage_goes_on_to_the_same_tokeniser(run, tmp_path):
+def test_a_run_killed_in_its_first_stage_goes_on_to_the_same_tokenizer(run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     for name in ("report.json", "autoencoder.json", "judge.json", "model.safetensors"):
@@ -282,7 +282,7 @@ def test_too_few_positions_are_told_before_training(tmp_path, capsys):
     assert main(arguments) == 2
     assert "model.core.max_positions must be at least 33, one more than a canvas has codes" in capsys.readouterr().err
     assert main(["train", "draw", "--run", str(tmp_path / "run"), "--autoencoder.kind", "dense"]) == 2
-    assert "autoencoder.kind must be quantised, but is dense" in capsys.readouterr().err
+    assert "autoencoder.kind must be quantized, but is dense" in capsys.readouterr().err
 
 
 def test_items_are_counted_by_class():
@@ -313,7 +313,7 @@ def test_canvases_come_in_an_order_of_their_own_each_epoch(run):
 
 def test_scores_of_drawings_are_those_of_the_model_given_all_codes_at_once(run):
     trained = load(run)
-    texts = trained.task.tokeniser.encode_batch(["a three", "a four left of a seven"])
+    texts = trained.task.tokenizer.encode_batch(["a three", "a four left of a seven"])
     decode = dataclasses.replace(trained.config.decode, guidance=1.0, temperature=1.0)
     codes, scores = trained.task.codes(trained.model, texts, decode, seeds=[1, 2])
     for ids, row, score in zip(texts, codes, scores, strict=True):

@@ -76,7 +76,7 @@ def test_claim_refuses_another_seed_and_recipe(tmp_path: Path) -> None:
 
 def test_claim_replaces_a_run_that_never_came_to_a_checkpoint(tmp_path: Path) -> None:
     claim(tmp_path, a_run())
-    learn(tmp_path, lambda stage: (stage / "tokeniser.json").write_text("{}"), claim=lambda: None, data={})
+    learn(tmp_path, lambda stage: (stage / "tokenizer.json").write_text("{}"), claim=lambda: None, data={})
     (tmp_path / "log.jsonl").touch()
     other = a_run(train={"lr": 0.5})
     assert check_claim(tmp_path, other) is False

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from regard.data.labelled import Labels
+from regard.data.labeled import Labels
 from regard.models.writes.sets import Found
 from regard.recipes.likelihood import of_answer, of_found
 from regard.recipes.registry import RECIPES

@@ -11,7 +11,7 @@ from regard.models.opinionated import Opinionated
 from regard.recipes.task import load
 from tests.recipes.looked import checked
 
-SMALL = "--model.core.width 8 --model.core.hidden 8 --tokeniser.min-count 1 --train.warmup 2 --train.tensorboard false"
+SMALL = "--model.core.width 8 --model.core.hidden 8 --tokenizer.min-count 1 --train.warmup 2 --train.tensorboard false"
 WORDS = {"good": ["great", "lovely", "wonderful"], "bad": ["awful", "terrible", "dreadful"]}
 
 

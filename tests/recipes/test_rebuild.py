@@ -72,8 +72,8 @@ def test_pixels_are_taken_and_nothing_is_read(run, tmp_path):
         trained.look([one])
 
 
-def test_a_quantised_code_is_learned_and_its_use_is_told(tmp_path, capsys):
-    size = "--model.kind quantised --model.codes 32 --model.code 6 --model.channels 12"
+def test_a_quantized_code_is_learned_and_its_use_is_told(tmp_path, capsys):
+    size = "--model.kind quantized --model.codes 32 --model.code 6 --model.channels 12"
     limits = "--train.steps 150 --train.lr 3e-3 --train.warmup 10 --train.validate-every 75 --train.tensorboard false"
     arguments = f"train rebuild --run {tmp_path / 'run'} {size} {limits}".split()
     assert main(arguments) == 0

@@ -51,7 +51,7 @@ def test_first_command_that_fails_leaves_no_folder_and_the_mended_one_is_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nested = ["--run", str(tmp_path / "a" / "b")]
-    for wrong in (["--data.train", str(tmp_path / "nowhere.tsv")], ["--tokeniser.min-count", "1000"]):
+    for wrong in (["--data.train", str(tmp_path / "nowhere.tsv")], ["--tokenizer.min-count", "1000"]):
         assert "regard: " in told(capsys, words(tmp_path, *wrong, *nested))
         assert not (tmp_path / "a").exists()
     assert main(words(tmp_path, *nested)) == 0

@@ -126,26 +126,26 @@ class Wall:
 
     height: int = 3
     """How high it is."""
-    colour: str | None = field(default=None, metadata={"since": "0.2"})
+    color: str | None = field(default=None, metadata={"since": "0.2"})
     """What it is painted in."""
 
 
 def test_later_settings_are_written_where_they_say_something() -> None:
     assert plain(Wall()) == {"height": 3}
-    assert plain(Wall(colour="red")) == {"height": 3, "colour": "red"}
-    assert plain(Wall(), whole=True) == {"height": 3, "colour": None}
+    assert plain(Wall(color="red")) == {"height": 3, "color": "red"}
+    assert plain(Wall(), whole=True) == {"height": 3, "color": None}
 
 
-@pytest.mark.parametrize("wall", [Wall(), Wall(colour="red")])
+@pytest.mark.parametrize("wall", [Wall(), Wall(color="red")])
 def test_earlier_settings_are_complete_without_later_ones(wall: Wall) -> None:
     assert changed(wall, {"height": 5}, called=called, complete=True) == Wall(height=5)
     assert changed(Wall(), plain(wall), called=called, complete=True) == wall
     with pytest.raises(UserError, match="<height> is missing"):
-        changed(wall, {"colour": "red"}, called=called, complete=True)
+        changed(wall, {"color": "red"}, called=called, complete=True)
 
 
 def test_changes_leave_later_settings_alone() -> None:
-    assert changed(Wall(colour="red"), {"height": 5}, called=called) == Wall(height=5, colour="red")
+    assert changed(Wall(color="red"), {"height": 5}, called=called) == Wall(height=5, color="red")
 
 
 shapes = st.builds(Round, radius=st.integers()) | st.builds(

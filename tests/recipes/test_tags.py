@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
-from regard.data.config import TokeniserConfig
+from regard.data.config import TokenizerConfig
 from regard.data.made_tags import made_sentences
 from regard.data.tagged import Sentences, TaggedBatches, cut, read_tagged
 from regard.data.tagged_config import TaggedConfig
-from regard.data.tokenise import Tokeniser
+from regard.data.tokenize import Tokenizer
 from regard.errors import UserError
 from regard.recipes.tag_scores import entities, tag_scores
 from regard.recipes.task import load
@@ -73,9 +73,9 @@ def test_bad_sentences_are_named_with_their_line_or_left_out(tmp_path, name, con
 
 
 def test_first_pieces_have_the_tags_and_batches_hold_every_sentence():
-    config = TokeniserConfig(kind="char", joint=False)
-    tokeniser = Tokeniser.train(["ab c"], config)
-    ids, first = cut(("ab", "c", "?"), tokeniser)
+    config = TokenizerConfig(kind="char", joint=False)
+    tokenizer = Tokenizer.train(["ab c"], config)
+    ids, first = cut(("ab", "c", "?"), tokenizer)
     assert first == [0, 2, 3]
     assert len(ids) == 4
     rows = [([5, 6, 7], [1, -1, 0]), ([5], [2]), ([6, 6], [0, 1])]

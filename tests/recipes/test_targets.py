@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from regard.cli.main import main
-from regard.data.config import LabelledConfig, OnBad
+from regard.data.config import LabeledConfig, OnBad
 from regard.errors import UserError
 from regard.look.map import GRADIENT
 from regard.recipes.targets import LabelsTarget, NumberTarget, Said
@@ -23,7 +23,7 @@ SMALL = (
     "--model.dropout 0 --train.warmup 5 --train.lr 1e-2 --train.validate-every 40 --train.tensorboard false "
     "--train.label-smoothing 0 --seed 2"
 )
-DATA = LabelledConfig()
+DATA = LabeledConfig()
 
 
 def said(*texts: str, on_bad: OnBad = "error") -> Said:
@@ -44,7 +44,7 @@ def test_labels_are_listed_in_json_or_between_separators():
     keep, rows = target.rows(said("c, b", "[]"))
     assert keep == [0, 1]
     assert rows.tolist() == [[0, 0, 1, 1], [0, 0, 0, 0]]
-    bars = LabelsTarget.learned(said("x, y|z"), LabelledConfig(separator="|"))
+    bars = LabelsTarget.learned(said("x, y|z"), LabeledConfig(separator="|"))
     assert bars.names == ("x, y", "z")
 
 
@@ -122,8 +122,8 @@ def test_number_scores_by_hand():
 
 
 @pytest.fixture(scope="module")
-def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts of fruits and their colours: of each word that is there, its label."""
+def labeled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts of fruits and their colors: of each word that is there, its label."""
     folder, fruits = tmp_path_factory.mktemp("labels"), {"lime": "green", "cherry": "red", "plum": "blue"}
     for name, number in (("train", 40), ("val", 10), ("test", 10)):
         rows = []
@@ -132,20 +132,20 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows.append(f"a bowl of {' and '.join(words)} .\t{'|'.join(fruits[word] for word in words)}\n")
         (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.tsv" for name in ("train", "val", "test"))
-    options = "--data.target labels --data.separator | --word-dropout 0 --tokeniser.min-count 1 --train.steps 120"
+    options = "--data.target labels --data.separator | --word-dropout 0 --tokenizer.min-count 1 --train.steps 120"
     assert main(f"train reviews --run {folder / 'run'} {files} {options} {SMALL}".split()) == 0
     return folder / "run"
 
 
-def test_labels_of_texts_are_learned_said_and_drawn(labelled, capsys, tmp_path):
-    test = json.loads((labelled / "report.json").read_text())["test"]
+def test_labels_of_texts_are_learned_said_and_drawn(labeled, capsys, tmp_path):
+    test = json.loads((labeled / "report.json").read_text())["test"]
     assert test["signature"] == "3 labels: blue, green, red"
     assert test["micro_f1"] > 95
-    trained = load(labelled)
+    trained = load(labeled)
     assert trained.predict(["a bowl of plum and cherry .", "a bowl of  ."]) == [("blue", "red"), ()]
-    assert main(["predict", str(labelled), "a bowl of lime and cherry ."]) == 0
+    assert main(["predict", str(labeled), "a bowl of lime and cherry ."]) == 0
     assert capsys.readouterr().out == "green|red\n"
-    assert main(["predict", str(labelled), "a bowl of lime .", "--n-best", "2"]) == 0
+    assert main(["predict", str(labeled), "a bowl of lime .", "--n-best", "2"]) == 0
     assert capsys.readouterr().out.splitlines()[0].split("\t")[3] == "green"
     (seen,) = checked(trained, ["a bowl of lime ."])
     assert seen.scene.axes["queries"].labels == ("green",)
@@ -163,7 +163,7 @@ def test_labels_of_texts_are_learned_said_and_drawn(labelled, capsys, tmp_path):
     assert not none.find(measure=GRADIENT)
     other = tmp_path / "other.tsv"
     other.write_text("a bowl of lime .\tgreen\na bowl of plum .\tpink|blue\n", encoding="utf-8")
-    assert main(["evaluate", str(labelled), "--data.test", str(other)]) == 2
+    assert main(["evaluate", str(labeled), "--data.test", str(other)]) == 2
     assert "other.tsv, line 2: label 'pink' is none of those" in capsys.readouterr().err
 
 
@@ -237,4 +237,4 @@ def test_made_up_reviews_have_every_target(target, tmp_path):
 
 def test_separator_is_one_character():
     with pytest.raises(UserError, match="`separator` must be one character"):
-        LabelledConfig(separator="")
+        LabeledConfig(separator="")

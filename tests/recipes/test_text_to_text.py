@@ -18,7 +18,7 @@ from tests.recipes.toy import SMALL, toy_arguments
 ROOT = Path(__file__).parents[2]
 DATES = (
     "dates --data.locales en nl --data.epoch-size 60 --data.val-size 11 --data.test-size 13 "
-    "--source-tokeniser.vocab-size 120 --train.steps 6 --train.validate-every 4 --train.batch-tokens 300 "
+    "--source-tokenizer.vocab-size 120 --train.steps 6 --train.validate-every 4 --train.batch-tokens 300 "
     "--train.warmup 2 --train.tensorboard false"
 )
 
@@ -115,8 +115,8 @@ BAD = {
     "--data.test missing.tsv": "missing.tsv",
     "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, longer than max_length = 3",
     "--train.device warp": "device must be auto, cpu, cuda, cuda:1, mps or xpu, but is 'warp'",
-    "--model.tie target --tokeniser.joint false --model.core.width 0": "width must be from 1 to 65,536",
-    "--tokeniser.joint false": "model.tie=all needs one vocabulary",
+    "--model.tie target --tokenizer.joint false --model.core.width 0": "width must be from 1 to 65,536",
+    "--tokenizer.joint false": "model.tie=all needs one vocabulary",
 }
 
 

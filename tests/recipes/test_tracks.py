@@ -1,4 +1,4 @@
-"""A forecaster: fresh it walks on; neighbours' order does not matter; a whole run from files to answers."""
+"""A forecaster: fresh it walks on; neighbors' order does not matter; a whole run from files to answers."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_fresh_forecaster_walks_on(core):
     close(out, torch.stack([step, 2 * step, 3 * step], 1))
 
 
-def test_neighbours_are_a_set_and_padding_is_nobody():
+def test_neighbors_are_a_set_and_padding_is_nobody():
     torch.manual_seed(1)
     model = build_forecaster(EncoderConfig(core=CORES["transformer"]), observed=4, predicted=3).double().eval()
     torch.nn.init.normal_(model.writes.output.weight)

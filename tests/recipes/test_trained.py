@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import regard
-from regard.data.config import TokeniserConfig
-from regard.data.tokenise import Tokeniser
+from regard.data.config import TokenizerConfig
+from regard.data.tokenize import Tokenizer
 from regard.errors import UserError
 from regard.recipes.task import load
 from regard.recipes.text_to_text import Prediction, TrainedTexts
@@ -135,7 +135,7 @@ def damaged(finished: Path, folder: Path) -> Path:
     return Path(shutil.copytree(finished, folder / "copy", ignore=shutil.ignore_patterns("checkpoints")))
 
 
-@pytest.mark.parametrize("name", ["run.json", "tokeniser.json", "model.safetensors"])
+@pytest.mark.parametrize("name", ["run.json", "tokenizer.json", "model.safetensors"])
 def test_load_names_a_missing_file(finished: Path, tmp_path: Path, name: str) -> None:
     copy = damaged(finished, tmp_path)
     (copy / name).unlink()
@@ -143,7 +143,7 @@ def test_load_names_a_missing_file(finished: Path, tmp_path: Path, name: str) ->
         load(copy)
 
 
-@pytest.mark.parametrize("name", ["run.json", "tokeniser.json", "model.safetensors"])
+@pytest.mark.parametrize("name", ["run.json", "tokenizer.json", "model.safetensors"])
 def test_load_names_a_file_that_is_cut_off(finished: Path, tmp_path: Path, name: str) -> None:
     copy = damaged(finished, tmp_path)
     content = (copy / name).read_bytes()
@@ -152,10 +152,10 @@ def test_load_names_a_file_that_is_cut_off(finished: Path, tmp_path: Path, name:
         load(copy)
 
 
-def test_load_refuses_a_tokeniser_of_another_run(finished: Path, tmp_path: Path) -> None:
+def test_load_refuses_a_tokenizer_of_another_run(finished: Path, tmp_path: Path) -> None:
     copy = damaged(finished, tmp_path)
-    Tokeniser.train(["bob"], TokeniserConfig(kind="char")).save(copy / "tokeniser.json")
-    with pytest.raises(UserError, match=r"tokeniser\.json: damaged, or edited by hand"):
+    Tokenizer.train(["bob"], TokenizerConfig(kind="char")).save(copy / "tokenizer.json")
+    with pytest.raises(UserError, match=r"tokenizer\.json: damaged, or edited by hand"):
         load(copy)
     (copy / "learned.json").unlink()
     with pytest.raises(UserError, match=r"model\.safetensors is of another model"):

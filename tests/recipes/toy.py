@@ -37,7 +37,7 @@ def toy_arguments(folder: Path, *, core: str, steps: int = 20) -> list[str]:
     test = write_pairs(folder / "test.tsv", SOURCES[7:12])
     return (
         f"translate --run {folder / 'run'} --data.train {train} --data.val {val} --data.test {test} "
-        f"--data.max-length 12 --tokeniser.kind word --train.steps {steps} --train.validate-every 8 "
+        f"--data.max-length 12 --tokenizer.kind word --train.steps {steps} --train.validate-every 8 "
         "--train.batch-tokens 60 --train.warmup 5 --train.average 2 --train.tensorboard false "
         f"--bleu.tokenize none --decode.beam 3 {SMALL[core]}"
     ).split()

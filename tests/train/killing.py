@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # else every fork imports it, in the first step of its optimiser
+import torch._dynamo  # else every fork imports it, in the first step of its optimizer
 from torch import nn
 
 from tests.train.toy import ToyBatches, settings, train, validate

@@ -87,7 +87,7 @@ def test_patience_ends_the_run_after_validations_without_a_new_best(tmp_path: Pa
 
 def test_larger_is_better_when_asked(tmp_path: Path) -> None:
     measure = scored([1.0, 3.0, 2.0])
-    result = train(tmp_path, settings(steps=6, validate_every=2), validate=measure, maximise=True)
+    result = train(tmp_path, settings(steps=6, validate_every=2), validate=measure, maximize=True)
     assert (result.progress.best_step, result.metrics) == (4, {"nll": 3.0})
 
 

@@ -66,7 +66,7 @@ def test_of_equal_scores_the_later_is_kept_but_patience_runs_on() -> None:
     progress, found = Progress(), []
     for step, score in enumerate((0.5, 0.7, 0.7, math.nan, 0.6), start=1):
         progress.step = step
-        is_best = progress.judge({"bleu": score}, metric="bleu", maximise=True, window=2)
+        is_best = progress.judge({"bleu": score}, metric="bleu", maximize=True, window=2)
         found.append((is_best, progress.best_step, progress.stale, progress.recent))
     assert found == [
         (True, 1, 0, [1]),
@@ -78,7 +78,7 @@ def test_of_equal_scores_the_later_is_kept_but_patience_runs_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "than", "maximise", "better"),
+    ("value", "than", "maximize", "better"),
     [
         (2.0, 1.0, True, True),
         (2.0, 1.0, False, False),
@@ -88,5 +88,5 @@ def test_of_equal_scores_the_later_is_kept_but_patience_runs_on() -> None:
         (math.nan, 1.0, False, False),
     ],
 )
-def test_score_is_better(value: float, than: float | None, maximise: bool, better: bool) -> None:
-    assert is_better(value, than, maximise=maximise) == better
+def test_score_is_better(value: float, than: float | None, maximize: bool, better: bool) -> None:
+    assert is_better(value, than, maximize=maximize) == better

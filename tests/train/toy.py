@@ -130,7 +130,7 @@ def train(folder: Path, config: TrainConfig, **changes: Any) -> Result:
         "seed": 5,
         "validate": validate,
         "metric": "nll",
-        "maximise": False,
+        "maximize": False,
     }
     parts |= changes
     return fit(parts.pop("model"), parts.pop("batches"), config=config, folder=folder, **parts)

@@ -129,7 +129,7 @@ function drawTurned(drawing: CanvasRenderingContext2D, text: string, middle: num
   drawing.restore();
 }
 
-/** Draw one query's label over its neighbours, emphasized. */
+/** Draw one query's label over its neighbors, emphasized. */
 export function emphasizeDown(drawing: CanvasRenderingContext2D, labels: Labels, viewport: Viewport, query: number): void {
   const middle = viewport.y + (query + 0.5) * viewport.cell.y;
   if (middle < 0 || middle > viewport.covered.height) return;
@@ -140,7 +140,7 @@ export function emphasizeDown(drawing: CanvasRenderingContext2D, labels: Labels,
   drawing.fillText(labels.texts[query]!, -GAP, middle);
 }
 
-/** Draw one key's label over its neighbours, emphasized. */
+/** Draw one key's label over its neighbors, emphasized. */
 export function emphasizeAcross(drawing: CanvasRenderingContext2D, labels: Labels, viewport: Viewport, key: number): void {
   const middle = viewport.x + (key + 0.5) * viewport.cell.x;
   if (middle < 0 || middle > viewport.covered.width) return;
@@ -163,7 +163,7 @@ function plate(drawing: CanvasRenderingContext2D, x: number, y: number, width: n
 }
 
 /** Set ink and font for labels. */
-export function useLabelFont(drawing: CanvasRenderingContext2D, colour = "--ink"): void {
+export function useLabelFont(drawing: CanvasRenderingContext2D, color = "--ink"): void {
   drawing.font = font(SIZE);
-  drawing.fillStyle = styled(colour);
+  drawing.fillStyle = styled(color);
 }

@@ -36,7 +36,7 @@ export function context(canvas: HTMLCanvasElement, width: number, height: number
   return drawing;
 }
 
-/** The value of a colour or font named in style.css, such as "--ink". */
+/** The value of a color or font named in style.css, such as "--ink". */
 export function styled(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }

@@ -1,6 +1,6 @@
-/** What is said below a view: the colour scale, the read's facts, and what was cut away. */
+/** What is said below a view: the color scale, the read's facts, and what was cut away. */
 
-import { css, darkest, isSigned, scaleTo, unknown } from "./colour.js";
+import { css, darkest, isSigned, scaleTo, unknown } from "./color.js";
 import { context, make } from "./dom.js";
 import { headName, short } from "./format.js";
 import type { Panel } from "./pane.js";
@@ -14,15 +14,15 @@ const MOST_FACT = 48;
 
 /** What a view does with numbers that were cut away. */
 const CUT: Record<string, string> = {
-  alignment: "Farther away, each block has the colour of its largest number; closer, what was cut away is grey: it is not zero.",
-  heads: "Each block has the colour of its largest number.",
+  alignment: "Farther away, each block has the color of its largest number; closer, what was cut away is gray: it is not zero.",
+  heads: "Each block has the color of its largest number.",
   summary: "Summaries were computed before anything was cut away.",
   others: "What was cut away to keep this page small is not drawn: it is not zero.",
 };
 
 const MEAN = "A mean over heads counts what was cut away as zero; of a block it is the mean of the heads' largest numbers.";
 
-/** The elements below a view; `most` is the number of the darkest colour. */
+/** The elements below a view; `most` is the number of the darkest color. */
 export function foot(pane: Panel, table: Table, most = darkest(pane.shown, table)): HTMLElement[] {
   const { page, shown, view } = pane;
   const { read } = shown;
@@ -30,8 +30,8 @@ export function foot(pane: Panel, table: Table, most = darkest(pane.shown, table
   if (view === "summary") parts.push(facts(shown));
   else {
     const hasScale = pane.views.find(({ name }) => name === view)?.hasScale;
-    const colours = hasScale ? null : legend(shown, table, { view, most });
-    const legends = make("div", { class: "legends" }, colours, scalePicker(pane));
+    const colors = hasScale ? null : legend(shown, table, { view, most });
+    const legends = make("div", { class: "legends" }, colors, scalePicker(pane));
     parts.push(make("div", { class: "line" }, legends, facts(shown)));
   }
   parts.push(make("p", { class: "pale" }, MEASURES[read.measure].about));
@@ -49,7 +49,7 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
   const { read } = shown;
   const signed = isSigned(read);
   const scale = scaleTo(most, signed);
-  const canvas = make("canvas", { role: "img", "aria-label": `Colours from ${signed ? -most : 0} to ${most}` });
+  const canvas = make("canvas", { role: "img", "aria-label": `Colors from ${signed ? -most : 0} to ${most}` });
   const drawing = context(canvas, WIDTH, HEIGHT);
   for (let x = 0; x < WIDTH; x++) {
     const share = x / (WIDTH - 1);

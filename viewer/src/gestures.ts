@@ -20,7 +20,7 @@ const STILL_PX = 4;
 /** Listen on an element until it is gone. */
 export function watch(element: HTMLElement, gestures: Gestures): void {
   const pointers = new Map<number, Place>();
-  let travelled = 0;
+  let traveled = 0;
   const placed = (event: MouseEvent): Place => {
     const box = element.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
@@ -32,7 +32,7 @@ export function watch(element: HTMLElement, gestures: Gestures): void {
   }, { passive: false });
   element.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
-    if (pointers.size === 0) travelled = 0;
+    if (pointers.size === 0) traveled = 0;
     pointers.set(event.pointerId, placed(event));
     element.setPointerCapture(event.pointerId);
   });
@@ -40,14 +40,14 @@ export function watch(element: HTMLElement, gestures: Gestures): void {
     const before = pointers.get(event.pointerId);
     const now = placed(event);
     if (!before) return gestures.hover(now);
-    travelled += Math.hypot(now.x - before.x, now.y - before.y);
+    traveled += Math.hypot(now.x - before.x, now.y - before.y);
     const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
     pointers.set(event.pointerId, now);
     if (other) pinch(gestures, before, now, other);
-    else if (travelled >= STILL_PX) gestures.move(now.x - before.x, now.y - before.y);
+    else if (traveled >= STILL_PX) gestures.move(now.x - before.x, now.y - before.y);
   });
   element.addEventListener("pointerup", (event) => {
-    if (pointers.size === 1 && pointers.has(event.pointerId) && travelled < STILL_PX) gestures.click(placed(event));
+    if (pointers.size === 1 && pointers.has(event.pointerId) && traveled < STILL_PX) gestures.click(placed(event));
     pointers.delete(event.pointerId);
   });
   element.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));

@@ -1,6 +1,6 @@
-/** A matrix of numbers as colours, painted in tiles that are kept: moving over it only copies them. */
+/** A matrix of numbers as colors, painted in tiles that are kept: moving over it only copies them. */
 
-import { css, isDark, scaleOf, unknown, type Scale } from "./colour.js";
+import { css, isDark, scaleOf, unknown, type Scale } from "./color.js";
 import { borders } from "./table.js";
 import type { Shown, Table } from "./view.js";
 import type { Viewport } from "./viewport.js";
@@ -35,7 +35,7 @@ export class Heat {
     this.scale = scaleOf(shown, table);
   }
 
-  /** Whether it shows this, in the colours of now. */
+  /** Whether it shows this, in the colors of now. */
   shows(table: Table, shown: Shown): boolean {
     const scale = scaleOf(shown, table);
     const same = scale.most === this.scale.most && scale.signed === this.scale.signed && isDark() === this.dark;
@@ -139,7 +139,7 @@ export class Heat {
     }
   }
 
-  /** The colour of what was cut away: as unknown, but zero where the largest of its whole block is. */
+  /** The color of what was cut away: as unknown, but zero where the largest of its whole block is. */
   private grounds(area: Area, level: Level): (row: number, column: number) => number {
     const { rows, columns, numbers } = this.table.overview(this.head, Infinity);
     const down = blockOf(this.table.queries, rows);

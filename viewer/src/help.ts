@@ -23,7 +23,7 @@ function show(): void {
     make("table", {}, make("tbody", {}, ...rows)),
     make("p", {}, "Point at a cell for its labels and its number, exactly as it was computed. Click to pin a query."),
     make("p", {}, "The wheel or two fingers zoom, dragging moves, a double click shows all of it. " +
-      "Cells smaller than a pixel are drawn as one, in the colour of the largest number among them."),
+      "Cells smaller than a pixel are drawn as one, in the color of the largest number among them."),
     make("h2", {}, "What this does not show"),
     make("p", {}, WARNING),
     close,

@@ -1,6 +1,6 @@
 /** What stands above a view: the scene's title, the pickers, and the tabs of the views. */
 
-import { isSigned } from "./colour.js";
+import { isSigned } from "./color.js";
 import { make } from "./dom.js";
 import { readable } from "./format.js";
 import type { Panel } from "./pane.js";
@@ -119,14 +119,14 @@ function headPicker(pane: Panel): HTMLElement | null {
   return picker("Head", options, String(pane.shown.head), (value) => pane.choose({ head: Number(value) }));
 }
 
-/** Which number gets the darkest colour. */
+/** Which number gets the darkest color. */
 export function scalePicker(pane: Panel): HTMLElement {
   const { scale, read } = pane.shown;
   const options: Option[] = [
     { value: "one", name: isSigned(read) ? "-1 to 1" : "0 to 1" },
     { value: "largest", name: "to the largest" },
   ];
-  return picker("Colours", options, scale, (value) => pane.choose({ scale: value as typeof scale }));
+  return picker("Colors", options, scale, (value) => pane.choose({ scale: value as typeof scale }));
 }
 
 function tabs(pane: Panel, open: View): HTMLElement {

@@ -41,7 +41,7 @@ export interface Shown {
   /** What is pinned by a click or by stepping; null: nothing. */
   query: number | null;
   key: number | null;
-  /** The number that gets the darkest colour: 1, or the largest shown. */
+  /** The number that gets the darkest color: 1, or the largest shown. */
   scale: "one" | "largest";
 }
 
@@ -59,7 +59,7 @@ export interface View {
   readonly name: string;
   /** One sentence for people: what is drawn. */
   readonly about: string;
-  /** Whether it shows the scale of its colours itself; else the page does, below it. */
+  /** Whether it shows the scale of its colors itself; else the page does, below it. */
   readonly hasScale?: boolean;
   fits(scene: Scene, read: Read): boolean;
   /** Draw into an empty element, which has a size; `show` is called at once, and after every change or resize. */
@@ -68,7 +68,7 @@ export interface View {
 
 export interface Drawn {
   show(shown: Shown): Promise<void> | void;
-  /** The number that got the darkest colour, if that is not the one of the head shown; asked after `show`. */
+  /** The number that got the darkest color, if that is not the one of the head shown; asked after `show`. */
   darkest?(): number | null;
   /** Where the pair, or the query alone, or the key alone, is drawn: client coordinates; null if it is not. */
   place(query: number | null, key: number | null): { x: number; y: number } | null;

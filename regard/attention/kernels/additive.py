@@ -23,8 +23,6 @@ from regard.attention.kernels.half import with_wide_scores
 from regard.attention.kernels.problem import Problem
 from regard.attention.scores import TanhSum
 
-__all__ = ["read", "refusal"]
-
 
 def refusal(problem: Problem) -> str | None:
     """Why this kernel cannot do the problem; None if it can."""

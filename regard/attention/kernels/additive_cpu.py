@@ -26,8 +26,6 @@ from regard.attention.kernels.additive_cpu_steps import backward_steps, forward_
 from regard.attention.kernels.additive_op import is_step
 from regard.attention.kernels.threads import side_by_side
 
-__all__ = ["backward", "forward"]
-
 _DIRECT_COST = 5
 """How much longer a triple takes without tables."""
 _WORTH_A_THREAD = 1_000_000

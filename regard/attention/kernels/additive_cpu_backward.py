@@ -9,7 +9,7 @@
 A task is one key head of one batch entry, or part of its query rows, and writes gradients of keys and values of its
 own, which are summed afterwards in a fixed order.
 
-Source: rabe2021 and dao2022, section 3.1 (weights again from their normaliser); bahdanau2015 (the score).
+Source: rabe2021 and dao2022, section 3.1 (weights again from their normalizer); bahdanau2015 (the score).
 """
 
 from collections import namedtuple
@@ -31,8 +31,6 @@ from regard.attention.kernels.additive_cpu_loops import (
     transpose,
 )
 from regard.attention.kernels.additive_cpu_rules import add_bias, columns, limits, settle
-
-__all__ = ["backward_tasks"]
 
 Memory = namedtuple(
     "Memory", "keys values natural turned turned_values known to_keys to_values"

@@ -16,8 +16,6 @@ from numba import njit, types
 
 from regard.attention.kernels.compiled_cache import kept_c_function
 
-__all__ = ["OPTIONS", "STAMP", "compiled", "compiled_in_order", "compiled_without_nan", "pasted", "worker"]
-
 # Sums may be reordered and contracted; infinities and NaN stay what they are.
 OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 _SOURCES = sorted(Path(__file__).parent.glob("additive_cpu*.py"))

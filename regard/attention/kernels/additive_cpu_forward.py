@@ -30,8 +30,6 @@ from regard.attention.kernels.additive_cpu_loops import (
 )
 from regard.attention.kernels.additive_cpu_rules import columns, limits, settle
 
-__all__ = ["forward_tasks", "is_direct", "padded", "score_tile", "tile_table", "unit"]
-
 
 @compiled
 def padded(size):

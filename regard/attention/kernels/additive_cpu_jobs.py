@@ -15,8 +15,6 @@ from torch import Tensor
 from regard.attention.kernels.additive_cpu_compile import pasted
 from regard.attention.kernels.additive_cpu_rules import Given, Rules, Wanted
 
-__all__ = ["as_address", "begin", "gradients", "inputs", "is_tabled", "more", "pack", "results", "take_one"]
-
 _SIZES = 14
 """Numbers before the addresses."""
 (

@@ -32,30 +32,6 @@ from numpy.polynomial import Chebyshev, Polynomial
 from regard.attention.kernels.additive_cpu_compile import OPTIONS, compiled, compiled_without_nan, pasted
 from regard.attention.kernels.additive_op import REACH
 
-__all__ = [
-    "CAP",
-    "CLAMP",
-    "KEYS",
-    "LANES",
-    "ROWS",
-    "SIDE",
-    "add_gradients",
-    "add_products",
-    "add_scores",
-    "constants",
-    "decay",
-    "direct_gradients",
-    "direct_scores",
-    "exp_twice",
-    "four_residuals",
-    "largest",
-    "one_residual",
-    "reach",
-    "reciprocals",
-    "table",
-    "transpose",
-]
-
 KEYS = 64
 """Keys in a tile."""
 ROWS = 32
@@ -112,7 +88,7 @@ def _exp_twice(x):
 
 @pasted
 def _between(x, bound):
-    """x within [-bound, bound]; NaN stays, which is why min and max are spelt out."""
+    """x within [-bound, bound]; NaN stays, which is why min and max are spelled out."""
     x = bound if bound < x else x
     return -bound if x < -bound else x
 

@@ -20,8 +20,6 @@ import numpy as np
 from regard.attention.kernels.additive_cpu_compile import compiled
 from regard.attention.kernels.additive_cpu_loops import LANES
 
-__all__ = ["Given", "Rules", "Wanted", "add_bias", "columns", "limits", "settle"]
-
 Rules = namedtuple(  # numba knows this form
     "Rules",
     "first first_steps last last_steps allowed allowed_steps bias bias_steps diagonals diagonal_steps num_queries",

@@ -5,7 +5,7 @@ read to read), and tiles of keys have nothing to share.
 Each query goes through the keys once; for gradients, r = 1 / (1 + e^{2(q + k)}) of a tile of keys is held between the
 scores and what they send back, so that exponentials and divisions are taken once.
 
-Source: bahdanau2015, appendix A.1.2 (the score); rabe2021 (weights again from their normaliser).
+Source: bahdanau2015, appendix A.1.2 (the score); rabe2021 (weights again from their normalizer).
 """
 
 import math
@@ -27,8 +27,6 @@ from regard.attention.kernels.additive_cpu_loops import (
     table,
 )
 from regard.attention.kernels.additive_cpu_rules import add_bias, limits, settle
-
-__all__ = ["backward_steps", "forward_steps"]
 
 
 @compiled

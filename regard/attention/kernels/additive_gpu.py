@@ -42,8 +42,6 @@ from regard.attention.kernels.additive_gpu_prepare import (
 )
 from regard.attention.kernels.additive_gpu_step import step_kernel
 
-__all__ = ["BACKWARD", "FORWARD", "STEP", "backward", "forward"]
-
 FORWARD = Tiles(own=64, other=16, values=64, warps=2, programs=2048)
 """A thread has one query and 16 keys (own = 32 warps): 292 to 330 instructions for 64 triples on sm_90, nearly all of
 them arithmetic, and what is spilled to keep to 128 registers is spilled outside of that loop."""

@@ -25,8 +25,6 @@ from regard.attention.kernels.additive_gpu_tiles import (
     with_units,
 )
 
-__all__ = ["keys_kernel", "query_kernel"]
-
 
 @triton.jit
 @no_type_check

@@ -14,8 +14,6 @@ import triton.language as tl
 
 from regard.attention.kernels.additive_gpu_tiles import limits, opening, place, product, with_units, with_units_of_row
 
-__all__ = ["read_kernel"]
-
 
 @triton.jit
 @no_type_check

@@ -16,8 +16,6 @@ from torch.nn.functional import pad
 
 from regard.attention.kernels.additive_gpu_tiles import CHUNK, LIMIT, product
 
-__all__ = ["Read", "Setting", "Tiles", "is_interpreted", "num_splits", "prepare", "separated", "strides_of"]
-
 FEW_QUERIES = 4
 """Up to here, as in a decoder that goes step by step, tanh is computed pair by pair, and each query by itself."""
 

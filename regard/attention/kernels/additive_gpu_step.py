@@ -13,8 +13,6 @@ import triton.language as tl
 from regard.attention.kernels.additive_gpu_backward import add_at, add_biases
 from regard.attention.kernels.additive_gpu_tiles import opening, place, row_residuals, with_units_of_row
 
-__all__ = ["step_kernel"]
-
 
 @triton.jit
 @no_type_check

@@ -21,20 +21,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-__all__ = [
-    "CHUNK",
-    "LIMIT",
-    "change",
-    "limits",
-    "opening",
-    "place",
-    "product",
-    "residuals",
-    "row_residuals",
-    "with_units",
-    "with_units_of_row",
-]
-
 CHUNK = 4
 """Units computed at a time; the unit axes are padded to a multiple of it."""
 

@@ -20,8 +20,6 @@ from torch import Tensor
 
 from regard.attention.axes import is_plain
 
-__all__ = ["REACH", "additive_read", "is_step"]
-
 REACH = 33.0
 """Exponentials of keys of this size and any queries have products that are right in float32 where it matters."""
 _FEW = 4

@@ -16,8 +16,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["larger", "raised", "rounded", "widened"]
-
 _WORD, _HALF, _FLOAT = ir.IntType(32), ir.IntType(16), ir.FloatType()
 
 

@@ -31,8 +31,6 @@ from numba.core.serialize import dumps
 
 from regard.errors import UserError
 
-__all__ = ["REMEDY", "is_kept", "kept_c_function", "kept_function"]
-
 REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written to"
 
 if getattr(config, "DISABLE_JIT", False):  # set by numba from the environment

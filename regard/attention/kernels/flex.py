@@ -25,8 +25,6 @@ from regard.attention.kernels.sdpa import spread
 from regard.attention.masks import Mask
 from regard.attention.scores import InnerProduct
 
-__all__ = ["has_compiler", "read", "refusal"]
-
 _BLOCKS: weakref.WeakKeyDictionary[Mask, dict[tuple, BlockMask]] = weakref.WeakKeyDictionary()
 """Block masks of masks that are used again: finding the empty blocks costs more than a short read."""
 

@@ -24,8 +24,6 @@ from regard.attention.kernels import reference
 from regard.attention.kernels.problem import Problem
 from regard.attention.scores import InnerProduct
 
-__all__ = ["queries_a_tile", "read", "refusal"]
-
 TILE = 1 << 20
 """Numbers in a tile: scores, or what a score that is no inner product makes of each pair, or gathered values. A read
 holds a few tensors of this size at a time (twice as many in backward), beside its inputs and its result; one query

@@ -23,8 +23,6 @@ from regard.attention.features import widen
 from regard.attention.kernels.problem import Problem
 from regard.attention.kernels.rows import softmax
 
-__all__ = ["half_of", "has_half_products", "shares", "takes_shares", "with_wide_scores"]
-
 _CHUNK = 1 << 19
 """Scores computed at a time: in float32 they stay in the second or third cache."""
 

@@ -17,11 +17,9 @@ from torch import Tensor
 
 from regard.attention.features import Features, widen
 from regard.attention.kernels.problem import Problem
-from regard.attention.linear import Proportional, answer, divide, hide, same_for_all, summarise
+from regard.attention.linear import Proportional, answer, divide, hide, same_for_all, summarize
 from regard.attention.masks import All, Causal, Mask
 from regard.attention.places import Places
-
-__all__ = ["read", "refusal"]
 
 CHUNK = 64
 """Queries of a chunk: pairs inside it cost CHUNK a query, sums between chunks features * value_dim / CHUNK."""
@@ -64,7 +62,7 @@ def _read(problem: Problem) -> Tensor:
     if seen is not None:
         keys = hide(keys, seen)
     if not is_causal:
-        return answer(query, *summarise(keys, values), group=problem.group)
+        return answer(query, *summarize(keys, values), group=problem.group)
     return _causal(query, keys, values, group=problem.group)
 
 
@@ -74,7 +72,7 @@ def _causal(query: Tensor, keys: Tensor, values: Tensor, *, group: int) -> Tenso
     if before < 0:
         query = query[..., -before:, :]  # the first see nothing
     first = max(0, before)
-    sums, totals = summarise(keys[..., :first, :], values[..., :first, :])
+    sums, totals = summarize(keys[..., :first, :], values[..., :first, :])
     query = query.unflatten(-3, (-1, group)) if group > 1 else query.unsqueeze(-3)  # (..., group, query, features)
     pieces = []
     for segment in _segments(query, keys[..., first:, :], values[..., first:, :]):
@@ -99,7 +97,7 @@ def _segment(
     time, group = query.shape[-2], query.shape[-3]
     query, keys, values = _chunks(query), _chunks(keys), _chunks(values)
     query = query.transpose(-4, -3).flatten(-3, -2)  # (..., chunk, group * CHUNK, features)
-    inner, total = summarise(keys, values)
+    inner, total = summarize(keys, values)
     sums = torch.cat((sums.unsqueeze(-3), inner), -3).cumsum(-3)  # (..., chunk + 1, features, value_dim)
     totals = torch.cat((totals.unsqueeze(-2), total), -2).cumsum(-2)
     pairs = (query @ keys.transpose(-2, -1)).unflatten(-2, (group, CHUNK)).tril().flatten(-3, -2)

@@ -22,8 +22,6 @@ from torch.autograd import forward_ad
 from regard.attention.axes import is_plain
 from regard.attention.kernels.rounded import take
 
-__all__ = ["WORTH", "has_fast_products", "linear", "takes_fast_products"]
-
 WORTH = 6 << 20
 """Multiplications from which a product with gradients is faster, what it costs to call it counted."""
 _WORTH_ALONE = 1 << 21

@@ -5,14 +5,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.attention.axes import align
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice
-from regard.attention.masks import Interval, Mask, align, split
+from regard.attention.masks import Interval, Mask, split
 from regard.attention.memory import Prepared
 from regard.attention.places import Places
 from regard.attention.scores import Form, Score
-
-__all__ = ["Problem"]
 
 
 class Problem(NamedTuple):

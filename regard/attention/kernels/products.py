@@ -23,8 +23,6 @@ from regard.attention.kernels.rows import softmax
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
 
-__all__ = ["read", "refusal"]
-
 _KEPT = 2**20
 """Numbers up to which the barrier of a causal mask is kept from read to read."""
 

@@ -11,8 +11,6 @@ from regard.attention.features import widen
 from regard.attention.kernels.half import half_of, with_wide_scores
 from regard.attention.kernels.problem import Problem
 
-__all__ = ["fold", "read", "refusal", "scored", "unfold", "weights"]
-
 
 def refusal(problem: Problem) -> str | None:
     """None: the formula can do everything."""

@@ -9,8 +9,6 @@ block of the decoder) are summed in bfloat16, where without they are summed in s
 import torch
 from torch import Tensor
 
-__all__ = ["hand_on", "is_wanted", "take"]
-
 _NAME = "_regard_rounded"
 
 

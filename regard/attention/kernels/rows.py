@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from regard.attention.axes import is_plain
 
-__all__ = ["is_compiled_for", "softmax"]
-
 _VECTOR = 64
 """Bytes of a row from which torch makes vectors of it; below, it takes 5 to 15 times as long as these loops."""
 _WORTH = 1 << 14

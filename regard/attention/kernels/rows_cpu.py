@@ -22,8 +22,6 @@ from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
 from regard.attention.kernels.bits import raised, rounded, widened
 from regard.attention.kernels.threads import side_by_side
 
-__all__ = ["ROWS_STAMP", "exponentiate", "reader", "softmax", "softmax_gradient", "writer"]
-
 _SOURCES = Path(__file__), Path(bits.__file__)
 ROWS_STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES) + STAMP.encode()).hexdigest()
 """Names this code, for whatever is compiled from it."""

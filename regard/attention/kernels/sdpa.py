@@ -15,8 +15,6 @@ from regard.attention.kernels.problem import Problem
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
 
-__all__ = ["read", "refusal", "spread"]
-
 
 def refusal(problem: Problem) -> str | None:
     """Why this kernel cannot do the problem; None if it can."""

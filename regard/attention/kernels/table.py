@@ -37,8 +37,6 @@ from regard.attention.kernels.half import has_half_products
 from regard.attention.kernels.problem import Problem
 from regard.attention.scores import InnerProduct, TanhSum
 
-__all__ = ["KERNELS", "choose", "kernels", "pick"]
-
 KERNELS: dict[str, ModuleType] = {
     "reference": reference,
     "products": products,

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-__all__ = ["side_by_side"]
-
 
 def side_by_side(work: Any, argument: int, threads: int) -> None:
     """Call `work(argument)`, a C function of one pointer, on each of so many threads, this one among them."""

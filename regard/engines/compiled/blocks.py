@@ -53,8 +53,6 @@ from regard.engines.compiled.work import (
     table_of,
 )
 
-__all__ = ["encode", "prefill", "step"]
-
 _NO_FLOOR = np.float32(-np.inf)
 _ZERO = np.float32(0)
 _INFINITY = np.float32(np.inf)
@@ -75,7 +73,7 @@ def embed(work, table, token, place, row):
 
 
 @compiled
-def normalise(work, which, rows, out):
+def normalize(work, which, rows, out):
     """out = scale (x - mean) / sqrt(variance + eps) + shift, of rows of items; sets OVERFLOW if it is not finite."""
     width = work[WIDTH]
     norms, items = floats(work, NORMS), floats(work, ITEMS)
@@ -102,10 +100,10 @@ def normalise(work, which, rows, out):
 
 @compiled
 def _before(work, norm, rows):
-    """What a part of a block is given: items, normalised first if the block is pre-norm."""
+    """What a part of a block is given: items, normalized first if the block is pre-norm."""
     items, normed = floats(work, ITEMS), floats(work, NORMED)
     if work[IS_PRE]:
-        normalise(work, norm, rows, normed)
+        normalize(work, norm, rows, normed)
         return normed
     return items
 
@@ -113,7 +111,7 @@ def _before(work, norm, rows):
 @compiled
 def _after(work, norm, rows):
     if not work[IS_PRE]:
-        normalise(work, norm, rows, floats(work, ITEMS))
+        normalize(work, norm, rows, floats(work, ITEMS))
 
 
 @compiled

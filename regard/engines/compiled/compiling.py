@@ -16,20 +16,6 @@ from numba.extending import intrinsic as numba_intrinsic
 
 from regard.attention.kernels.compiled_cache import kept_c_function, kept_function
 
-__all__ = [
-    "HAS_BYTE_PRODUCTS",
-    "HAS_PAIR_PRODUCTS",
-    "IS_MADE_FOR",
-    "LANES",
-    "PAIR_PRODUCT",
-    "STAMP",
-    "TILE_ROWS",
-    "called_by_address",
-    "compiled",
-    "entry",
-    "intrinsic",
-]
-
 _SOURCES = sorted(Path(__file__).parent.glob("*.py"))
 STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
 """Names this code: numba looks at the one file of a function that it keeps, not at those of the functions it calls."""

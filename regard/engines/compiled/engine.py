@@ -28,14 +28,13 @@ from regard.engines.compiled.compiling import IS_MADE_FOR
 from regard.engines.compiled.packed import KINDS
 from regard.engines.compiled.room import Room
 from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE, IS_PAST, Batch, Found, Rules
-from regard.engines.compiled.transformer import PackedTransformer, unsupported
+from regard.engines.compiled.transformer import PackedTransformer
+from regard.engines.compiled.transformer import unsupported as unsupported
 from regard.engines.compiled.work import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE
 from regard.engines.engine import Engine, Limits
 from regard.engines.requests import check_places
 from regard.errors import UserError
 from regard.layers.forms import TextForm
-
-__all__ = ["LARGEST_ITEM", "CompiledEngine", "compiles_each_time", "create", "is_at_home", "unsupported"]
 
 LARGEST_ITEM = math.inf
 """Overflow is noticed where it happens."""

@@ -12,8 +12,6 @@ from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE
 from regard.engines.compiled.searching import search as search_batch
 from regard.engines.compiled.work import LOGITS, floats
 
-__all__ = ["go_on", "prefill", "search"]
-
 
 def _search(stamp: str) -> Callable:
     def run(work, batch, rules, keys, values, found, place):

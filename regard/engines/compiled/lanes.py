@@ -28,8 +28,6 @@ from numba.core import cgutils
 
 from regard.engines.compiled.compiling import LANES, intrinsic
 
-__all__ = ["add_scaled", "dot", "fma", "gelu", "halve", "peak", "soften", "spread"]
-
 _FLOAT, _WORD, _INT = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _FLOATS, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
 _SERIES = [1 / math.factorial(power) for power in range(8)]

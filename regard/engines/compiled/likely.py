@@ -13,8 +13,6 @@ from regard.engines.compiled.products import PANELS, SET, product
 from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.work import LOGITS, VOCAB, address, floats, table_of
 
-__all__ = ["likeliest", "scores_of"]
-
 _NONE = np.float32(-np.inf)
 _NO_FLOOR = np.float32(-np.inf)
 

@@ -35,8 +35,6 @@ from regard.engines.compiled.products import (
 )
 from regard.engines.compiled.tiles import BFLOAT16, FLOAT32, INT8, PANEL
 
-__all__ = ["KINDS", "Heads", "Products", "aligned", "in_panels"]
-
 KINDS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "int8": INT8}
 """What weights may be kept as."""
 _LINE = 64

@@ -22,11 +22,6 @@ from regard.engines.compiled.lanes import halve
 from regard.engines.compiled.tiles import FLOAT32, FLOW, HALVES, INT8, LINE, PAIRS, PANEL, tile
 from regard.engines.compiled.work import CODES, SCALED, address, bytes_of, floats, table_of
 
-__all__ = [
-    "ADD", "BIAS", "CODE", "DEPTH", "FIELDS", "KIND", "OUT", "PANELS", "SCALES", "SET", "SUMS", "WEIGHTS", "multiplier",
-    "multiply", "product",
-]  # fmt: skip
-
 KIND, CODE, WEIGHTS, DEPTH, OUT, PANELS, BIAS, SCALES, SUMS = range(9)
 """Columns of a table of products: kind of weights, addresses of the code and the weights, numbers a row of x, of out,
 panels, and the addresses of biases, of scales and of sums (int8) of columns."""

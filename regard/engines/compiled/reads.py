@@ -32,8 +32,6 @@ from regard.engines.compiled.work import (
     slots_at,
 )
 
-__all__ = ["ALL", "CAUSAL", "PAST", "SOURCE", "read_all", "read_one"]
-
 _NONE = np.float32(-np.inf)
 _ZERO, _ONE = np.float32(0), np.float32(1)
 # As numpy's numbers: numba compiles a function anew for each of Python's.

@@ -39,8 +39,6 @@ from regard.engines.compiled.work import (
     ZEROS,
 )
 
-__all__ = ["LOGIT_ROWS", "Room"]
-
 LOGIT_ROWS = 48
 """Rows whose scores of the vocabulary are held at once: few enough for the cache, enough for the weights' way to it."""
 

@@ -16,8 +16,6 @@ from regard.engines.compiled.products import PANELS
 from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.work import CROSS_KEYS, DECODERS, ENCODER_PRODUCTS, ENCODERS, POSITIONS, floats, table_of
 
-__all__ = ["FINISHED", "IS_NAN", "IS_NONE", "IS_PAST", "Batch", "Found", "Rules", "search"]
-
 FINISHED, IS_NAN, IS_NONE, IS_PAST = 0, 1, 2, 3
 """How a search ended: well; on NaN among the scores; on a sentence that no allowed token can go on; on an output that
 goes on past the last learned position."""

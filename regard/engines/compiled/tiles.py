@@ -32,8 +32,6 @@ from regard.engines.compiled.compiling import (
 )
 from regard.engines.compiled.lanes import fma
 
-__all__ = ["BFLOAT16", "FLOAT32", "FLOW", "HALVES", "INT8", "LINE", "PAIRS", "PANEL", "tile"]
-
 PANEL = 2 * LANES
 """Columns of a panel."""
 FLOW = 4

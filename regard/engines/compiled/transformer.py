@@ -48,8 +48,6 @@ from regard.layers.forms import (
 )
 from regard.layers.positions import sinusoids
 
-__all__ = ["PackedTransformer", "unsupported"]
-
 _ACTIVATIONS = {"relu": 0, "gelu": 1}
 _ORDERS = {"post": 0, "pre": 1}
 

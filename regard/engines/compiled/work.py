@@ -11,15 +11,6 @@ from numba import carray, types
 
 from regard.engines.compiled.compiling import compiled, intrinsic
 
-__all__ = [
-    "AROUND", "ARRAYS", "BEHIND", "CODES", "CROSS_KEYS", "CROSS_OUT", "CROSS_QUERY", "DECODERS", "DECODER_PRODUCTS",
-    "DOWN", "EDGE", "ENCODERS", "ENCODER_PRODUCTS", "FLOAT_CODE", "HEADS", "HIDDEN", "IS_GELU", "IS_PRE", "ITEMS",
-    "KEY_HEADS", "LOGITS", "MAPPED", "NORMED", "NORMS", "NORM_ROWS", "ORDER", "OUT_OF_HEADS", "OVERFLOW", "PANELED",
-    "POSITIONS", "QUERY_KEY_VALUE", "READ", "SCALED", "SCORES", "SIZE", "SIZES", "SOURCES", "TABLE", "TARGETS",
-    "UP", "VALUE_SIZE", "VOCAB", "WIDTH", "WINDOW", "ZEROS", "address", "bytes_of", "floats", "floats_at",
-    "integers", "slots_at", "table_of",
-]  # fmt: skip
-
 ENCODERS, DECODERS, WIDTH, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, VOCAB, IS_PRE, IS_GELU, WINDOW, FLOAT_CODE, OVERFLOW = (
     range(13)
 )

@@ -18,8 +18,6 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 
-__all__ = ["Core", "State"]
-
 
 @runtime_checkable
 class State(Protocol):

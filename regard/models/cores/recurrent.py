@@ -12,8 +12,6 @@ from regard.layers.recurrent_encoder import RecurrentEncoder
 from regard.models.config import RecurrentConfig
 from regard.models.cores.stepping import SteppingCore
 
-__all__ = ["RecurrentCore"]
-
 
 @final
 class RecurrentCore(SteppingCore):

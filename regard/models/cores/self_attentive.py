@@ -19,8 +19,6 @@ from regard.layers.self_attentive_encoder import SelfAttentiveEncoder
 from regard.models.config import SelfAttentiveConfig
 from regard.models.cores.stepping import SteppingCore
 
-__all__ = ["SelfAttentiveCore"]
-
 
 @final
 class SelfAttentiveCore(SteppingCore):

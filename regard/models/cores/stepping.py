@@ -46,8 +46,6 @@ from regard.models.config import RecurrentConfig, SelfAttentiveConfig
 from regard.models.cores.core import Core
 from regard.telling import is_heard
 
-__all__ = ["Handover", "SteppingCore", "SteppingState"]
-
 AnyCell = Cell | SelfAttentiveCell
 AnyConfig = RecurrentConfig | SelfAttentiveConfig
 
@@ -301,5 +299,5 @@ def _score(config: AnyConfig) -> Score | None:
 
 
 def _choice(config: AnyConfig) -> Choice | None:
-    # Cosines lie in [-1, 1], where a softmax is nearly flat: how much to make of them is learnt.
+    # Cosines lie in [-1, 1], where a softmax is nearly flat: how much to make of them is learned.
     return Soft(10.0, learn=True) if config.attention == "cosine" else None

@@ -32,8 +32,6 @@ from regard.layers.residual import Residual
 from regard.models.config import TransformerConfig
 from regard.models.cores.core import Core
 
-__all__ = ["NoPositions", "TransformerCore", "TransformerState"]
-
 
 @dataclass(frozen=True, eq=False)
 class TransformerState:
@@ -89,7 +87,7 @@ class TransformerCore(Core):
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.width) if pre and encodes else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.width) if pre and decodes else nn.Identity()
-        self.apply(_initialise)
+        self.apply(_initialize)
 
     def blocks(self) -> list[nn.Module]:
         """Encoder blocks and the decoder's feed-forward networks (its attention is also used by `start`)."""
@@ -257,7 +255,7 @@ def _decoder_block(
     return DecoderBlock(own, cross, _feedforward(config), residuals, window=config.window)
 
 
-def _initialise(module: nn.Module) -> None:
+def _initialize(module: nn.Module) -> None:
     # glorot2010: keeps the variance of what goes through, forwards and backwards.
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)

@@ -24,8 +24,6 @@ from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.positions import sinusoids
 
-__all__ = ["FrameReader", "LogMel", "hide_bands", "mel_filters"]
-
 _WINDOW = 0.025
 _FLOOR = 1e-6
 
@@ -80,7 +78,7 @@ def hide_bands(bands: Float[Tensor, "batch bands frames"], most: int) -> Float[T
 class FrameReader(nn.Module):
     """Sound (batch, samples) to items (batch, places, dim), 2^halvings frames each.
 
-    centres: (places, 1), the middle of each place as a share of the length.
+    centers: (places, 1), the middle of each place as a share of the length.
     """
 
     def __init__(
@@ -105,7 +103,7 @@ class FrameReader(nn.Module):
         self.project = Linear(channels * -(-bands // 2**halvings), dim)
         # The first frame stands at the first sample, and a place at the middle of its frames.
         middle = (torch.arange(places) + 0.5) * 2**halvings - 0.5
-        self.register_buffer("centres", (middle * self.spectrum.hop / samples)[:, None], persistent=False)
+        self.register_buffer("centers", (middle * self.spectrum.hop / samples)[:, None], persistent=False)
         self.register_buffer("_positions", sinusoids(0, places, dim), persistent=False)
         self.dropout = Dropout(dropout)
 

@@ -16,14 +16,12 @@ from regard.attention.masks import Whole
 from regard.layers.convolutions import Stem
 from regard.layers.dropout import Dropout
 
-__all__ = ["ImageReader"]
-
 
 class ImageReader(nn.Module):
     """Images (batch, channels, height, width), pixels within [0, 1], to items (batch, places, dim), row by row.
 
     patch:    side of a patch; None for the stem.
-    centres:  (places, 2), x and y of the middle of each place, as shares of the image's sides.
+    centers:  (places, 2), x and y of the middle of each place, as shares of the image's sides.
     halvings: how often the stem halves the sides, so that a place is 2^halvings pixels wide.
     Raises:   ValueError if patches do not fill the image.
     """
@@ -50,7 +48,7 @@ class ImageReader(nn.Module):
         self.grid = -(-height // side), -(-width // side)
         rows, columns = self.grid
         places = [((i + 0.5) * side / height, (j + 0.5) * side / width) for i in range(rows) for j in range(columns)]
-        self.register_buffer("centres", torch.tensor(places).flip(-1), persistent=False)
+        self.register_buffer("centers", torch.tensor(places).flip(-1), persistent=False)
         self.rows = nn.Parameter(torch.randn(rows, 1, dim) * 0.02)
         self.columns = nn.Parameter(torch.randn(columns, dim) * 0.02)
         self.dropout = Dropout(dropout)

@@ -15,8 +15,6 @@ from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.positions import Sinusoidal
 
-__all__ = ["SeriesReader"]
-
 
 class SeriesReader(nn.Module):
     """Series (batch, time, channels) with a length each to items (batch, windows, dim).

@@ -14,8 +14,6 @@ from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.forms import NoFormError, TableForm
 
-__all__ = ["TokenReader", "embedding_table"]
-
 
 def embedding_table(vocab: int, dim: int) -> nn.Embedding:
     """E (vocab, dim), normal with variance 1 / dim."""

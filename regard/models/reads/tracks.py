@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.layers.linear import Linear
 
-__all__ = ["TrackReader"]
-
 _STEP_SCALE = 3.0
 
 

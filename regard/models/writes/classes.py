@@ -12,8 +12,6 @@ from regard.attention.features import widen
 from regard.layers.cross_entropy import TokenLoss
 from regard.models.writes.vector import VectorWriter
 
-__all__ = ["ClassWriter"]
-
 
 class ClassWriter(VectorWriter):
     """Vectors (batch, dim) to probabilities of the classes and their loss."""

@@ -2,7 +2,7 @@
 
     p_l = sigmoid(W h + b)_l        loss = -sum_l [y_l log p_l + (1 - y_l) log (1 - p_l)]
 
-Label smoothing moves y_l from 0 or 1 towards a half, in training: (1 - e) y_l + e / 2.
+Label smoothing moves y_l from 0 or 1 toward a half, in training: (1 - e) y_l + e / 2.
 
 Source: lectures, E (sequence to vector); a sigmoid and a cross-entropy a label nam2014, section 3.
 """
@@ -14,8 +14,6 @@ from torch.nn import functional
 from regard.attention.features import widen
 from regard.layers.cross_entropy import TokenLoss
 from regard.models.writes.vector import VectorWriter
-
-__all__ = ["LabelWriter"]
 
 
 class LabelWriter(VectorWriter):

@@ -19,8 +19,6 @@ from torch import Tensor
 
 from regard.models.regions import corners, overlaps
 
-__all__ = ["aligned", "distinct", "one_to_one"]
-
 _CLASS_POWER, _IOU_POWER = 0.5, 6.0
 
 
@@ -79,7 +77,7 @@ def distinct(
 def aligned(
     probability: Float[Tensor, "rows places targets"],
     regions: Float[Tensor, "rows places sides"],
-    centres: Float[Tensor, "places axes"],
+    centers: Float[Tensor, "places axes"],
     targets: Float[Tensor, "rows targets sides"],
     real: Bool[Tensor, "rows targets"],
     *,
@@ -88,14 +86,14 @@ def aligned(
     """For each place the target that it answers for, -1 if none, and how well it should say so, within [0, 1].
 
     probability: of each target's own class, as each place sees it.
-    A target takes up to `most` places whose centre lies inside it, or is the nearest. A place that several want answers
+    A target takes up to `most` places whose center lies inside it, or is the nearest. A place that several want answers
     for the one that it overlaps most. The best place of a target should be as sure as it overlaps.
     """
     iou, _ = overlaps(regions[:, :, None], targets[:, None])  # (rows, places, targets)
     first, last = corners(targets)
-    point = centres[None, :, None]
+    point = centers[None, :, None]
     inside = ((point > first[:, None]) & (point < last[:, None])).all(-1)
-    away = (point - targets[:, None, :, : centres.shape[-1]]).square().sum(-1)
+    away = (point - targets[:, None, :, : centers.shape[-1]]).square().sum(-1)
     nearest = torch.zeros_like(inside).scatter_(1, away.argmin(1, keepdim=True), True)
     inside = (inside | nearest) & real[:, None]
     fit = (probability.clamp(min=1e-6) ** _CLASS_POWER * iou.clamp(min=1e-6) ** _IOU_POWER) * inside

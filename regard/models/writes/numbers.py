@@ -19,8 +19,6 @@ from regard.attention.features import widen
 from regard.layers.cross_entropy import TokenLoss
 from regard.models.writes.vector import VectorWriter
 
-__all__ = ["NumberWriter"]
-
 
 class NumberWriter(VectorWriter):
     """Vectors (batch, dim) to numbers (batch, numbers) and their loss.

@@ -1,7 +1,7 @@
 """Writes a set: each query says of which class its element is, if there is one, and where.
 
     p_qc    = sigmoid(W h_q + b)_c                   "no object" is that no class is likely
-    r_q     = sigmoid(logit(reference_q) + MLP(h_q)) a region: centre and size
+    r_q     = sigmoid(logit(reference_q) + MLP(h_q)) a region: center and size
     pairs   = Hungarian matching by  2 class + 5 |r - r*|_1 - 2 GIoU
     loss    = sum over queries and classes of varifocal(p, IoU of the pair)
               + sum over pairs of 5 |r - r*|_1 + 2 (1 - GIoU)
@@ -26,8 +26,6 @@ from regard.attention.features import widen
 from regard.layers.linear import Linear
 from regard.models.regions import RegionEmbedding, moved, overlaps
 from regard.models.writes.matching import aligned, distinct, one_to_one
-
-__all__ = ["Elements", "Found", "SetWriter"]
 
 _COST_CLASS, _COST_DISTANCE, _COST_GIOU = 2.0, 5.0, 2.0
 _NEGATIVE, _FOCUS = 0.75, 2.0
@@ -100,8 +98,8 @@ class SetWriter(nn.Module):
         self.proposes = proposing_dim is not None
         if proposing_dim is None:
             self.queries = nn.Parameter(torch.randn(num_queries, dim) * dim**-0.5)
-            centres = torch.rand(num_queries, axes) * 0.9 + 0.05
-            self.references = nn.Parameter(torch.logit(torch.cat((centres, torch.full_like(centres, 0.2)), -1)))
+            centers = torch.rand(num_queries, axes) * 0.9 + 0.05
+            self.references = nn.Parameter(torch.logit(torch.cat((centers, torch.full_like(centers, 0.2)), -1)))
         else:
             self.place_norm = nn.LayerNorm(proposing_dim)
             self.place_classes = _class_head(proposing_dim, num_classes)
@@ -112,12 +110,12 @@ class SetWriter(nn.Module):
     def propose(
         self,
         items: Float[Tensor, "rows places dim"],
-        centres: Float[Tensor, "places axes"],
+        centers: Float[Tensor, "places axes"],
         hidden: Tensor | None = None,
     ) -> Found:
         """What every place of the memory says itself; `hidden` marks the places that do not exist."""
         normed = self.place_norm(items)
-        references = torch.cat((centres, torch.full_like(centres, _SIDE)), -1)
+        references = torch.cat((centers, torch.full_like(centers, _SIDE)), -1)
         logits = widen(self.place_classes(normed))
         if hidden is not None:
             logits = logits.masked_fill(hidden[..., None], -100.0)
@@ -170,13 +168,13 @@ class SetWriter(nn.Module):
         distance = (regions - own).abs().sum(-1)
         return _varifocal(found.logits, wanted) + _COST_DISTANCE * distance.sum() + _COST_GIOU * (1 - giou).sum()
 
-    def proposal_loss(self, found: Found, centres: Tensor, target: Elements) -> Float[Tensor, ""]:
+    def proposal_loss(self, found: Found, centers: Tensor, target: Elements) -> Float[Tensor, ""]:
         """Summed over the rows, each target answered for by several places."""
         if target.labels.shape[1] == 0:
             return _varifocal(found.logits, torch.zeros_like(found.logits))
         labels = target.labels.clamp(min=0)
         own_class = found.logits.sigmoid().gather(2, labels[:, None].expand(-1, found.logits.shape[1], -1))
-        chosen, quality = aligned(own_class, found.regions, centres, target.regions, target.real)
+        chosen, quality = aligned(own_class, found.regions, centers, target.regions, target.real)
         row, place = (chosen >= 0).nonzero(as_tuple=True)
         element, weight = chosen[row, place], quality[row, place]
         wanted = torch.zeros_like(found.logits)

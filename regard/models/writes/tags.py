@@ -16,8 +16,6 @@ from regard.layers.cross_entropy import TokenLoss
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 
-__all__ = ["NONE", "TagWriter"]
-
 NONE = -1
 """The target of an item that has no tag."""
 

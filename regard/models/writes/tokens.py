@@ -18,8 +18,6 @@ from regard.layers.cross_entropy import TokenLoss, token_loss
 from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
 from regard.models.reads.tokens import TokenReader
 
-__all__ = ["TokenWriter"]
-
 
 class TokenWriter(nn.Module):
     """Targets to items, hidden vectors to scores of the vocabulary and their loss.

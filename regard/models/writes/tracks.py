@@ -1,6 +1,6 @@
 """Writes where somebody goes: a vector to the places of the next steps, or to how they differ from an expected way.
 
-    y_t = (W h + b)_t        loss = mean over t of |y_t - target_t|, the metric itself (ADE), in metres
+    y_t = (W h + b)_t        loss = mean over t of |y_t - target_t|, the metric itself (ADE), in meters
 
 As fresh, all places are nought: who adds them to an expected way begins with that.
 
@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from regard.attention.features import widen
 from regard.layers.cross_entropy import TokenLoss
 from regard.models.writes.vector import VectorWriter
-
-__all__ = ["TrackWriter"]
 
 
 class TrackWriter(VectorWriter):

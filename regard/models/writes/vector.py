@@ -14,8 +14,6 @@ from regard.layers.cross_entropy import TokenLoss
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 
-__all__ = ["VectorWriter"]
-
 
 class VectorWriter(nn.Module, ABC):
     """Vectors (batch, dim) to an answer a row, and its loss."""
@@ -36,4 +34,4 @@ class VectorWriter(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, vector: Float[Tensor, "batch dim"], target: Tensor) -> TokenLoss:
-        """What is minimised and what is reported, summed over the rows."""
+        """What is minimized and what is reported, summed over the rows."""

@@ -17,8 +17,6 @@ from regard.recipes.bench.training import measure_training
 from regard.recipes.bench.using import MANY, look_into, measure_way, ways_of
 from regard.recipes.task import Trained
 
-__all__ = ["bench"]
-
 
 def bench(
     folder: str | Path,

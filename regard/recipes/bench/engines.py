@@ -9,8 +9,6 @@ from regard.errors import UserError
 from regard.recipes.kinds import nearest
 from regard.recipes.task import Trained, load
 
-__all__ = ["ENGINES", "REFERENCE", "opened_by"]
-
 REFERENCE = "torch"
 """What the others are compared with."""
 ENGINES: dict[str, Callable[..., Trained]] = {name: partial(load, engine=name) for name in ("auto", *engines.ENGINES)}

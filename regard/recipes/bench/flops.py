@@ -3,7 +3,7 @@
     a product of (m, k) and (k, n): 2 m k n        attention of q queries to k keys, a head: 2 q k (d_key + d_value)
     backward: two products for each one forward    convolutions: as the products that they are
 
-Nothing else is counted: no additions, norms, softmax, tanh, dropout, optimiser, and no scores that the backward pass
+Nothing else is counted: no additions, norms, softmax, tanh, dropout, optimizer, and no scores that the backward pass
 computes once more. Padding is computed and counted.
 """
 
@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
-
-__all__ = ["count_flops"]
 
 Shape = Sequence[int]
 

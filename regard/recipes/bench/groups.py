@@ -14,32 +14,14 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-__all__ = [
-    "ATTENTION",
-    "BATCHES",
-    "CHOOSING",
-    "METHODS",
-    "MODULES",
-    "OTHER",
-    "OUTPUT",
-    "PYTHON",
-    "SCOPE",
-    "UPDATE",
-    "Share",
-    "Span",
-    "group_of",
-    "shares",
-    "without_watching",
-]
-
 PRODUCTS = "matrix products"
 ATTENTION = "attention"
 RECURRENT = "recurrent cells"
-NORMS = "normalisation"
+NORMS = "normalization"
 DROPOUT = "dropout"
 ACTIVATIONS = "activations"
 OUTPUT = "output layer and loss"
-UPDATE = "optimiser"
+UPDATE = "optimizer"
 EMBEDDING = "embedding"
 COPIES = "copies and memory"
 BATCHES = "making batches"

@@ -10,8 +10,6 @@ from regard.errors import UserError
 from regard.recipes.folder import Run
 from regard.recipes.task import Trained, task_of
 
-__all__ = ["found_inputs", "with_validation_as_test"]
-
 _WHILE = 5.0
 
 

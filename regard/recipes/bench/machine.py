@@ -16,8 +16,6 @@ import torch
 from regard.recipes.bench.timing import timed
 from regard.train.precision import has_native_bfloat16
 
-__all__ = ["better", "limit_of", "measure_machine", "processor", "read_rate"]
-
 SIZE = 2048
 """Rows and columns of the matrices."""
 EMULATED_SIZE = 256

@@ -6,8 +6,6 @@ import torch
 
 from regard.recipes.bench.timing import waited
 
-__all__ = ["forget_peak", "peak_memory"]
-
 
 def forget_peak(device: torch.device) -> int | None:
     """Forget the most memory that was used; returns what is used now in bytes, None where the machine does not tell."""

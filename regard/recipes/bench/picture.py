@@ -12,8 +12,6 @@ from regard.look.labels import families_for, readable
 from regard.look.plot import drawing
 from regard.look.plot_result import write_picture
 
-__all__ = ["draw_shares"]
-
 _BAR, _INK, _PALE, _GRID = "#2971c6", "#1f2933", "#66727f", "#e6ebf0"
 _ROW, _AROUND, _WIDTH = 0.26, 0.95, 5.2
 

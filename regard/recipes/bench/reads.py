@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["Steps", "WeightReads", "bandwidth_share", "counted_steps"]
-
 _LOOK_UPS = ("aten::embedding", "aten::index_select", "aten::index.Tensor", "aten::gather")
 
 

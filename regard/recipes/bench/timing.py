@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["Times", "percentile", "timed", "waited"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Times:

@@ -1,8 +1,8 @@
 """How fast a run trains here: its own steps on its own batches, with copies of its weights.
 
-    step = batch + forward + backward + clip + optimiser        as regard.train.loop makes it, in the run's precision
+    step = batch + forward + backward + clip + optimizer        as regard.train.loop makes it, in the run's precision
 
-The optimiser's state is fresh, and nothing is written. A rate counts what the steps did, over all their time.
+The optimizer's state is fresh, and nothing is written. A rate counts what the steps did, over all their time.
 """
 
 import copy
@@ -29,8 +29,6 @@ from regard.train.distribution import Replica, World
 from regard.train.optimizer import build_optimizer
 from regard.train.precision import resolve_precision
 from regard.train.step import add_gradients
-
-__all__ = ["filled", "measure_training"]
 
 _SEED = 1
 

@@ -22,8 +22,6 @@ from regard.recipes.bench.timing import timed
 from regard.recipes.bench.watch import scoped, watched
 from regard.recipes.task import Trained
 
-__all__ = ["MANY", "Way", "look_into", "measure_way", "ways_of"]
-
 MANY = 64
 """Inputs handed over at once, at most."""
 _ONE_BY_ONE = 16

@@ -21,8 +21,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from regard.recipes.bench.groups import METHODS, MODULES, SCOPE, Share, Span, shares, without_watching
 from regard.recipes.bench.timing import waited
 
-__all__ = ["Watched", "marked", "scoped", "spans_of", "watched"]
-
 _TRIALS, _PAIRS = 300, 3
 _MEASURED = "ProfilerStep of what is measured"
 _BACKWARD = "autograd::engine::evaluate_function"

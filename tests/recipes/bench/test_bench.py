@@ -86,7 +86,7 @@ def test_json_holds_the_same(finished: Path, capsys: pytest.CaptureFixture[str])
     assert training["gflops"] > 0
     assert training["percent_of_limit"] == pytest.approx(100 * training["gflops"] / training["limit_gflops"])
     check_shares(training["where"])
-    assert {"matrix products", "output layer and loss", "optimiser"} <= {one["group"] for one in training["where"]}
+    assert {"matrix products", "output layer and loss", "optimizer"} <= {one["group"] for one in training["where"]}
     using = found["using"]
     assert using["inputs_from"] == "test data"
     assert [(one["way"], one["beam"]) for one in using["ways"]] == [("greedy", 1), ("beam 3", 3)]

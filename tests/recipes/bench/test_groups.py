@@ -44,7 +44,7 @@ def chain(*names: str) -> Span:
         ([SCOPE + "recurrent cells", "aten::tanh"], "recurrent cells"),
         (["aten::tanh"], "activations"),
         (["aten::scaled_dot_product_attention", "aten::copy_"], "attention"),
-        (["aten::native_layer_norm"], "normalisation"),
+        (["aten::native_layer_norm"], "normalization"),
         ([SCOPE + "dropout", "_FewBits", "aten::mul"], "dropout"),
         ([SCOPE + OUTPUT, "_ChunkedLoss", "aten::mm"], OUTPUT),
         ([SCOPE + OTHER, SCOPE + OUTPUT, "aten::linear"], OUTPUT),
@@ -122,7 +122,7 @@ def test_watching_counts_no_time_twice_and_leaves_the_model_as_it_was() -> None:
     assert sum(one.seconds for one in found.shares) == pytest.approx(found.seconds)
     groups = [one.group for one in found.shares]
     assert len(set(groups)) == len(groups)
-    assert {"matrix products", "dropout", "normalisation", PYTHON} <= set(groups)
+    assert {"matrix products", "dropout", "normalization", PYTHON} <= set(groups)
     assert [set(vars(module)) for module in model.modules()] == before
 
 

@@ -1,4 +1,4 @@
-/** Queries down, keys across, the number as a colour; as large as there is room, closer on request. */
+/** Queries down, keys across, the number as a color; as large as there is room, closer on request. */
 
 import * as axes from "../axes.js";
 import { context, font, make, styled } from "../dom.js";
@@ -16,7 +16,7 @@ const CLOSER = 1.3;
 
 export const alignment: View = {
   name: "alignment",
-  about: "Queries down, keys across: the stronger a cell's colour, the more that query read of that key.",
+  about: "Queries down, keys across: the stronger a cell's color, the more that query read of that key.",
   fits: () => true,
   open: (host, pane) => new Alignment(host, pane),
 };
@@ -190,24 +190,24 @@ class Alignment implements Drawn {
     const drawing = context(this.over, this.host.clientWidth, this.host.clientHeight);
     if (!shown || !labels) return;
     drawing.translate(this.margins.left, this.margins.top);
-    const mark = (query: number | null, key: number | null, colour: string) => {
-      axes.useLabelFont(drawing, colour);
+    const mark = (query: number | null, key: number | null, color: string) => {
+      axes.useLabelFont(drawing, color);
       if (query !== null) axes.emphasizeDown(drawing, labels.down, viewport, query);
       if (key !== null) axes.emphasizeAcross(drawing, labels.across, viewport, key);
-      this.outline(drawing, query, key, styled(colour));
+      this.outline(drawing, query, key, styled(color));
     };
     if (shown.query !== null || shown.key !== null) mark(shown.query, shown.key, "--pin");
     if (this.hovered) mark(this.hovered.query, this.hovered.key, "--accent");
   }
 
-  private outline(drawing: CanvasRenderingContext2D, query: number | null, key: number | null, colour: string): void {
+  private outline(drawing: CanvasRenderingContext2D, query: number | null, key: number | null, color: string): void {
     const { x, y } = this.viewport.cell;
     const { width, height } = this.viewport.covered;
     drawing.save();
     drawing.beginPath();
     drawing.rect(-2, -2, width + 4, height + 4);
     drawing.clip();
-    drawing.strokeStyle = colour;
+    drawing.strokeStyle = color;
     drawing.lineWidth = 1.5;
     if (query !== null) drawing.strokeRect(-1, Math.round(this.viewport.y + query * y) - 0.75, width + 2, Math.max(y, 2) + 0.5);
     if (key !== null) drawing.strokeRect(Math.round(this.viewport.x + key * x) - 0.75, -1, Math.max(x, 2) + 0.5, height + 2);

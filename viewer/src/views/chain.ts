@@ -1,6 +1,6 @@
 /** A memory read word after word: the text once a step, each line as far as it has been read. */
 
-import { scaleOf, type Scale } from "../colour.js";
+import { scaleOf, type Scale } from "../color.js";
 import { font, styled } from "../dom.js";
 import { headName, worded } from "../format.js";
 import type { Drawn, Pane, Shown, Table, View } from "../view.js";

@@ -1,6 +1,6 @@
 /** All layers and heads of a kind of read, each a small picture: layers down, heads across. */
 
-import { darkest, isSigned, scaleTo, type Scale } from "../colour.js";
+import { darkest, isSigned, scaleTo, type Scale } from "../color.js";
 import { context, font, make, styled } from "../dom.js";
 import { headName, short } from "../format.js";
 import { thumbnail } from "../heat.js";
@@ -169,9 +169,9 @@ class Heads implements Drawn {
   private drawOver(at: { row: number; head: number } | null): void {
     const { shown, grid } = this;
     const drawing = context(this.over, ...this.size);
-    const frame = (row: number, head: number, colour: string) => {
+    const frame = (row: number, head: number, color: string) => {
       const [x, y] = this.corner(row, head);
-      drawing.strokeStyle = styled(colour);
+      drawing.strokeStyle = styled(color);
       drawing.lineWidth = 2;
       drawing.strokeRect(x - 1, y - 1, grid.wide + 2, grid.high + 2);
     };

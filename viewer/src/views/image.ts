@@ -9,13 +9,13 @@ import { Frame, type Painter } from "./frame.js";
 import { named, range, type Light } from "./light.js";
 import { chips, heatLegend, strongest } from "./lists.js";
 import { roomOf, rove, slider, toggle } from "./parts.js";
-import { colourOf, drawBoxes, drawHeat, drawPicture, fitted, outline, picture, within, type Area } from "./picture.js";
+import { colorOf, drawBoxes, drawHeat, drawPicture, fitted, outline, picture, within, type Area } from "./picture.js";
 
 type Image = Extract<Picture, { kind: "image" }>;
 
 export const image: View = {
   name: "image",
-  about: "Heat over the image: the stronger the colour, the more was read of that place",
+  about: "Heat over the image: the stronger the color, the more was read of that place",
   hasScale: true,
   fits: (scene, read) => focusOf(scene, read, "image") !== null,
   open: (host, pane) => new ImageView(host, pane),
@@ -83,12 +83,12 @@ class ImageView implements Drawn, Painter {
     // Where there is one thing to choose from it is chosen already; beside places it is one more.
     const list = entries.length > (light.focus.isOwn ? 0 : 1) ? chips(axis, entries, `${axis.what}: choose one`) : null;
     if (!boxes.length) return list ? [heading(plural(axis.what)), list] : [];
-    const colour = colourOf(boxes);
+    const color = colorOf(boxes);
     const order = [...boxes].sort((one, other) => other.score - one.score);
     const found = make("div", { class: "found", role: "group", "aria-label": "what was found" });
     for (const { label, score, query } of order) {
       const mark = make("span", { class: "mark" });
-      mark.style.backgroundColor = colour(label);
+      mark.style.backgroundColor = color(label);
       const attributes = { type: "button", class: "chip wide", "data-entry": query, "aria-pressed": "false" };
       const told = make("span", { class: "bar-number" }, score.toFixed(2));
       found.append(make("button", attributes, mark, make("span", {}, readable(label, 24, " ")), told));

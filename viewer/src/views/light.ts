@@ -1,6 +1,6 @@
 /** Which entry is chosen over a picture, and how much was read between it and each place. */
 
-import { isDark, isSigned } from "../colour.js";
+import { isDark, isSigned } from "../color.js";
 import { counted, headName, readable, short } from "../format.js";
 import type { Axis } from "../page.js";
 import type { Pane, Shown, Table } from "../view.js";
@@ -81,7 +81,7 @@ export class Light {
     return side === "query" ? this.table.row(this.shown.head, entry) : this.table.column(this.shown.head, entry);
   }
 
-  /** Numbers have the full colour from here on. */
+  /** Numbers have the full color from here on. */
   most(numbers: Float32Array): number {
     return this.shown.scale === "one" && this.shown.read.measure === "weight" ? 1 : magnitude(numbers) || 1;
   }
@@ -180,22 +180,22 @@ export function named(axis: Axis, entry: number): string {
   return /\p{L}/u.test(label) ? text : `${axis.what} ${text}`;
 }
 
-/** Over pictures of any brightness, drawn in grey: strong blue for what was read, orange below zero. */
+/** Over pictures of any brightness, drawn in gray: strong blue for what was read, orange below zero. */
 const [ABOVE, BELOW] = ["22, 112, 255", "240, 120, 10"];
 
-/** The colour of a number over a picture; `strength`: how much the strongest hides of the picture. */
+/** The color of a number over a picture; `strength`: how much the strongest hides of the picture. */
 export function heat(number: number, most: number, strength: number): string {
   const share = Math.min(1, Math.abs(number) / most);
   return `rgba(${number < 0 ? BELOW : ABOVE}, ${(share * strength).toFixed(4)})`;
 }
 
-/** The colour for lines and areas of weights on the page's ground. */
+/** The color for lines and areas of weights on the page's ground. */
 export function flow(isBelow = false): string {
   if (isBelow) return isDark() ? "#f0a050" : "#c25e00";
   return isDark() ? "#6db0ff" : "#1663c4";
 }
 
-/** From what to what the colours go, in words: "0 to 0.084". */
+/** From what to what the colors go, in words: "0 to 0.084". */
 export function range(light: Light, most: number): [string, string] {
   return [isSigned(light.shown.read) ? short(-most) : "0", short(most)];
 }

@@ -1,6 +1,6 @@
 /** Words of both sides, and a line between each two, the stronger the more was read. */
 
-import { isDark, scaleOf, type Scale } from "../colour.js";
+import { isDark, scaleOf, type Scale } from "../color.js";
 import { font, make, styled } from "../dom.js";
 import { headName, plural, short, worded } from "../format.js";
 import type { Drawn, Pane, Shown, Table, View } from "../view.js";
@@ -197,7 +197,7 @@ class Links implements Drawn {
   private paintFaint(drawing: CanvasRenderingContext2D, scale: Scale): void {
     for (const { path, share } of this.faint) {
       drawing.globalAlpha = 0.05 + 0.55 * Math.abs(share) ** 0.7;
-      drawing.strokeStyle = lineColour(scale, share);
+      drawing.strokeStyle = lineColor(scale, share);
       drawing.lineWidth = 0.75 + 2 * Math.abs(share);
       drawing.stroke(path);
     }
@@ -211,7 +211,7 @@ class Links implements Drawn {
       const path = new Path2D();
       trace(path, this.spots!, lit.side === "query" ? lit.entry : i, lit.side === "query" ? i : lit.entry);
       drawing.globalAlpha = 0.25 + 0.7 * Math.sqrt(Math.abs(share));
-      drawing.strokeStyle = lineColour(scale, share);
+      drawing.strokeStyle = lineColor(scale, share);
       drawing.lineWidth = 0.75 + 6.5 * Math.abs(share);
       drawing.stroke(path);
     });
@@ -318,7 +318,7 @@ function other(side: Side): Side {
 }
 
 /** Lines of small weights in the lightest blue could not be seen: they start darker and are let through instead. */
-function lineColour(scale: Scale, share: number): string {
+function lineColor(scale: Scale, share: number): string {
   return scale.css(scale.most * Math.sign(share) * ((isDark() ? 0.7 : 0.55) + 0.25 * Math.abs(share)));
 }
 

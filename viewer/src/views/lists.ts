@@ -70,9 +70,9 @@ export function strongest(
   return make("p", { class: "note" }, "nothing");
 }
 
-/** What the colours of heat mean. */
+/** What the colors of heat mean. */
 export function heatLegend(from: string, to: string): HTMLElement {
   const isSigned = from !== "0";
-  return make("span", { class: "heat-legend", "aria-label": `colours from ${from} to ${to}` },
+  return make("span", { class: "heat-legend", "aria-label": `colors from ${from} to ${to}` },
     from, make("span", { class: isSigned ? "heat-scale is-signed" : "heat-scale" }), to);
 }

@@ -1,6 +1,6 @@
 /** Pictures in a page, and heat, boxes and outlines over them. */
 
-import { category, isDark } from "../colour.js";
+import { category, isDark } from "../color.js";
 import { font, styled } from "../dom.js";
 import { readable } from "../format.js";
 import type { Box } from "../page.js";
@@ -35,12 +35,12 @@ export function fitted(shape: { width: number; height: number }, room: Area): Ar
   return { left: room.left + (room.width - width) / 2, top: room.top + (room.height - height) / 2, width, height };
 }
 
-/** Draw it, its pixels as squares if it is tiny; `grey` of 1 takes all colour out, so that heat is the only one. */
+/** Draw it, its pixels as squares if it is tiny; `gray` of 1 takes all color out, so that heat is the only one. */
 export function drawPicture(
   drawing: CanvasRenderingContext2D,
   image: HTMLImageElement | null,
   area: Area,
-  grey: number,
+  gray: number,
 ): void {
   const { left, top, width, height } = area;
   if (!image) {
@@ -56,7 +56,7 @@ export function drawPicture(
   drawing.save();
   drawing.imageSmoothingEnabled = Math.max(image.naturalWidth, image.naturalHeight) > 128;
   drawing.imageSmoothingQuality = "high";
-  if (grey > 0) drawing.filter = `grayscale(${grey})`;
+  if (gray > 0) drawing.filter = `grayscale(${gray})`;
   drawing.drawImage(image, left, top, width, height);
   drawing.restore();
 }
@@ -108,7 +108,7 @@ export function drawHeat(
   drawing.drawImage(small, left, top, width, height);
 }
 
-/** Edges on whole pixels: neighbours neither overlap nor leave a line between them. */
+/** Edges on whole pixels: neighbors neither overlap nor leave a line between them. */
 function snapped({ left, top, width, height }: Area): Area {
   const [x, y] = [Math.round(left), Math.round(top)];
   return { left: x, top: y, width: Math.round(left + width) - x, height: Math.round(top + height) - y };
@@ -124,8 +124,8 @@ export function outline(drawing: CanvasRenderingContext2D, { left, top, width, h
   drawing.strokeRect(left, top, width, height);
 }
 
-/** The colour of each label: by its place among all labels, so that one label has one colour. */
-export function colourOf(boxes: readonly { label: string }[]): (label: string) => string {
+/** The color of each label: by its place among all labels, so that one label has one color. */
+export function colorOf(boxes: readonly { label: string }[]): (label: string) => string {
   const labels = [...new Set(boxes.map(({ label }) => label))].sort();
   return (label) => category(labels.indexOf(label));
 }
@@ -137,7 +137,7 @@ export function drawBoxes(
   area: Area,
   chosen: number | null,
 ): void {
-  const colour = colourOf(boxes);
+  const color = colorOf(boxes);
   const isOne = chosen !== null && boxes.some(({ query }) => query === chosen);
   const order = [...boxes].sort((one, other) => Number(one.query === chosen) - Number(other.query === chosen));
   for (const box of order) {
@@ -148,31 +148,31 @@ export function drawBoxes(
     drawing.strokeStyle = "rgba(255, 255, 255, 0.85)";
     drawing.strokeRect(frame.left, frame.top, frame.width, frame.height);
     drawing.lineWidth = isChosen ? 3 : 2;
-    drawing.strokeStyle = colour(box.label);
+    drawing.strokeStyle = color(box.label);
     drawing.strokeRect(frame.left, frame.top, frame.width, frame.height);
-    if (!isOne || isChosen) drawTag(drawing, box, frame, area, colour(box.label));
+    if (!isOne || isChosen) drawTag(drawing, box, frame, area, color(box.label));
   }
   drawing.globalAlpha = 1;
 }
 
-function drawTag(drawing: CanvasRenderingContext2D, box: Box, frame: Area, area: Area, colour: string): void {
+function drawTag(drawing: CanvasRenderingContext2D, box: Box, frame: Area, area: Area, color: string): void {
   const text = `${readable(box.label, 24, " ")} ${box.score.toFixed(2)}`;
   drawing.font = font(12, 600);
   const width = drawing.measureText(text).width + 10;
   const left = Math.max(area.left, Math.min(frame.left - 1, area.left + area.width - width));
   const above = frame.top - 19;
   const top = above >= area.top ? above : frame.top + 1;
-  drawing.fillStyle = colour;
+  drawing.fillStyle = color;
   drawing.fillRect(left, top, width, 18);
-  drawing.fillStyle = inkFor(colour);
+  drawing.fillStyle = inkFor(color);
   drawing.textBaseline = "middle";
   drawing.textAlign = "left";
   drawing.fillText(text, left + 5, top + 9.5);
 }
 
-/** Black or white, whichever is read better on a colour such as "#0072b2". */
-export function inkFor(colour: string): string {
-  const number = Number.parseInt(colour.slice(1), 16);
+/** Black or white, whichever is read better on a color such as "#0072b2". */
+export function inkFor(color: string): string {
+  const number = Number.parseInt(color.slice(1), 16);
   const linear = (byte: number) => ((byte & 255) / 255) ** 2.2;
   const bright = 0.2126 * linear(number >> 16) + 0.7152 * linear(number >> 8) + 0.0722 * linear(number);
   return bright > 0.18 ? "#14181d" : "#ffffff";

@@ -1,6 +1,6 @@
 /** Who attends to whom, among those who move over a plane: ways seen and ways ahead, and lines between people. */
 
-import { category, darkest } from "../colour.js";
+import { category, darkest } from "../color.js";
 import { context, font, make, styled } from "../dom.js";
 import { plural, readable, short } from "../format.js";
 import type { Picture, Track } from "../page.js";
@@ -160,7 +160,7 @@ class PlaneView implements Drawn, Painter {
         const share = Math.min(1, Math.abs(numbers[other]!) / most);
         const [tail, head] = light.side === "query" ? [from, to] : [to, from];
         drawing.globalAlpha = 0.12 + 0.5 * share;
-        arrow(drawing, tail, head, { width: 0.75 + 3 * share, colour: flow(numbers[other]! < 0), bend: 0.12 });
+        arrow(drawing, tail, head, { width: 0.75 + 3 * share, color: flow(numbers[other]! < 0), bend: 0.12 });
       }
     }
     drawing.globalAlpha = 1;
@@ -176,7 +176,7 @@ class PlaneView implements Drawn, Painter {
       if (!to) continue;
       const share = Math.min(1, Math.abs(numbers[other]!) / most);
       drawing.globalAlpha = 0.25 + 0.6 * share;
-      const style = { width: 1 + 11 * share, colour: flow(numbers[other]! < 0), bend: 0 };
+      const style = { width: 1 + 11 * share, color: flow(numbers[other]! < 0), bend: 0 };
       if (Math.hypot(to.x - from.x, to.y - from.y) < 1) ring(drawing, from, style);
       else if (light.side === "query") arrow(drawing, from, to, style);
       else arrow(drawing, to, from, style);
@@ -292,13 +292,13 @@ interface Line {
 
 interface Stroke {
   width: number;
-  colour: string;
+  color: string;
   /** How far the line bows to its left, as a share of its length. */
   bend: number;
 }
 
 /** A line that leaves room around both points, with a head at its end. */
-function arrow(drawing: CanvasRenderingContext2D, from: Point, to: Point, { width, colour, bend }: Stroke): void {
+function arrow(drawing: CanvasRenderingContext2D, from: Point, to: Point, { width, color, bend }: Stroke): void {
   const [wide, high] = [to.x - from.x, to.y - from.y];
   const long = Math.hypot(wide, high);
   const size = 5 + width * 1.1;
@@ -308,7 +308,7 @@ function arrow(drawing: CanvasRenderingContext2D, from: Point, to: Point, { widt
   const aim = Math.atan2(to.y - bow.y, to.x - bow.x);
   const tip = { x: to.x - Math.cos(aim) * 8, y: to.y - Math.sin(aim) * 8 };
   const neck = { x: tip.x - Math.cos(aim) * size, y: tip.y - Math.sin(aim) * size };
-  drawing.strokeStyle = drawing.fillStyle = colour;
+  drawing.strokeStyle = drawing.fillStyle = color;
   drawing.lineWidth = width;
   drawing.lineCap = "butt";
   drawing.beginPath();
@@ -325,8 +325,8 @@ function arrow(drawing: CanvasRenderingContext2D, from: Point, to: Point, { widt
 }
 
 /** Around a person who reads itself. */
-function ring(drawing: CanvasRenderingContext2D, at: Point, { width, colour }: Stroke): void {
-  drawing.strokeStyle = colour;
+function ring(drawing: CanvasRenderingContext2D, at: Point, { width, color }: Stroke): void {
+  drawing.strokeStyle = color;
   drawing.lineWidth = Math.min(6, width);
   drawing.beginPath();
   drawing.arc(at.x, at.y, 9 + drawing.lineWidth / 2, 0, 7);

@@ -10,7 +10,7 @@ import { Frame, type Painter } from "./frame.js";
 import { flow, named, type Light } from "./light.js";
 import { chips, strongest } from "./lists.js";
 import { rove } from "./parts.js";
-import { colourOf, drawPicture, inkFor, picture, type Area } from "./picture.js";
+import { colorOf, drawPicture, inkFor, picture, type Area } from "./picture.js";
 import { ticks } from "./spread.js";
 
 type Sound = Extract<Picture, { kind: "sound" }>;
@@ -140,7 +140,7 @@ class SoundView implements Drawn, Painter {
     if (isBelow) drawing.fillText(short(-most), area.left - 6, area.top + area.height - 2);
     places.forEach((place, i) => {
       if (!place || !numbers[i]) return;
-      // Whole pixels, so that no light line stands between neighbours; a gap only where it is seen as one.
+      // Whole pixels, so that no light line stands between neighbors; a gap only where it is seen as one.
       const left = Math.round(this.x(place[0]!));
       const right = Math.round(this.x(place[1]!));
       const width = Math.max(1, right - left - Number(right - left > 7));
@@ -157,7 +157,7 @@ class SoundView implements Drawn, Painter {
 
   private drawEvents(drawing: CanvasRenderingContext2D, light: Light, { events: area, sound: below }: Rows): void {
     const { events } = this.sound;
-    const colour = colourOf(events);
+    const color = colorOf(events);
     const chosen = light.isFound ? light.entry : null;
     const isOne = events.some(({ query }) => query === chosen);
     drawing.font = font(12, 600);
@@ -168,18 +168,18 @@ class SoundView implements Drawn, Painter {
       const top = area.top + lane * LANE;
       const isChosen = event.query === chosen;
       drawing.globalAlpha = isOne && !isChosen ? 0.4 : 1;
-      drawing.fillStyle = colour(event.label);
+      drawing.fillStyle = color(event.label);
       drawing.fillRect(left, top, width, LANE - 4);
-      drawing.fillStyle = isInside ? inkFor(colour(event.label)) : styled("--ink");
+      drawing.fillStyle = isInside ? inkFor(color(event.label)) : styled("--ink");
       drawing.fillText(heard(event), nameLeft + 6, top + (LANE - 4) / 2 + 0.5);
-      if (isChosen || !isOne) this.bracket(drawing, left, width, below, colour(event.label));
+      if (isChosen || !isOne) this.bracket(drawing, left, width, below, color(event.label));
     });
     drawing.globalAlpha = 1;
   }
 
   /** Where the event begins and ends, down the spectrogram. */
-  private bracket(drawing: CanvasRenderingContext2D, left: number, width: number, area: Area, colour: string): void {
-    drawing.strokeStyle = colour;
+  private bracket(drawing: CanvasRenderingContext2D, left: number, width: number, area: Area, color: string): void {
+    drawing.strokeStyle = color;
     drawing.lineWidth = 1.5;
     drawing.setLineDash([5, 4]);
     drawing.beginPath();
@@ -196,11 +196,11 @@ class SoundView implements Drawn, Painter {
     const { at } = this.frame;
     const chosen = light.focus.isOwn ? light.entry : null;
     const marks: [number | null, string][] = [[chosen, styled("--pin")], [at === chosen ? null : at, styled("--ink")]];
-    for (const [entry, colour] of marks) {
+    for (const [entry, color] of marks) {
       const place = entry === null ? null : light.axis(light.pointedSide).places[entry];
       if (!place) continue;
       const left = this.x(place[0]!);
-      drawing.strokeStyle = colour;
+      drawing.strokeStyle = color;
       drawing.lineWidth = 1.5;
       drawing.strokeRect(left, curve.top, Math.max(2, this.x(place[1]!) - left), area.top + area.height - curve.top);
     }

@@ -1,6 +1,6 @@
 /** An answer as it was said, token by token: what else could have been said, and what was read meanwhile. */
 
-import { scaleOf } from "../colour.js";
+import { scaleOf } from "../color.js";
 import { context, make, styled } from "../dom.js";
 import { exact, headName, plural, readable, short } from "../format.js";
 import type { Read, Scene, Step } from "../page.js";

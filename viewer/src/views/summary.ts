@@ -1,6 +1,6 @@
 /** What each head's weights come to: a number a head, layers down, heads across, with what it means. */
 
-import { scaleTo } from "../colour.js";
+import { scaleTo } from "../color.js";
 import { make } from "../dom.js";
 import { exact, headName } from "../format.js";
 import { watchGrid } from "../grid.js";

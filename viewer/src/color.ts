@@ -1,4 +1,4 @@
-/** Colours of numbers, in equal steps of lightness; of categories, told apart by the colour-blind. */
+/** Colors of numbers, in equal steps of lightness; of categories, told apart by the color-blind. */
 
 import type { Read } from "./page.js";
 import type { Shown, Table } from "./view.js";
@@ -19,10 +19,10 @@ export function isDark(): boolean {
   return document.documentElement.dataset["theme"] === "dark";
 }
 
-/** The colour of the nth category; dark ones are lightened on a dark ground. */
+/** The color of the nth category; dark ones are lightened on a dark ground. */
 export function category(index: number): string {
-  const colour = CATEGORIES[index % CATEGORIES.length]!;
-  return isDark() && colour === "#000000" ? "#e8edf2" : colour;
+  const color = CATEGORIES[index % CATEGORIES.length]!;
+  return isDark() && color === "#000000" ? "#e8edf2" : color;
 }
 
 /** Whether numbers of a read may be negative. */
@@ -30,13 +30,13 @@ export function isSigned(read: Read): boolean {
   return read.measure === "weight x gradient";
 }
 
-/** The number that gets the darkest colour. */
+/** The number that gets the darkest color. */
 export function darkest(shown: Shown, table: Table): number {
   if (shown.scale === "one") return 1;
   return Math.abs(table.most(shown.head)) || 1;
 }
 
-/** Colours of numbers from 0, or from minus `most`, to `most`. */
+/** Colors of numbers from 0, or from minus `most`, to `most`. */
 export interface Scale {
   readonly most: number;
   readonly signed: boolean;
@@ -69,7 +69,7 @@ export function scaleOf(shown: Shown, table: Table): Scale {
   return scaleTo(darkest(shown, table), isSigned(shown.read));
 }
 
-/** The colour of numbers that were cut away. */
+/** The color of numbers that were cut away. */
 export function unknown(dark = isDark()): number {
   return packed(dark ? [44, 44, 47] : [238, 237, 233]);
 }
@@ -79,7 +79,7 @@ export function css(bytes: number): string {
   return `rgb(${bytes & 255}, ${(bytes >> 8) & 255}, ${(bytes >> 16) & 255})`;
 }
 
-/** How bright a colour is, as WCAG 2 defines relative luminance; black and white ink are as readable at 0.18. */
+/** How bright a color is, as WCAG 2 defines relative luminance; black and white ink are as readable at 0.18. */
 export function luminance(bytes: number): number {
   const linear = (byte: number) => {
     const share = byte / 255;
@@ -94,11 +94,11 @@ function packed([red, green, blue]: [number, number, number]): number {
 
 const ramps = new Map<string, Uint32Array>();
 
-function ramp(colours: string): Uint32Array {
-  let bytes = ramps.get(colours);
+function ramp(colors: string): Uint32Array {
+  let bytes = ramps.get(colors);
   if (!bytes) {
-    const stops = colours.split(" ").map((colour) => {
-      const number = Number.parseInt(colour.slice(1), 16);
+    const stops = colors.split(" ").map((color) => {
+      const number = Number.parseInt(color.slice(1), 16);
       return [number >> 16, (number >> 8) & 255, number & 255] as const;
     });
     bytes = Uint32Array.from({ length: STEPS }, (_, step) => {
@@ -108,7 +108,7 @@ function ramp(colours: string): Uint32Array {
       const mixed = ([0, 1, 2] as const).map((part) => Math.round(from[part] + (to[part] - from[part]) * (place - below)));
       return packed(mixed as [number, number, number]);
     });
-    ramps.set(colours, bytes);
+    ramps.set(colors, bytes);
   }
   return bytes;
 }

@@ -1,6 +1,6 @@
 """Texts to numbers and back: characters, words, or parts of words (BPE), learned from the training texts.
 
-    text  --normalise-->  --cut-->  chunks  --model-->  pieces  --vocabulary-->  ids
+    text  --normalize-->  --cut-->  chunks  --model-->  pieces  --vocabulary-->  ids
 
 Kind   chunk                                            model                       decode
 char   a character, white space included                the chunk itself            pieces joined
@@ -9,7 +9,7 @@ bpe    a space (or the start) and the letters, the      byte pair encoding:     
        digit, or the run of signs that follows it       learned merges of pairs     space before the first
 
 The space is part of a BPE chunk, so "man ," and "man," are told apart and decode(encode(text)) is the text,
-whether it was tokenised before or not; only runs of white space become one space. Escapes such as &quot; stay
+whether it was tokenized before or not; only runs of white space become one space. Escapes such as &quot; stay
 whole.
 
 Four numbers are special in every vocabulary: PAD 0 fills up short rows, UNK 1 stands for what was not in the
@@ -26,14 +26,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+import tokenizers
+from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
 
-from regard.data.config import TokeniserConfig
+from regard.data.config import TokenizerConfig
 from regard.data.growth import check_growth
 from regard.errors import UserError
 from regard.files import read_json
-
-__all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Tokeniser", "train_tokenisers"]
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
@@ -46,29 +45,29 @@ _ENTITY = r" ?&(?:[a-z]+|#[0-9]+);"
 _RUN = "{1,64}"
 _BPE_CHUNK = rf"{_ENTITY}| ?[\p{{L}}\p{{M}}]{_RUN}| ?\p{{N}}| ?[^\p{{L}}\p{{M}}\p{{N}}\s]{_RUN}"
 _SHOWN_SPACE = "\u2581"
-_FORMAT, _VERSION = "regard-tokeniser", 1
+_FORMAT, _VERSION = "regard-tokenizer", 1
 _PARALLEL = "TOKENIZERS_PARALLELISM"
 
 
-class Tokeniser:
-    """A vocabulary with its rule for cutting texts. Make one with `Tokeniser.train` or `Tokeniser.load`.
+class Tokenizer:
+    """A vocabulary with its rule for cutting texts. Make one with `Tokenizer.train` or `Tokenizer.load`.
 
-    `len(tokeniser)` is the size of the vocabulary, the special pieces included; at most `config.vocab_size`.
+    `len(tokenizer)` is the size of the vocabulary, the special pieces included; at most `config.vocab_size`.
     """
 
     def __init__(
-        self, config: TokeniserConfig, *, pieces: Sequence[str], merges: Sequence[tuple[str, str]] = ()
+        self, config: TokenizerConfig, *, pieces: Sequence[str], merges: Sequence[tuple[str, str]] = ()
     ) -> None:
         """`pieces` by id, from 4 on (after the special ones); `merges`, for BPE, in their order."""
         self.config = config
         self.merges = tuple(merges)
         self._pieces = (*_INNER_SPECIALS, *pieces)
         self._numbers = {piece: number for number, piece in enumerate(self._pieces)}
-        self._normaliser = _normaliser(config)
+        self._normalizer = _normalizer(config)
         self._bpe = _bpe(self._numbers, self.merges) if config.kind == "bpe" else None
 
     @classmethod
-    def train(cls, texts: Iterable[str], config: TokeniserConfig, *, origin: str = "") -> "Tokeniser":
+    def train(cls, texts: Iterable[str], config: TokenizerConfig, *, origin: str = "") -> "Tokenizer":
         """Learn a vocabulary from texts; the same texts give the same vocabulary, in any process.
 
         Words and characters are kept by how often they occur, ties in the order of their code points. BPE
@@ -78,8 +77,8 @@ class Tokeniser:
         origin:  the files that the texts are from, for messages.
         Raises:  UserError if the texts hold nothing to learn from, or as `encode`.
         """
-        normaliser = _normaliser(config)
-        normal = [_normal(text, normaliser, config, origin) for text in texts]
+        normalizer = _normalizer(config)
+        normal = [_normal(text, normalizer, config, origin) for text in texts]
         counts = Counter(piece for text in normal for piece in _simple_chunks(text, config))
         often = [piece for piece, count in counts.items() if count >= config.min_count]
         pieces = sorted(often, key=lambda piece: (-counts[piece], piece))[: config.vocab_size - len(SPECIALS)]
@@ -102,7 +101,7 @@ class Tokeniser:
 
         Raises:  UserError if the text is not Unicode, or normalization makes it too long (regard.data.growth).
         """
-        normal = _normal(text, self._normaliser, self.config)
+        normal = _normal(text, self._normalizer, self.config)
         if self._bpe:
             return self._bpe.encode(normal, add_special_tokens=False).ids
         return [self._numbers.get(chunk, UNK) for chunk in _simple_chunks(normal, self.config)]
@@ -137,7 +136,7 @@ class Tokeniser:
         return [f"<unk:{part}>" if number == UNK else self._label(number) for number, part in self._parts(content)]
 
     def cut(self, text: str) -> list[str]:
-        """The parts of a text, normalised, that its ids stand for, known or not."""
+        """The parts of a text, normalized, that its ids stand for, known or not."""
         return [part for _, part in self._parts(text)]
 
     def unknown(self, text: str) -> tuple[str, ...]:
@@ -156,19 +155,19 @@ class Tokeniser:
         Path(path).write_text(json.dumps(content, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | Path) -> "Tokeniser":
+    def load(cls, path: str | Path) -> "Tokenizer":
         """Read what `save` wrote.
 
-        Raises:  UserError if the file is missing, is no tokeniser, is damaged, or is from a newer version.
+        Raises:  UserError if the file is missing, is no tokenizer, is damaged, or is from a newer version.
         """
         content = read_json(Path(path))
         try:
             return cls._of(content)
         except _Damaged as error:
-            raise UserError(f"{path}: not a tokeniser that this version can read: {error}.") from error
+            raise UserError(f"{path}: not a tokenizer that this version can read: {error}.") from error
 
     @classmethod
-    def _of(cls, content: object) -> "Tokeniser":
+    def _of(cls, content: object) -> "Tokenizer":
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise _Damaged(f'expected "format": "{_FORMAT}"')
         version = content.get("version")
@@ -180,8 +179,8 @@ class Tokeniser:
         return cls(config, pieces=pieces, merges=_merges_of(content.get("merges"), {*pieces}, config))
 
     def _parts(self, text: str) -> list[tuple[int, str]]:
-        """Each id of a text, and the part of the normalised text that it stands for."""
-        normal = _normal(text, self._normaliser, self.config)
+        """Each id of a text, and the part of the normalized text that it stands for."""
+        normal = _normal(text, self._normalizer, self.config)
         if not self._bpe:
             return [(self._numbers.get(chunk, UNK), chunk) for chunk in _simple_chunks(normal, self.config)]
         encoding = self._bpe.encode(normal, add_special_tokens=False)
@@ -196,25 +195,25 @@ class Tokeniser:
             raise ValueError(f"an id must be between 0 and {len(self) - 1}, but is {number} instead.")
 
 
-def train_tokenisers(
-    sources: Sequence[str], targets: Sequence[str], config: TokeniserConfig, *, origin: str = ""
-) -> tuple[Tokeniser, Tokeniser]:
-    """The tokenisers of the source and of the target side; one and the same object when `config.joint`."""
+def train_tokenizers(
+    sources: Sequence[str], targets: Sequence[str], config: TokenizerConfig, *, origin: str = ""
+) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of the source and of the target side; one and the same object when `config.joint`."""
     if config.joint:
-        both = Tokeniser.train([*sources, *targets], config, origin=origin)
+        both = Tokenizer.train([*sources, *targets], config, origin=origin)
         return both, both
-    first, second = (Tokeniser.train(side, config, origin=origin) for side in (sources, targets))
+    first, second = (Tokenizer.train(side, config, origin=origin) for side in (sources, targets))
     return first, second
 
 
 class _Damaged(Exception):  # noqa: N818 - it never leaves this module
-    """What is wrong with the content of a tokeniser's file."""
+    """What is wrong with the content of a tokenizer's file."""
 
 
-def _normaliser(config: TokeniserConfig) -> normalizers.Normalizer:
+def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
     steps: list[normalizers.Normalizer] = []
-    if config.normalise != "none":
-        steps.append(normalizers.NFC() if config.normalise == "nfc" else normalizers.NFKC())
+    if config.normalize != "none":
+        steps.append(normalizers.NFC() if config.normalize == "nfc" else normalizers.NFKC())
     if config.lowercase:
         steps.append(normalizers.Lowercase())
     if config.kind != "char":
@@ -224,8 +223,8 @@ def _normaliser(config: TokeniserConfig) -> normalizers.Normalizer:
     return normalizers.Sequence(steps)
 
 
-def _simple_chunks(normal: str, config: TokeniserConfig) -> Sequence[str]:
-    """The words or the characters of a normalised text, where they are the pieces (BPE: to begin with)."""
+def _simple_chunks(normal: str, config: TokenizerConfig) -> Sequence[str]:
+    """The words or the characters of a normalized text, where they are the pieces (BPE: to begin with)."""
     return (normal.split(" ") if normal else []) if config.kind == "word" else normal
 
 
@@ -233,18 +232,18 @@ def _bpe_cutter() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Split(Regex(_BPE_CHUNK), behavior="isolated")
 
 
-def _bpe(numbers: dict[str, int], merges: Sequence[tuple[str, str]]) -> Tokenizer:
+def _bpe(numbers: dict[str, int], merges: Sequence[tuple[str, str]]) -> tokenizers.Tokenizer:
     model = models.BPE(vocab=numbers, merges=list(merges), unk_token=_INNER_SPECIALS[UNK], fuse_unk=False)
-    engine = Tokenizer(model)
+    engine = tokenizers.Tokenizer(model)
     engine.pre_tokenizer = _bpe_cutter()
     return engine
 
 
 def _learn_merges(
-    normal: Sequence[str], alphabet: Sequence[str], config: TokeniserConfig
+    normal: Sequence[str], alphabet: Sequence[str], config: TokenizerConfig
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """All pieces (characters, then merges) and the merges, of texts that are normalised already."""
-    engine = Tokenizer(models.BPE())
+    """All pieces (characters, then merges) and the merges, of texts that are normalized already."""
+    engine = tokenizers.Tokenizer(models.BPE())
     engine.pre_tokenizer = _bpe_cutter()
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size - len(SPECIALS),
@@ -275,30 +274,30 @@ def _no_threads() -> Generator[None, None, None]:
             os.environ[_PARALLEL] = before
 
 
-def _normal(text: str, normaliser: normalizers.Normalizer, config: TokeniserConfig, origin: str = "") -> str:
+def _normal(text: str, normalizer: normalizers.Normalizer, config: TokenizerConfig, origin: str = "") -> str:
     """The normalized text. Raises UserError if it would be too long, or for half a surrogate pair."""
     before = f"{origin}: " if origin else ""
     try:
         text.encode()  # half a surrogate pair comes from decoding bytes wrongly
-        check_growth(text, config.normalise)
+        check_growth(text, config.normalize)
     except UnicodeEncodeError as error:
         raise UserError(f"{before}the text is not valid Unicode: {text[:60]!r} ({error.reason}).") from None
     except ValueError as error:
         raise UserError(f"{before}{error}.") from None
-    return normaliser.normalize_str(text)
+    return normalizer.normalize_str(text)
 
 
-def _config_of(content: object) -> TokeniserConfig:
-    names = {field.name for field in fields(TokeniserConfig)}
+def _config_of(content: object) -> TokenizerConfig:
+    names = {field.name for field in fields(TokenizerConfig)}
     if not isinstance(content, Mapping) or not set(content) <= names:
         raise _Damaged(f'expected "config": {{...}} of {", ".join(sorted(names))}')
     try:
-        return TokeniserConfig(**content)
+        return TokenizerConfig(**content)
     except UserError as error:
         raise _Damaged(f"in its config, {error}") from error
 
 
-def _pieces_of(pieces: object, config: TokeniserConfig) -> list[str]:
+def _pieces_of(pieces: object, config: TokenizerConfig) -> list[str]:
     is_list = isinstance(pieces, list) and pieces
     if not is_list or not all(isinstance(piece, str) and piece for piece in pieces):
         raise _Damaged('expected "pieces": [texts]')
@@ -313,7 +312,7 @@ def _pieces_of(pieces: object, config: TokeniserConfig) -> list[str]:
     return pieces
 
 
-def _merges_of(merges: object, pieces: set[str], config: TokeniserConfig) -> list[tuple[str, str]]:
+def _merges_of(merges: object, pieces: set[str], config: TokenizerConfig) -> list[tuple[str, str]]:
     if not isinstance(merges, list) or (merges and config.kind != "bpe"):
         raise _Damaged('expected "merges": [pairs of pieces] for bpe, and [] otherwise')
     for merge in merges:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from regard.data.config import TokeniserConfig
-from regard.data.tokenise import BOS, EOS, PAD, SPECIALS, UNK, Tokeniser, train_tokenisers
+from regard.data.config import TokenizerConfig
+from regard.data.tokenize import BOS, EOS, PAD, SPECIALS, UNK, Tokenizer, train_tokenizers
 from regard.errors import UserError
 
 RAW = ["A man, 25, in a 'green' hat.", "Two men stand on a mountain!", "The man in the hat: a mountain-man."]
-TOKENISED = [
+TOKENIZED = [
     "a man , 25 , in a &apos; green &apos; hat .",
     "two men stand on a mountain !",
     "the man &apos;s hat",
@@ -26,8 +26,8 @@ LETTERS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_
 TEXTS = st.lists(st.lists(LETTERS, min_size=1, max_size=6).map(" ".join), min_size=1, max_size=5)
 
 
-def trained(kind: Literal["bpe", "word", "char"], texts: list[str], **options) -> Tokeniser:
-    return Tokeniser.train(texts, TokeniserConfig(kind=kind, **options))
+def trained(kind: Literal["bpe", "word", "char"], texts: list[str], **options) -> Tokenizer:
+    return Tokenizer.train(texts, TokenizerConfig(kind=kind, **options))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -35,23 +35,23 @@ def trained(kind: Literal["bpe", "word", "char"], texts: list[str], **options) -
 def test_decode_gives_back_what_was_encoded(kind, texts):
     texts = [unicodedata.normalize("NFC", text) for text in texts]
     assume(all(text == " ".join(text.split()) for text in texts))
-    tokeniser = trained(kind, texts)
-    assert [tokeniser.decode(ids) for ids in tokeniser.encode_batch(texts)] == texts
-    assert not any(tokeniser.unknown(text) for text in texts)
+    tokenizer = trained(kind, texts)
+    assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)] == texts
+    assert not any(tokenizer.unknown(text) for text in texts)
 
 
-@pytest.mark.parametrize("texts", [RAW, TOKENISED], ids=["raw", "tokenised"])
+@pytest.mark.parametrize("texts", [RAW, TOKENIZED], ids=["raw", "tokenized"])
 @pytest.mark.parametrize("vocab_size", [50, 60, 300])
 def test_bpe_gives_back_new_text_of_seen_characters(texts, vocab_size):
-    tokeniser = trained("bpe", texts, vocab_size=vocab_size)
+    tokenizer = trained("bpe", texts, vocab_size=vocab_size)
     for text in ("man, in a mountain hat, on 552 hats ! .", "an &apos; t ,a , n"):
         if {*text} <= {*"".join(texts)}:
-            assert tokeniser.decode(tokeniser.encode(text)) == text
+            assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_bpe_knows_spaced_from_glued_punctuation():
-    tokeniser = trained("bpe", ["a man , a man, a man , a man,"], vocab_size=300)
-    assert tokeniser.tokens("man , man,") == ["\u2581man", "\u2581,", "\u2581man", ","]
+    tokenizer = trained("bpe", ["a man , a man, a man , a man,"], vocab_size=300)
+    assert tokenizer.tokens("man , man,") == ["\u2581man", "\u2581,", "\u2581man", ","]
 
 
 def test_bpe_keeps_words_digits_signs_and_escapes_apart():
@@ -63,19 +63,19 @@ def test_bpe_keeps_words_digits_signs_and_escapes_apart():
 
 @pytest.mark.parametrize("kind", ["bpe", "word"])
 def test_white_space_counts_as_one_space(kind):
-    tokeniser = trained(kind, ["a man in a hat"])
-    assert tokeniser.encode(" a \t man\u00a0in\n a  hat ") == tokeniser.encode("a man in a hat")
+    tokenizer = trained(kind, ["a man in a hat"])
+    assert tokenizer.encode(" a \t man\u00a0in\n a  hat ") == tokenizer.encode("a man in a hat")
 
 
 def test_char_keeps_every_space():
-    tokeniser = trained("char", [" a  b\n"])
-    assert tokeniser.decode(tokeniser.encode("  b\na ")) == "  b\na "
-    assert tokeniser.tokens("a b") == ["a", "\u2581", "b"]
+    tokenizer = trained("char", [" a  b\n"])
+    assert tokenizer.decode(tokenizer.encode("  b\na ")) == "  b\na "
+    assert tokenizer.tokens("a b") == ["a", "\u2581", "b"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_train_twice_gives_the_same_vocabulary(kind, tmp_path):
-    texts = [*RAW, *TOKENISED, *(f"{one}{two} {two}{one}" for one in "abcdefgh" for two in "ijklmnop")]
+    texts = [*RAW, *TOKENIZED, *(f"{one}{two} {two}{one}" for one in "abcdefgh" for two in "ijklmnop")]
     for name in ("first", "second"):
         trained(kind, texts, vocab_size=90).save(tmp_path / name)
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
@@ -84,10 +84,10 @@ def test_train_twice_gives_the_same_vocabulary(kind, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("vocab_size", [5, 11, 37, 5000])
 def test_vocabulary_is_never_larger_than_asked(kind, vocab_size):
-    tokeniser = trained(kind, RAW, vocab_size=vocab_size)
-    assert len(tokeniser) <= vocab_size
-    assert len(tokeniser) == vocab_size or vocab_size > 20
-    assert all(max(ids) < len(tokeniser) for ids in tokeniser.encode_batch(RAW))
+    tokenizer = trained(kind, RAW, vocab_size=vocab_size)
+    assert len(tokenizer) <= vocab_size
+    assert len(tokenizer) == vocab_size or vocab_size > 20
+    assert all(max(ids) < len(tokenizer) for ids in tokenizer.encode_batch(RAW))
 
 
 def test_bpe_vocabulary_is_as_large_as_asked_when_the_text_allows():
@@ -95,9 +95,9 @@ def test_bpe_vocabulary_is_as_large_as_asked_when_the_text_allows():
 
 
 def test_min_count_makes_rare_words_unknown():
-    tokeniser = trained("word", ["a man a dog", "a man"], min_count=2)
-    assert tokeniser.unknown("a dog a man a dog") == ("dog",)
-    assert tokeniser.decode(tokeniser.encode("a dog man")) == "a <unk> man"
+    tokenizer = trained("word", ["a man a dog", "a man"], min_count=2)
+    assert tokenizer.unknown("a dog a man a dog") == ("dog",)
+    assert tokenizer.decode(tokenizer.encode("a dog man")) == "a <unk> man"
 
 
 @pytest.mark.parametrize("kind", ["bpe", "char"])
@@ -110,17 +110,17 @@ def test_min_count_makes_rare_characters_unknown(kind):
     [("word", ("\u4e2d\u6587,",)), ("char", ("\u4e2d", "\u6587")), ("bpe", ("\u4e2d", "\u6587"))],
 )
 def test_unknown_names_each_unseen_part_once(kind, unknown):
-    tokeniser = trained(kind, [*RAW, "a a , ,"])
-    assert tokeniser.unknown("a \u4e2d\u6587, a \u4e2d\u6587,") == unknown
-    assert tokeniser.encode("a \u4e2d\u6587, a").count(UNK) == len(unknown)
-    assert tokeniser.unknown("a man") == ()
+    tokenizer = trained(kind, [*RAW, "a a , ,"])
+    assert tokenizer.unknown("a \u4e2d\u6587, a \u4e2d\u6587,") == unknown
+    assert tokenizer.encode("a \u4e2d\u6587, a").count(UNK) == len(unknown)
+    assert tokenizer.unknown("a man") == ()
 
 
 def test_tokens_show_what_was_unknown_only_for_a_text():
-    tokeniser = trained("bpe", RAW, vocab_size=200)
-    labels = tokeniser.tokens("a man \u4e2d")
+    tokenizer = trained("bpe", RAW, vocab_size=200)
+    labels = tokenizer.tokens("a man \u4e2d")
     assert labels[-1] == "<unk:\u4e2d>"
-    assert tokeniser.tokens([BOS, *tokeniser.encode("a man \u4e2d"), EOS]) == [
+    assert tokenizer.tokens([BOS, *tokenizer.encode("a man \u4e2d"), EOS]) == [
         "<s>",
         *labels[:-1],
         "<unk>",
@@ -131,22 +131,22 @@ def test_tokens_show_what_was_unknown_only_for_a_text():
 @pytest.mark.parametrize("kind", KINDS)
 def test_special_ids_are_never_made_from_text(kind):
     texts: list[str] = [" ".join([*SPECIALS, "<pad>", "</s> "])] * 5
-    tokeniser = trained(kind, texts)
-    assert not {PAD, UNK, BOS, EOS} & {*tokeniser.encode(texts[0])}
+    tokenizer = trained(kind, texts)
+    assert not {PAD, UNK, BOS, EOS} & {*tokenizer.encode(texts[0])}
     assert trained(kind, RAW).decode([BOS, PAD, EOS, PAD]) == ""
 
 
 def test_lowercase_and_normal_form_are_put_on_every_text():
-    tokeniser = trained("bpe", RAW, lowercase=True, normalise="nfkc")
-    assert tokeniser.encode("A \uff4d\uff41\uff4e") == tokeniser.encode("a man")
+    tokenizer = trained("bpe", RAW, lowercase=True, normalize="nfkc")
+    assert tokenizer.encode("A \uff4d\uff41\uff4e") == tokenizer.encode("a man")
     composed = trained("char", ["caf\u00e9"])
     assert composed.encode("cafe\u0301") == composed.encode("caf\u00e9")
-    assert trained("char", ["caf\u00e9"], normalise="none").unknown("cafe\u0301") == ("e", "\u0301")
+    assert trained("char", ["caf\u00e9"], normalize="none").unknown("cafe\u0301") == ("e", "\u0301")
 
 
-def test_joint_is_one_tokeniser_and_separate_are_two():
-    joint = train_tokenisers(["ab"], ["cd"], TokeniserConfig(kind="char", joint=True))
-    apart = train_tokenisers(["ab"], ["cd"], TokeniserConfig(kind="char", joint=False))
+def test_joint_is_one_tokenizer_and_separate_are_two():
+    joint = train_tokenizers(["ab"], ["cd"], TokenizerConfig(kind="char", joint=True))
+    apart = train_tokenizers(["ab"], ["cd"], TokenizerConfig(kind="char", joint=False))
     assert joint[0] is joint[1]
     assert joint[0].unknown("abcd") == ()
     assert (apart[0].unknown("abcd"), apart[1].unknown("abcd")) == (("c", "d"), ("a", "b"))
@@ -163,21 +163,21 @@ def test_train_rejects_texts_without_anything_to_learn(kind, texts):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_empty_text_has_no_ids(kind):
-    tokeniser = trained(kind, RAW)
-    assert (tokeniser.encode(""), tokeniser.decode([]), tokeniser.tokens("")) == ([], "", [])
+    tokenizer = trained(kind, RAW)
+    assert (tokenizer.encode(""), tokenizer.decode([]), tokenizer.tokens("")) == ([], "", [])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_encode_takes_a_very_long_text(kind):
-    tokeniser = trained(kind, RAW)
+    tokenizer = trained(kind, RAW)
     for text in ("a" * 100_000, "a man " * 16_667):
-        assert len(tokeniser.encode(text)) >= 1
+        assert len(tokenizer.encode(text)) >= 1
 
 
 def test_bpe_learns_from_a_very_long_word_and_gives_it_back():
     texts: list[str] = ["ab" * 5000 + "!" * 999]
-    tokeniser = trained("bpe", texts, vocab_size=300)
-    assert tokeniser.decode(tokeniser.encode(texts[0])) == texts[0]
+    tokenizer = trained("bpe", texts, vocab_size=300)
+    assert tokenizer.decode(tokenizer.encode(texts[0])) == texts[0]
 
 
 @pytest.mark.parametrize("method", ["encode", "unknown", "tokens"])
@@ -188,9 +188,9 @@ def test_half_a_surrogate_pair_is_refused(method):
 
 @pytest.mark.parametrize("number", [-1, 9])
 def test_decode_rejects_an_id_outside_the_vocabulary(number):
-    tokeniser = trained("char", ["abcde"])
+    tokenizer = trained("char", ["abcde"])
     with pytest.raises(ValueError, match=f"between 0 and 8, but is {number}"):
-        tokeniser.decode([4, number])
+        tokenizer.decode([4, number])
 
 
 def test_train_leaves_the_environment_as_it_was(monkeypatch):
@@ -205,16 +205,16 @@ def test_train_leaves_the_environment_as_it_was(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_load_gives_back_what_was_saved(kind, tmp_path):
-    tokeniser = trained(kind, [*RAW, *TOKENISED], vocab_size=70, lowercase=True, joint=False)
-    tokeniser.save(tmp_path / "tokeniser.json")
-    loaded = Tokeniser.load(tmp_path / "tokeniser.json")
-    assert (loaded.config, len(loaded)) == (tokeniser.config, len(tokeniser))
-    assert loaded.encode_batch(RAW) == tokeniser.encode_batch(RAW)
+    tokenizer = trained(kind, [*RAW, *TOKENIZED], vocab_size=70, lowercase=True, joint=False)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert (loaded.config, len(loaded)) == (tokenizer.config, len(tokenizer))
+    assert loaded.encode_batch(RAW) == tokenizer.encode_batch(RAW)
 
 
 DAMAGES = {
     "no JSON": lambda content: "{",
-    '"format": "regard-tokeniser"': lambda content: {"model": {}},
+    '"format": "regard-tokenizer"': lambda content: {"model": {}},
     "version 1, got 2, from a newer regard": lambda content: {**content, "version": 2},
     '"config": {...} of joint': lambda content: {**content, "config": {"kinds": "bpe"}},
     "in its config, vocab_size": lambda content: {
@@ -233,35 +233,35 @@ DAMAGES = {
 
 @pytest.mark.parametrize("message", DAMAGES)
 def test_load_rejects_a_damaged_file(message, tmp_path):
-    path = tmp_path / "tokeniser.json"
+    path = tmp_path / "tokenizer.json"
     trained("bpe", RAW, vocab_size=70).save(path)
     content = DAMAGES[message](json.loads(path.read_text(encoding="utf-8")))
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match=r"tokeniser\.json") as caught:
-        Tokeniser.load(path)
+    with pytest.raises(UserError, match=r"tokenizer\.json") as caught:
+        Tokenizer.load(path)
     assert message.replace("'a'", "") in str(caught.value)
 
 
 def test_load_rejects_a_missing_file(tmp_path):
     with pytest.raises(UserError, match=r"missing\.json: no such file"):
-        Tokeniser.load(tmp_path / "missing.json")
+        Tokenizer.load(tmp_path / "missing.json")
 
 
 @pytest.mark.parametrize(("name", "value"), [("vocab_size", 4), ("min_count", 0), ("vocab_size", True)])
 def test_config_names_the_number_that_cannot_be(name, value):
     with pytest.raises(UserError, match=f"{name} must be .*from . to 1,000,.*, but is {value}"):
-        TokeniserConfig(**{name: value})
+        TokenizerConfig(**{name: value})
 
 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("TokeniserConfig(kind='bytes')", "`kind` must be one of bpe, word, char, but is 'bytes' instead"),
+        ("TokenizerConfig(kind='bytes')", "`kind` must be one of bpe, word, char, but is 'bytes' instead"),
         (
-            "TokeniserConfig(normalise='nfd')",
-            "`normalise` must be one of nfc, nfkc, none, but is 'nfd' instead",
+            "TokenizerConfig(normalize='nfd')",
+            "`normalize` must be one of nfc, nfkc, none, but is 'nfd' instead",
         ),
-        ("TokeniserConfig(joint='no')", "`joint` must be true or false, but is 'no' instead"),
+        ("TokenizerConfig(joint='no')", "`joint` must be true or false, but is 'no' instead"),
         (
             "PairsConfig(format='xml')",
             "`format` must be one of auto, tsv, csv, text, jsonl, huggingface, but is 'xml'",
@@ -270,6 +270,6 @@ def test_config_names_the_number_that_cannot_be(name, value):
 )
 def test_config_names_the_choice_that_cannot_be(setting, message):
     """In a process of its own: here the types of arguments are checked before the config can."""
-    code = f"from regard.data.config import PairsConfig, TokeniserConfig; {setting}"
+    code = f"from regard.data.config import PairsConfig, TokenizerConfig; {setting}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert message in done.stderr.splitlines()[-1]

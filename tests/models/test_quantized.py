@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.models.config import AutoencoderConfig
-from regard.models.quantised import Codebook, QuantisedAutoencoder, usage
+from regard.models.quantized import Codebook, QuantizedAutoencoder, usage
 from regard.recipes.images import ImageBatch
 from regard.train.weights import load_weights, save_weights
 from tests.helpers import close
@@ -21,10 +21,10 @@ def book(entries: list[list[float]], uses: float = 2.0) -> Codebook:
     return made
 
 
-def model(**settings: object) -> QuantisedAutoencoder:
+def model(**settings: object) -> QuantizedAutoencoder:
     torch.manual_seed(1)
-    config = AutoencoderConfig(kind="quantised", code=3, codes=5, channels=4, **settings)
-    return QuantisedAutoencoder(config, SHAPE)
+    config = AutoencoderConfig(kind="quantized", code=3, codes=5, channels=4, **settings)
+    return QuantizedAutoencoder(config, SHAPE)
 
 
 def batch(rows: int = 4) -> ImageBatch:
@@ -144,11 +144,11 @@ def test_usage_by_hand():
 
 def test_unusable_settings_are_named():
     with pytest.raises(ValueError, match=r"codes must be from 2 to .*, but is 1"):
-        AutoencoderConfig(kind="quantised", codes=1)
+        AutoencoderConfig(kind="quantized", codes=1)
     with pytest.raises(ValueError, match="halvings must be from 1 to 16, but is 0"):
-        AutoencoderConfig(kind="quantised", halvings=0)
-    with pytest.raises(ValueError, match="sparsity must be 0 where kind=quantised"):
-        AutoencoderConfig(kind="quantised", sparsity=0.1)
+        AutoencoderConfig(kind="quantized", halvings=0)
+    with pytest.raises(ValueError, match="sparsity must be 0 where kind=quantized"):
+        AutoencoderConfig(kind="quantized", sparsity=0.1)
     with pytest.raises(ValueError, match="commitment must be from 0 to"):
         AutoencoderConfig(commitment=-1.0)
 

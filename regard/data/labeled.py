@@ -21,13 +21,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad, plan_batches
-from regard.data.config import LabelledConfig, OnBad
+from regard.data.config import LabeledConfig, OnBad
 from regard.data.pairs import Pairs, read_pairs
 from regard.data.spellings import Spellings
 from regard.errors import UserError
 from regard.files import did_you_mean, read_json
-
-__all__ = ["LabelledBatch", "LabelledBatches", "Labels", "Opined", "labels_in", "opined", "read_labelled", "several"]
 
 _VERSION = 1
 _SHOWN, _EXCERPT = 20, 60
@@ -56,7 +54,7 @@ class Labels:
             raise UserError(f"{before}there must be a label at least, but no training text has any.")
         if len(found) < least:  # of classes, with one there is nothing to learn
             shown = repr(found[0][:_EXCERPT])
-            raise UserError(f"{before}there must be two labels at least, but all training texts are labelled {shown}.")
+            raise UserError(f"{before}there must be two labels at least, but all training texts are labeled {shown}.")
         return cls(tuple(found))
 
     def __len__(self) -> int:
@@ -107,19 +105,19 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class LabelledBatch:
+class LabeledBatch:
     """Rows of token ids, padded with 0, and each row's target: the number of its label, or what else is learned."""
 
     source: "Padded | Opined"
     target: Tensor
     indices: tuple[int, ...]
 
-    def to(self, device: torch.device | str) -> "LabelledBatch":
+    def to(self, device: torch.device | str) -> "LabeledBatch":
         """The same batch on a device."""
-        return LabelledBatch(self.source.to(device), self.target.to(device, non_blocking=True), self.indices)
+        return LabeledBatch(self.source.to(device), self.target.to(device, non_blocking=True), self.indices)
 
 
-class LabelledBatches:
+class LabeledBatches:
     """Batches over texts as ids with targets as numbers: one a text, or a row (texts, ...).
 
     change(ids, epoch, index): what training shows of a text (words left out at random), a pure function; or None.
@@ -147,7 +145,7 @@ class LabelledBatches:
         lengths = [(max(1, length), 1) for length in self.texts.lengths.tolist()]
         return plan_batches(lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch, origin=self.origin)
 
-    def collate(self, epoch: int, indices: Sequence[int]) -> LabelledBatch:
+    def collate(self, epoch: int, indices: Sequence[int]) -> LabeledBatch:
         """The tensors of these rows."""
         rows = [self.texts[i] for i in indices]
         if self.change is not None:
@@ -155,8 +153,8 @@ class LabelledBatches:
         target = torch.from_numpy(self.labels[list(indices)])
         source = pad([row.tolist() for row in rows])
         if self.opinions is not None:
-            return LabelledBatch(opined(source, [self.opinions[i] for i in indices]), target, tuple(indices))
-        return LabelledBatch(source, target, tuple(indices))
+            return LabeledBatch(opined(source, [self.opinions[i] for i in indices]), target, tuple(indices))
+        return LabeledBatch(source, target, tuple(indices))
 
 
 class Opined(NamedTuple):
@@ -176,7 +174,7 @@ def opined(source: Padded, opinions: Sequence[np.ndarray]) -> Opined:
     return Opined(source, pad_sequence([torch.from_numpy(rows) for rows in opinions], batch_first=True))
 
 
-def read_labelled(config: LabelledConfig, path: str | Path, split: str) -> Pairs:
+def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
     """Texts and their labels, as the config says they are written. Raises UserError as `read_pairs`."""
     pairs = read_pairs(
         path,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { luminance, scaleTo } from "../src/colour.js";
+import { luminance, scaleTo } from "../src/color.js";
 
 const lightness = (bytes: number) => {
   const share = luminance(bytes);
@@ -29,7 +29,7 @@ for (const dark of [false, true]) {
   });
 }
 
-test("zero has one colour on both sides, and what exceeds the scale its last", () => {
+test("zero has one color on both sides, and what exceeds the scale its last", () => {
   const scale = scaleTo(0.5, true, false);
   assert.equal(scale.css(0), "rgb(255, 255, 255)");
   assert.equal(scale.bytes(-1e-9), scale.bytes(1e-9));

@@ -1,4 +1,4 @@
-"""A vector-quantised autoencoder: an image becomes a grid of numbers of codebook entries, and an image again.
+"""A vector-quantized autoencoder: an image becomes a grid of numbers of codebook entries, and an image again.
 
     z = f(y)      k_p = argmin_k |z_p - e_k|      y~ = g(e_k)       F(y) = |y - y~|^2 + beta |z - sg(e_k)|^2
 
@@ -24,14 +24,12 @@ from regard.models.autoencoder import Pictures
 from regard.models.config import AutoencoderConfig
 from regard.models.model import Loss
 
-__all__ = ["Codebook", "Quantised", "QuantisedAutoencoder", "usage"]
-
 _TINY = 1e-12
 _DECAY, _LEAST = 0.97, 0.05
 """gamma, and the share of its part of the vectors below which an entry begins anew."""
 
 
-class Quantised(NamedTuple):
+class Quantized(NamedTuple):
     """Vectors replaced by entries."""
 
     entries: Float[Tensor, "*batch dim"]
@@ -68,7 +66,7 @@ class Codebook(nn.Module):
             distance = entries.square().sum(-1) - 2 * widen(vectors) @ entries.T
         return distance.argmin(-1)
 
-    def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Quantised:
+    def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Quantized:
         """The entries for some vectors; in training these also move the entries, for the next time."""
         wide = widen(vectors)
         known = wide.detach().flatten(0, -2)
@@ -79,7 +77,7 @@ class Codebook(nn.Module):
         if self.training:
             self._follow(known, codes.flatten())
         distance = (wide - entries).square().sum()
-        return Quantised(wide + (entries - wide).detach(), codes, distance)
+        return Quantized(wide + (entries - wide).detach(), codes, distance)
 
     @torch.no_grad()
     def _revive(self, vectors: Tensor) -> None:
@@ -105,7 +103,7 @@ class Codebook(nn.Module):
         self.sums.lerp_(sums, 1 - _DECAY)
 
 
-class QuantisedAutoencoder(nn.Module):
+class QuantizedAutoencoder(nn.Module):
     """Images (batch, channels, height, width) to codes (batch, rows, columns) and back."""
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, int, int]):

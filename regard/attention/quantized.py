@@ -6,7 +6,7 @@ The error of a number is at most half its vector's scale, 1/254 of the vector's 
 takes d + 2 bytes in place of 4 d: 3.9 times less at d = 64. Numbers are widened at every read, so a read takes
 longer, not shorter, than of a Memory (benchmarks/memories.py): this is for what would not fit otherwise.
 
-Source: dettmers2022, section 2 (absmax quantisation), here a vector at a time.
+Source: dettmers2022, section 2 (absmax quantization), here a vector at a time.
 """
 
 from dataclasses import dataclass, replace
@@ -20,8 +20,6 @@ from regard.attention.masks import Mask
 from regard.attention.memory import Memory, Store, check_can_grow, check_new_pairs, check_unmapped
 from regard.attention.places import Places
 from regard.attention.scores import Score
-
-__all__ = ["QuantisedMemory", "Small"]
 
 
 class Small(NamedTuple):
@@ -63,7 +61,7 @@ class Small(NamedTuple):
 
 @final
 @dataclass(frozen=True, eq=False)
-class QuantisedMemory(Store):
+class QuantizedMemory(Store):
     """Pairs as int8 numbers with a scale each, widened at every read. Made by `of`. A value; no gradients."""
 
     small_keys: Small

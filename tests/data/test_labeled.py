@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from regard.data.batches import Ragged
-from regard.data.config import LabelledConfig, OnBad
-from regard.data.labelled import LabelledBatches, Labels, read_labelled
+from regard.data.config import LabeledConfig, OnBad
+from regard.data.labeled import LabeledBatches, Labels, read_labeled
 from regard.data.made_reviews import made_reviews
 from regard.data.pairs import Pairs
 from regard.errors import UserError
@@ -23,15 +23,15 @@ def written(path: Path, rows: list[tuple[str, object]]) -> Path:
 
 def test_jsonl_takes_labels_that_are_texts_or_whole_numbers(tmp_path):
     path = written(tmp_path / "a.jsonl", [("good", 1), ("bad", 0), ("so so", "2")])
-    pairs = read_labelled(LabelledConfig(), path, "train")
+    pairs = read_labeled(LabeledConfig(), path, "train")
     assert list(pairs) == [("good", "1"), ("bad", "0"), ("so so", "2")]
 
 
 def test_tsv_and_columns_by_name(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("kind\tsaid\nup\tfine\ndown\tawful\n", encoding="utf-8")
-    config = LabelledConfig(text_column="said", label_column="kind")
-    assert list(read_labelled(config, path, "train")) == [("fine", "up"), ("awful", "down")]
+    config = LabeledConfig(text_column="said", label_column="kind")
+    assert list(read_labeled(config, path, "train")) == [("fine", "up"), ("awful", "down")]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_tsv_and_columns_by_name(tmp_path):
 def test_other_labels_are_refused_with_their_line(tmp_path, label, message):
     path = written(tmp_path / "a.jsonl", [("good", 1), ("bad", label)])
     with pytest.raises(UserError, match=rf"a.jsonl, line 2: .*{message}"):
-        read_labelled(LabelledConfig(), path, "train")
+        read_labeled(LabeledConfig(), path, "train")
 
 
 def test_labels_are_numbered_by_size_or_by_letter(tmp_path):
@@ -84,7 +84,7 @@ def test_batches_hold_every_row_once_with_its_label_and_repeat():
     def change(ids: np.ndarray, epoch: int, index: int) -> np.ndarray:
         return np.full_like(ids, 10 * epoch + index)
 
-    batches = LabelledBatches(texts, labels, batch_tokens=8, seed=3, change=change)
+    batches = LabeledBatches(texts, labels, batch_tokens=8, seed=3, change=change)
     rows = [row for rows in batches.plan(1) for row in rows]
     assert sorted(rows) == labels
     for planned in batches.plan(1):
@@ -92,7 +92,7 @@ def test_batches_hold_every_row_once_with_its_label_and_repeat():
         assert batch.target.tolist() == list(planned)
         assert batch.source.items[:, 0].tolist() == [10 + row for row in planned]
         assert batch.source.lengths.tolist() == [len(texts[row]) for row in planned]
-    assert batches.plan(1) == LabelledBatches(texts, labels, batch_tokens=8, seed=3).plan(1)
+    assert batches.plan(1) == LabeledBatches(texts, labels, batch_tokens=8, seed=3).plan(1)
 
 
 def test_made_reviews_are_the_same_for_the_same_seed_and_share_no_text_between_splits():

@@ -1,18 +1,17 @@
-"""What a read takes beside what else could do it: additive attention and dot products, in pairs, on one machine.
+"""Speed of reads compared with other implementations: additive and dot-product attention, in pairs, on one machine.
 
     python benchmarks/attention.py additive|step|dot [--threads 2] [--memory default|kept] [--seconds 2]
 
 additive  queries, keys and values of one size, one head, of projected queries and keys (--projections: of others).
-          `eager` makes the tensor (batch, query, key, hidden) that everybody makes; `compiled` is the form of it that
-          torch.compile fuses best; `keras` is keras.layers.AdditiveAttention on torch, where keras is installed (it has
-          no projections).
-step      one query a row of a memory whose keys were projected once, as a decoder asks step by step.
-dot       attend by kernel "auto" beside scaled_dot_product_attention called directly and plain products.
+          `eager` materializes the tensor (batch, query, key, hidden); `compiled` is the form of it that torch.compile
+          fuses best; `keras` is keras.layers.AdditiveAttention on torch, if keras is installed (it has no projections).
+step      one query per row on a memory whose keys are already projected, as in step-by-step decoding.
+dot       attend by kernel "auto", scaled_dot_product_attention called directly, and plain products.
 
-All competitors of a row run in one process, in turns of a tenth of a second whose first run does not count. Ratios are
-of neighboring turns, so that the machine's moods fall on all alike; medians count. Above one: we are faster.
-MB: by how much a process of its own grew beyond its inputs. Triples a second: query x key x hidden. `--memory kept`
-keeps freed memory for everybody, as the command line does for training.
+All competitors of a row run in one process, in turns of a tenth of a second whose first run is not counted. Ratios are
+those of consecutive turns, so that load on the machine affects all alike; medians count. Above one: regard is faster.
+MB: growth of a separate process beyond its inputs. Triples per second: query x key x hidden. `--memory kept` keeps
+freed memory for all competitors, as the command line does for training.
 """
 
 import argparse
@@ -45,7 +44,7 @@ Run = Callable[[], object]
 
 
 class Eager(nn.Module):
-    """softmax(v . tanh(W_q query + W_k key)) values, by broadcasting; `projects`: or of vectors that are projected."""
+    """softmax(v . tanh(W_q query + W_k key)) values, by broadcasting; without `projects`, W_q = W_k = 1."""
 
     def __init__(self, hidden: int, *, projects: bool):
         super().__init__()
@@ -57,13 +56,13 @@ class Eager(nn.Module):
         return self.read(query, self.key(keys), values)
 
     def read(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """The same of keys that are projected already."""
+        """Attend to keys that are already projected."""
         scores = self.v(torch.tanh(self.query(query).unsqueeze(2) + keys.unsqueeze(1))).squeeze(-1)
         return torch.softmax(scores, -1) @ values
 
 
 class Fusible(Eager):
-    """The form of it that inductor makes one loop of."""
+    """Form of `Eager` that inductor fuses into one loop."""
 
     def read(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         triples = torch.tanh(self.query(query).unsqueeze(2) + keys.unsqueeze(1))
@@ -71,7 +70,7 @@ class Fusible(Eager):
 
 
 def readers(hidden: int, names: list[str], projects: bool) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
-    """Who reads (query, keys, values)."""
+    """Return the implementations to compare: functions of query, keys and values."""
     score = Additive(hidden, hidden, hidden) if projects else BareAdditive(hidden)
     known = {
         "ours": lambda: lambda query, keys, values: attend(query, (keys, values), score=score),
@@ -92,7 +91,7 @@ def keras_reader(hidden: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
 
 
 def runs(size: tuple[int, int, int, int], names: list[str], projects: bool, *, train: bool) -> dict[str, Run]:
-    """A read of each, forward alone or with its gradients."""
+    """Return a read by each implementation, forward only or with gradients."""
     batch, num_queries, num_keys, hidden = size
     tensors = [torch.randn(batch, n, hidden, requires_grad=train) for n in (num_queries, num_keys, num_keys)]
     gradient = torch.randn(batch, num_queries, hidden)
@@ -100,7 +99,7 @@ def runs(size: tuple[int, int, int, int], names: list[str], projects: bool, *, t
 
 
 def steps(size: tuple[int, int, int, int], names: list[str], *, train: bool) -> dict[str, Run]:
-    """A step of each decoder over keys that were projected once."""
+    """Return a step of each decoder on keys that are already projected."""
     batch, num_queries, num_keys, hidden = size
     query = torch.randn(batch, num_queries, hidden, requires_grad=train)
     keys, values = (torch.randn(batch, num_keys, hidden, requires_grad=train) for _ in range(2))
@@ -117,7 +116,7 @@ def steps(size: tuple[int, int, int, int], names: list[str], *, train: bool) -> 
 
 
 def dots(batch: int, heads: int, length: int, dtype: torch.dtype, *, is_causal: bool, train: bool) -> dict[str, Run]:
-    """Auto, torch's fused attention and plain products on tensors that lie in memory as a model's do."""
+    """Return auto, torch's fused attention and plain products on tensors with the memory layout of a model."""
     shape = batch, length, heads, HEAD_DIM
     tensors = [torch.randn(shape, dtype=dtype).transpose(1, 2).detach().requires_grad_(train) for _ in range(3)]
     gradient = torch.randn(shape, dtype=dtype).transpose(1, 2)
@@ -151,7 +150,7 @@ def _run(reader: Callable[..., Tensor], tensors: list[Tensor], gradient: Tensor,
 
 
 def times(competitors: dict[str, Run], seconds: float, least: int = 5) -> dict[str, list[float]]:
-    """Seconds of a run, the median of each turn; the first run of a turn is not counted."""
+    """Return the median seconds of each turn; the first run of a turn is not counted."""
     rounds: dict[str, list[float]] = {name: [] for name in competitors}
     for run in competitors.values():
         run()
@@ -171,12 +170,12 @@ def times(competitors: dict[str, Run], seconds: float, least: int = 5) -> dict[s
 
 
 def ratio(taken: dict[str, list[float]], other: str, ours: str) -> float:
-    """How many times longer the other took, in the median of neighbors."""
+    """Return the median ratio of the other's time to ours, over consecutive turns."""
     return statistics.median(a / b for a, b in zip(taken[other], taken[ours], strict=True))
 
 
 def growth(name: str, size: tuple[int, int, int, int], projects: bool, train: bool) -> float:
-    """MB by which a process that only does this grows beyond its inputs."""
+    """Return the growth in MB of a separate process beyond its inputs."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_growth, (name, size, projects, train))
 

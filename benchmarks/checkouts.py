@@ -1,10 +1,10 @@
-"""Two checkouts of this library side by side: does a change cost speed?
+"""Speed of two checkouts of this library, compared side by side.
 
     python -m benchmarks.checkouts BEFORE AFTER [--rounds 15] [--threads 1] [--only read ...]
 
-BEFORE and AFTER are folders that hold regard/. Each lives in a process of its own; they take turns, one piece of work
-at a time, so that both meet the machine in the same state. A ratio is AFTER / BEFORE, the median over the rounds with
-the least and the greatest: 1 is as fast, 2 takes twice as long. Run it with BEFORE twice to see what noise is.
+BEFORE and AFTER are folders that hold regard/. Each runs in a separate process; they take turns, one piece of work at a
+time, so that load on the machine affects both. A ratio is AFTER / BEFORE, the median over the rounds with the smallest
+and the largest: 1 is as fast, 2 takes twice as long. Run it with BEFORE twice to see the noise.
 """
 
 import argparse
@@ -25,23 +25,23 @@ VOCAB = 8000
 
 
 def reads() -> dict[str, Callable[[], object]]:
-    """Reads of several kinds, some with their gradient."""
+    """Return reads of several kinds, some with gradients."""
     import torch  # noqa: PLC0415
 
     import regard  # noqa: PLC0415
 
-    def both(shape: tuple[int, ...], **how: Any) -> Callable[[], object]:
+    def both(shape: tuple[int, ...], **options: Any) -> Callable[[], object]:
         query, keys, values = (torch.randn(shape, requires_grad=True) for _ in range(3))
 
         def work() -> object:
-            regard.attend(query, (keys, values), **how).sum().backward()
+            regard.attend(query, (keys, values), **options).sum().backward()
             return None
 
         return work
 
-    def forward(query: tuple[int, ...], memory: tuple[int, ...], **how: Any) -> Callable[[], object]:
-        asked, keys, values = torch.randn(query), torch.randn(memory), torch.randn(memory)
-        return lambda: regard.attend(asked, (keys, values), **how)
+    def forward(query: tuple[int, ...], memory: tuple[int, ...], **options: Any) -> Callable[[], object]:
+        query_tensor, keys, values = torch.randn(query), torch.randn(memory), torch.randn(memory)
+        return lambda: regard.attend(query_tensor, (keys, values), **options)
 
     additive = regard.Additive(query_dim=64, key_dim=64, hidden=64)
     padding = regard.padding([200, 256, 100, 30])
@@ -57,10 +57,10 @@ def reads() -> dict[str, Callable[[], object]]:
 
 
 def training() -> dict[str, Callable[[], object]]:
-    """Steps of training."""
+    """Return training steps."""
     import torch  # noqa: PLC0415
 
-    from regard.data.batches import Encoded, TokenBatches  # noqa: PLC0415
+    from regard.data.batches import EncodedPairs, TokenBatches  # noqa: PLC0415
     from regard.models.build import build  # noqa: PLC0415
     from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig  # noqa: PLC0415
 
@@ -69,7 +69,7 @@ def training() -> dict[str, Callable[[], object]]:
     def texts(count: int) -> list[list[int]]:
         return [torch.randint(4, VOCAB, (8 + 5 * (i % 4),), generator=draw).tolist() for i in range(count)]
 
-    batches = TokenBatches(Encoded.of(texts(64), texts(64)), batch_tokens=1024, seed=1)
+    batches = TokenBatches(EncodedPairs.from_sequences(texts(64), texts(64)), batch_tokens=1024, seed=1)
     batch = batches.collate(0, batches.plan(0)[0])
 
     def step(core: Any) -> Callable[[], object]:
@@ -92,7 +92,7 @@ def training() -> dict[str, Callable[[], object]]:
 
 
 def decoding() -> dict[str, Callable[[], object]]:
-    """Searches by every engine that needs no other package."""
+    """Return searches by every engine that needs no other package."""
     import torch  # noqa: PLC0415
 
     from regard.decode.config import DecodeConfig  # noqa: PLC0415
@@ -109,7 +109,7 @@ def decoding() -> dict[str, Callable[[], object]]:
         engine = prepare(name, model, compute_type=kind, threads=1)
 
         def search(engine: Any = engine, beam: int = 1, count: int = 1) -> object:
-            # An untrained model seldom ends: all checkouts write up to the limit.
+            # An untrained model rarely emits EOS: all checkouts decode up to the limit.
             config = DecodeConfig(beam=beam, max_ratio=1.0, max_extra=5)
             return engine.search(sentences[:count], config=config, bos=2, eos=3, pad=0)
 
@@ -121,7 +121,7 @@ def decoding() -> dict[str, Callable[[], object]]:
 
 
 def predicting() -> dict[str, Callable[[], object]]:
-    """A run as it is used: trained for one step, loaded, asked for one sentence."""
+    """Return predictions of one sentence by a run that was trained for one step."""
     import regard  # noqa: PLC0415
     from regard.cli.main import main as command  # noqa: PLC0415
 
@@ -129,7 +129,9 @@ def predicting() -> dict[str, Callable[[], object]]:
     texts = [" ".join(f"w{draw.randrange(VOCAB)}" for _ in range(12)) for _ in range(4000)]
     with tempfile.TemporaryDirectory() as name:
         pairs, run = Path(name, "pairs.tsv"), Path(name, "run")
-        pairs.write_text("".join(f"{one}\t{other}\n" for one, other in itertools.pairwise(texts)), encoding="utf-8")
+        pairs.write_text(
+            "".join(f"{source}\t{target}\n" for source, target in itertools.pairwise(texts)), encoding="utf-8"
+        )
         model = "--model.core.layers 4 --model.core.width 128 --model.core.heads 4 --model.core.feedforward 512"
         rest = "--tokenizer.kind word --tokenizer.vocab-size 8000 --train.steps 1 --val-sample 1"
         ends = "--decode.beam 1 --decode.max-ratio 1 --decode.max-extra 5"  # untrained, so the limit ends it
@@ -145,7 +147,7 @@ def predicting() -> dict[str, Callable[[], object]]:
 
 
 def command_line() -> dict[str, Callable[[], object]]:
-    """Starts of the program."""
+    """Return starts of the command line."""
 
     def start(*words: str) -> Callable[[], object]:
         return lambda: subprocess.run([sys.executable, "-m", "regard", *words], check=True, capture_output=True)
@@ -160,25 +162,25 @@ PARTS = {"read": reads, "train": training, "decode": decoding, "predict": predic
 
 
 def serve(threads: int, parts: list[str]) -> None:
-    """Do each piece of work as often as asked for; answer with the seconds of each time."""
+    """Run the requested piece of work repeatedly and print the mean seconds."""
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(threads)
     torch.manual_seed(1)
-    work = {name: one for part in parts for name, one in PARTS[part]().items()}
-    for one in work.values():
-        one()
+    work = {name: task for part in parts for name, task in PARTS[part]().items()}
+    for task in work.values():
+        task()
     print("|".join(work), flush=True)
     for line in sys.stdin:
         times, name = line.rstrip("\n").split(" ", 1)
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         for _ in range(int(times)):
             work[name]()
-        print((time.perf_counter() - begun) / int(times), flush=True)
+        print((time.perf_counter() - start_time) / int(times), flush=True)
 
 
-def started(checkout: Path, options: argparse.Namespace) -> subprocess.Popen[str]:
-    """A process that serves with the package of that checkout."""
+def start_server(checkout: Path, options: argparse.Namespace) -> subprocess.Popen[str]:
+    """Start a process that serves requests with the package of a checkout."""
     words = ["--serve", "--threads", str(options.threads), "--only", *options.only]
     return subprocess.Popen(
         [sys.executable, __file__, *words],
@@ -190,8 +192,8 @@ def started(checkout: Path, options: argparse.Namespace) -> subprocess.Popen[str
     )
 
 
-def ask(process: subprocess.Popen[str], times: int, name: str) -> float:
-    """Seconds of a piece of work, the mean of so many."""
+def request_time(process: subprocess.Popen[str], times: int, name: str) -> float:
+    """Return the mean seconds of a piece of work."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(f"{times} {name}\n")
@@ -212,15 +214,15 @@ def main() -> None:
         return
     if len(options.checkouts) != 2:
         parser.error("name two checkouts: BEFORE AFTER")
-    processes = [started(checkout, options) for checkout in options.checkouts]
+    processes = [start_server(checkout, options) for checkout in options.checkouts]
     names, _ = (process.stdout.readline().rstrip("\n").split("|") for process in processes if process.stdout)
     print(f"{'work':46} {'before, ms':>11} {'after, ms':>10}  after / before: median (least to greatest)")
     for name in names:
-        times = max(1, min(200, int(0.1 / ask(processes[0], 1, name))))
+        times = max(1, min(200, int(0.1 / request_time(processes[0], 1, name))))
         rounds = []
         for number in range(options.rounds):
             order = (0, 1) if number % 2 else (1, 0)
-            taken = {which: ask(processes[which], times, name) for which in order}
+            taken = {which: request_time(processes[which], times, name) for which in order}
             rounds.append((taken[0], taken[1]))
         before, after = (statistics.median(times) * 1e3 for times in zip(*rounds, strict=True))
         ratios = sorted(later / earlier for earlier, later in rounds)

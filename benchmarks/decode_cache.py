@@ -1,13 +1,13 @@
-"""What a growing memory saves: decoding step by step beside running the prefix again for every token.
+"""Speed-up of decoding with a key-value cache, compared with recomputing the prefix for every token.
 
     python benchmarks/decode_cache.py [--tokens 50] [--rows 1 16 64]
 
-    with memory     each step reads the memory of those before
-    prefix          each step runs the decoder over the whole prefix; the encoder ran once
+    with memory     each step reads the cached keys and values of the previous ones
+    prefix          each step runs the decoder over the whole prefix; the encoder runs once
     model           each step runs the whole model, encoder included, over source and prefix
 
-Random weights of a Transformer of 4+4 layers, width 128; sources of 15 tokens. All ways produce the same tokens
-(checked). Rounds alternate between them.
+Random weights of a Transformer of 4+4 layers, width 128; sources of 15 tokens. All methods produce the same
+tokens (checked). Rounds alternate between them.
 """
 
 import argparse
@@ -26,7 +26,7 @@ BOS, VOCAB, SOURCE_LEN = 2, 8000, 15
 
 
 def with_memory(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
-    """Greedy tokens (rows, num_tokens); every step reads the memory of those before."""
+    """Return greedy tokens (rows, num_tokens); each step reads the cache."""
     state, tokens = model.start(source), []
     token = torch.full((source.items.shape[0],), BOS)
     for _ in range(num_tokens):
@@ -37,7 +37,7 @@ def with_memory(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
 
 
 def with_prefix(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
-    """The same tokens; every step runs the decoder over the whole prefix (the encoder once)."""
+    """Return the same tokens; each step runs the decoder over the whole prefix (the encoder runs once)."""
     state = model.start(source)
     tokens = torch.full((source.items.shape[0], 1), BOS)
     for _ in range(num_tokens):
@@ -48,7 +48,7 @@ def with_prefix(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
 
 
 def with_model(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
-    """The same tokens; every step runs everything again."""
+    """Return the same tokens; each step runs the whole model again."""
     tokens = torch.full((source.items.shape[0], 1), BOS)
     for _ in range(num_tokens):
         hidden = model.core(model.writes.inputs.embed(tokens), model.start(source))
@@ -58,7 +58,7 @@ def with_model(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
 
 
 def seconds(decode: Callable[[Model, Padded, int], torch.Tensor], *arguments) -> tuple[float, torch.Tensor]:
-    """Time of one call and what it gave."""
+    """Return the time of one call and its result."""
     start = time.perf_counter()
     tokens = decode(*arguments)
     return time.perf_counter() - start, tokens
@@ -75,30 +75,30 @@ def main() -> None:
     torch.manual_seed(1)
     model = build(ModelConfig(core=TransformerConfig()), source_vocab=VOCAB, target_vocab=VOCAB).eval()
     print(f"{options.tokens} tokens, threads={options.threads}, torch {torch.__version__}; medians")
-    ways = {"with memory": with_memory, "prefix": with_prefix, "model": with_model}
+    methods = {"with memory": with_memory, "prefix": with_prefix, "model": with_model}
     print(
         "rows  "
-        + "  ".join(f"{name + ', s':>14}" for name in ways)
+        + "  ".join(f"{name + ', s':>14}" for name in methods)
         + f"  {'prefix / memory':>18}  {'model / memory':>18}"
     )
     with torch.no_grad():
         for rows in options.rows:
             source = Padded(torch.randint(4, VOCAB, (rows, SOURCE_LEN)), torch.full((rows,), SOURCE_LEN))
-            rounds = [compare(ways, model, source, options.tokens) for _ in range(options.rounds + 1)][1:]
-            cells = [f"{statistics.median(taken[name] for taken in rounds):>14.3f}" for name in ways]
+            rounds = [compare(methods, model, source, options.tokens) for _ in range(options.rounds + 1)][1:]
+            cells = [f"{statistics.median(taken[name] for taken in rounds):>14.3f}" for name in methods]
             for name in ("prefix", "model"):
                 ratios = sorted(taken[name] / taken["with memory"] for taken in rounds)
                 cells.append(f"{f'{statistics.median(ratios):.1f} ({ratios[0]:.1f}-{ratios[-1]:.1f})':>18}")
             print(f"{rows:>4}  " + "  ".join(cells), flush=True)
 
 
-def compare(ways: dict, model: Model, source: Padded, num_tokens: int) -> dict[str, float]:
-    """Seconds of each way, one after the other; all must give the same tokens."""
-    timed = {name: seconds(way, model, source, num_tokens) for name, way in ways.items()}
-    first = timed["with memory"][1]
-    for name, (_, tokens) in timed.items():
+def compare(methods: dict, model: Model, source: Padded, num_tokens: int) -> dict[str, float]:
+    """Return the seconds of each method; all must give the same tokens."""
+    results = {name: seconds(method, model, source, num_tokens) for name, method in methods.items()}
+    first = results["with memory"][1]
+    for name, (_, tokens) in results.items():
         assert torch.equal(tokens, first), f"{name} must give the same tokens"
-    return {name: taken for name, (taken, _) in timed.items()}
+    return {name: taken for name, (taken, _) in results.items()}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Time and memory of each kernel against the number of keys: does cost grow as it should?
+"""Scaling of time and memory of each kernel with the number of keys.
 
     python benchmarks/growth.py [--threads 2] [--reads linear soft ...] [--lengths 256 512 ...]
 
-One item, 4 heads of size 64, as many queries as keys, float32, tensors lying in memory as a model's do. Time: median of
-repetitions, freed memory kept for everybody. Memory: how far a fresh process grew beyond its inputs (VmHWM of Linux).
-The exponent is the slope of a line through the logarithms of the four longest. FlexAttention has no gradients on a CPU.
+One item, 4 heads of size 64, as many queries as keys, float32, tensors with the memory layout of a model. Time: median
+of repetitions, freed memory kept. Memory: growth of a separate process beyond its inputs (VmHWM of Linux). The exponent
+is the slope of a line through the logarithms of the four longest. FlexAttention has no gradients on a CPU.
 
-Writes OUT.txt, a row a measurement and the exponents, and OUT.svg. Rows of OUT.txt that are not measured again stay.
+Writes OUT.txt, one row per measurement and the exponents, and OUT.svg. Rows of OUT.txt not measured again are kept.
 """
 
 import argparse
@@ -47,7 +47,7 @@ READS: dict[str, tuple[Score, Choice, Mask | None, str, int]] = {
     "linear": (FeatureMap(), Proportional(), None, "linear", 16384),
     "linear-causal": (FeatureMap(), Proportional(), causal(), "linear", 16384),
 }
-"""Score, choice, mask, kernel, and the longest that is worth waiting for or fits."""
+"""Score, choice, mask, kernel, and the longest length that is fast enough or fits."""
 LOOKS = {
     "reference": ("#8d99ae", "-"),
     "products": ("#8d99ae", "--"),
@@ -72,15 +72,15 @@ class Row(NamedTuple):
     read: str
     """A name in READS."""
     passes: str
-    """infer: forward alone; train: forward and backward."""
+    """infer: forward only; train: forward and backward."""
     length: int
-    """Queries, and keys."""
+    """Number of queries and of keys."""
     time_ms: float
     memory_mb: float
 
 
 def run(name: str, passes: str, tensors: list[Tensor]) -> None:
-    """One read, with its gradients if it is for training."""
+    """Run one read, with gradients for `train`."""
     score, choose, mask, kernel, _ = READS[name]
     query, keys, values, gradient = tensors
     with torch.set_grad_enabled(passes == "train"):
@@ -91,7 +91,7 @@ def run(name: str, passes: str, tensors: list[Tensor]) -> None:
 
 
 def seconds(name: str, passes: str, tensors: list[Tensor], *, budget_s: float) -> float:
-    """Median time of a read."""
+    """Return the median time of a read."""
     taken: list[float] = []
     stop = time.perf_counter() + budget_s
     while len(taken) < 2 or (time.perf_counter() < stop and len(taken) < 300):
@@ -102,11 +102,13 @@ def seconds(name: str, passes: str, tensors: list[Tensor], *, budget_s: float) -
 
 
 def growth(cell: tuple[str, str, int]) -> int:
-    """Bytes by which this process, which has measured nothing before, grows at most during a read."""
+    """Return the peak growth in bytes of this process, which has measured nothing before, during a read."""
     name, passes, length = cell
-    ctypes.CDLL(None).mallopt(-3, 2**16)  # M_MMAP_THRESHOLD: what is freed goes back, so it is counted when taken again
+    ctypes.CDLL(None).mallopt(
+        -3, 2**16
+    )  # M_MMAP_THRESHOLD: freed memory is returned, so it is counted when allocated again
     tensors = inputs(length)
-    run(name, passes, tensors if READS[name][3] == "flex" else inputs(64))  # what a first call sets up is not counted
+    run(name, passes, tensors if READS[name][3] == "flex" else inputs(64))  # setup of the first call is not counted
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
@@ -114,27 +116,27 @@ def growth(cell: tuple[str, str, int]) -> int:
     return max(0, _status("VmHWM") - before)
 
 
-def _growth_of_its_own(cell: tuple[str, str, int]) -> int:
-    """`growth`, in a process of its own."""
+def _growth_in_subprocess(cell: tuple[str, str, int]) -> int:
+    """Run `growth` in a separate process."""
     name, passes, length = cell
     command = [sys.executable, __file__, "--grow", name, passes, str(length)]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
 def inputs(length: int) -> list[Tensor]:
-    """Query, keys, values, and the gradient of what is read."""
+    """Return query, keys, values, and the gradient of the output."""
     shape = (1, length, HEADS, DIM)
     return [torch.randn(shape).transpose(1, 2).requires_grad_(i < 3) for i in range(4)]
 
 
 def measure(names: list[str], lengths: list[int], *, budget_s: float) -> list[Row]:
-    """Memory first, each in a process of its own: what one read has freed serves the next."""
+    """Measure memory, each read in a separate process because freed memory is reused, then time."""
     cells = [
         (name, passes, length)
         for name, passes, length in product(names, PASSES, lengths)
         if length <= READS[name][4] and not (READS[name][3] == "flex" and passes == "train")
     ]
-    memory = {cell: _growth_of_its_own(cell) for cell in cells}
+    memory = {cell: _growth_in_subprocess(cell) for cell in cells}
     keep_freed_memory()
     rows = []
     for cell in cells:
@@ -145,7 +147,7 @@ def measure(names: list[str], lengths: list[int], *, budget_s: float) -> list[Ro
 
 
 def exponent(rows: list[Row], name: str, passes: str, column: str) -> float:
-    """b of the least-squares line log y = a + b log n through the four longest."""
+    """Return b of the least-squares line log y = a + b log n through the four longest."""
     points = [(row.length, getattr(row, column)) for row in rows if (row.read, row.passes) == (name, passes)]
     longest = sorted(points)[-4:]
     x, y = ([math.log(max(point[axis], 1e-9)) for point in longest] for axis in (0, 1))
@@ -153,12 +155,10 @@ def exponent(rows: list[Row], name: str, passes: str, column: str) -> float:
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """Time and memory of a forward pass against the length, both axes logarithmic."""
+    """Plot time and memory of a forward pass against the length, both axes logarithmic."""
     figure = Figure(figsize=(9, 4.4), layout="constrained")
     panels = figure.subplots(1, 2)
-    for axes, column, title in zip(
-        panels, ("time_ms", "memory_mb"), ("forward, ms", "memory it takes, MB"), strict=True
-    ):
+    for axes, column, title in zip(panels, ("time_ms", "memory_mb"), ("forward, ms", "memory, MB"), strict=True):
         for name, (color, style) in LOOKS.items():
             mine = sorted(row for row in rows if (row.read, row.passes) == (name, "infer"))
             slope = exponent(rows, name, "infer", column)
@@ -188,8 +188,8 @@ def _read_rows(path: Path) -> list[Row]:
     if not path.exists():
         return []
     words = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
-    found = [five for five in words if len(five) == 5 and five[0] in READS and five[2].isdigit()]
-    return [Row(name, passes, int(n), float(ms), float(mb)) for name, passes, n, ms, mb in found]
+    rows = [columns for columns in words if len(columns) == 5 and columns[0] in READS and columns[2].isdigit()]
+    return [Row(name, passes, int(n), float(ms), float(mb)) for name, passes, n, ms, mb in rows]
 
 
 def main() -> None:

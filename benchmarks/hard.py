@@ -1,9 +1,9 @@
-"""Hard reads fetch one value a query, soft ones weight all: time against the number of keys and the size of values.
+"""Time of hard reads (one value per query) and soft reads (all values) against the number of keys and value size.
 
     python benchmarks/hard.py [--threads 2]
 
 64 queries of size 64 in 8 heads, float32, forward; `Hard()` by kernel "gather" beside `Soft()` by "auto", in turns.
-Both compare every query with every key; what differs is what happens then. Writes OUT.txt and OUT.svg.
+Both compare every query with every key; they differ in what follows. Writes OUT.txt and OUT.svg.
 """
 
 import argparse
@@ -29,7 +29,7 @@ COLORS = {"hard": "#6a4c93", "soft": "#d1495b"}
 
 @torch.no_grad()
 def measure(num_keys: int, value_dim: int, budget_s: float) -> dict[str, float]:
-    """Median milliseconds of each."""
+    """Return the median milliseconds of each choice."""
     query, keys = torch.randn(HEADS, QUERIES, DIM), torch.randn(HEADS, num_keys, DIM)
     memory = keys, torch.randn(HEADS, num_keys, value_dim)
     taken: dict[str, list[float]] = {name: [] for name in CHOICES}

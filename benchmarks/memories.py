@@ -1,24 +1,23 @@
-"""What kinds of memories cost: growing step by step, sliding, and small numbers.
+"""Cost of kinds of key-value caches: growing step by step, sliding, and quantized.
 
     python benchmarks/memories.py [--parts growing beams sliding int8] [--sizes 1x50 64x1000] [--rounds 3]
 
-growing, beams, sliding: the memories of 4 layers, 4 heads of size 32; at each step each takes in a pair a row and is
-read with a query a row (beams: after reordering all rows). Microseconds a step, medians over rounds that alternate
-between kinds, and their ratio to `copied`, paired round by round; below one is faster. Times are those of the process,
-which counts what the system does for it (fresh memory) and not what other programs take: they are for one thread.
+growing, beams, sliding: the memories of 4 layers, 4 heads of size 32; each step appends one pair per row to each memory
+and reads it with one query per row (beams: after reordering all rows). Microseconds per step, medians over rounds that
+alternate between kinds, and their ratio to `copied`, paired by round; below one is faster. Times are CPU times of the
+process on one thread, which include the system's work for it (page faults) and exclude other programs.
 
-    copied       Memory without room: every step copies all pairs
+    copied       Memory without preallocation: every step copies all pairs
     growing      Memory as it is
-    static       StaticMemory with a slot for every step, all of them read at every step
-    within       StaticMemory of which each step reads what is filled
-    compiled     static, its step compiled once
+    static       StaticMemory with a slot for every step, all of them read in every step
+    within       StaticMemory of which each step reads the filled slots
+    compiled     static, with a compiled step
     doubling     StaticMemory of which steps read the first 64, 128, 256, ... slots, compiled once for each
     sliding      SlidingMemory of 128; ring: RingMemory of 128
 
-int8: one query a row and head, 8 heads of size 64. Milliseconds a read of a Memory, of a QuantizedMemory, and of its
-numbers widened once beforehand for this read alone (which is all the reader must do); error of the read relative to
-its largest number, on normal numbers and on vectors with a few channels twenty times the others, as keys of trained
-models have them.
+int8: one query per row and head, 8 heads of size 64. Milliseconds per read of a Memory, of a QuantizedMemory, and of a
+QuantizedMemory dequantized in advance; error of the read relative to its largest number, for normally distributed
+vectors and for vectors with a few channels twenty times larger, as in keys of trained models.
 """
 
 import argparse
@@ -35,19 +34,19 @@ from torch import Tensor
 from regard.attention import memory as plain
 from regard.attention.attend import attend
 from regard.attention.memories import RingMemory, StaticMemory
-from regard.attention.memory import Memory, Store
+from regard.attention.memory import KeyValueCache, Memory
 from regard.attention.quantized import QuantizedMemory
 from regard.attention.sliding import SlidingMemory
 from regard.train.allocator import keep_freed_memory
 
 LAYERS, HEADS, DIM, WINDOW = 4, 4, 32, 128
-Layers = tuple[Store, ...]
+Layers = tuple[KeyValueCache, ...]
 Loop = Callable[[int, int], None]
-"""Runs so many steps of so many rows."""
+"""Function of the number of rows and steps to run."""
 
 
 def step(item: Tensor, layers: Layers) -> tuple[Tensor, Layers]:
-    """Each layer takes in a pair, and reads."""
+    """Append a pair to each layer's memory and read it."""
     taken = []
     for memory in layers:
         longer = memory.extend(item, item)
@@ -57,20 +56,20 @@ def step(item: Tensor, layers: Layers) -> tuple[Tensor, Layers]:
 
 
 @contextmanager
-def long_from(size: int) -> Iterator[None]:
-    """Memories of fewer numbers grow without room."""
-    kept, plain._LONG = plain._LONG, size
+def without_preallocation(size: int) -> Iterator[None]:
+    """Disable preallocation for memories of fewer numbers."""
+    kept, plain._MIN_PREALLOCATED = plain._MIN_PREALLOCATED, size
     yield
-    plain._LONG = kept
+    plain._MIN_PREALLOCATED = kept
 
 
-def nothing(rows: int) -> Memory:
-    """A memory of no pairs."""
+def empty_memory(rows: int) -> Memory:
+    """Return an empty memory."""
     return Memory(*(torch.zeros(rows, HEADS, 0, DIM) for _ in range(2)))
 
 
-def run(memory: Store, steps: int, **settings) -> None:
-    """The loop, with so many memories alike. before: what is done to each of them at each step; take: the step."""
+def run(memory: KeyValueCache, steps: int, **settings) -> None:
+    """Run the loop. Settings: `before` is applied to each memory in each step; `take` is the step."""
     before, take = settings.get("before"), settings.get("take", step)
     rows = memory.keys.shape[0]
     item = torch.randn(rows, HEADS, 1, DIM)
@@ -81,61 +80,61 @@ def run(memory: Store, steps: int, **settings) -> None:
         _, layers = take(item, layers)
 
 
-def copied(rows: int, steps: int) -> None:
-    """Every step copies."""
-    with long_from(2**62):
-        run(nothing(rows), steps)
+def run_copying(rows: int, steps: int) -> None:
+    """Run steps that copy all pairs."""
+    with without_preallocation(2**62):
+        run(empty_memory(rows), steps)
 
 
 def static(rows: int, steps: int) -> StaticMemory:
-    """A slot for every step."""
+    """Return a memory with a slot for every step."""
     return StaticMemory.empty((rows, HEADS), capacity=steps, key_dim=DIM)
 
 
-def doubling(memory: StaticMemory, number: int) -> StaticMemory:
-    """The fewest slots of 64, 128, 256, ... that hold the next pair too."""
+def grow_by_doubling(memory: StaticMemory, number: int) -> StaticMemory:
+    """Return the first 64, 128, 256, ... slots, as few as hold the next pair."""
     return memory.within(min(max(64, 2 ** number.bit_length()), memory.capacity))
 
 
 def growing_loops() -> dict[str, Loop]:
-    """Ways to keep all pairs."""
+    """Return the loops that keep all pairs."""
     compiled = torch.compile(step, fullgraph=True, dynamic=False)
     return {
-        "copied": copied,
-        "growing": lambda rows, steps: run(nothing(rows), steps),
+        "copied": run_copying,
+        "growing": lambda rows, steps: run(empty_memory(rows), steps),
         "static": lambda rows, steps: run(static(rows, steps), steps),
         "within": lambda rows, steps: run(
             static(rows, steps), steps, before=lambda memory, number: memory.within(number + 1)
         ),
         "compiled": lambda rows, steps: run(static(rows, steps), steps, take=compiled),
-        "doubling": lambda rows, steps: run(static(rows, steps), steps, take=compiled, before=doubling),
+        "doubling": lambda rows, steps: run(static(rows, steps), steps, take=compiled, before=grow_by_doubling),
     }
 
 
 def beam_loops() -> dict[str, Loop]:
-    """Ways to keep all pairs of rows that are reordered at every step."""
+    """Return the loops that keep all pairs of rows that are reordered in every step."""
 
     def loop(rows: int, steps: int, size: int) -> None:
         order = torch.arange(rows).flip(0)
-        with long_from(size):
-            run(nothing(rows), steps, before=lambda memory, number: memory.select(order))
+        with without_preallocation(size):
+            run(empty_memory(rows), steps, before=lambda memory, number: memory.select(order))
 
     return {
         "copied": functools.partial(loop, size=2**62),
-        "growing": functools.partial(loop, size=plain._LONG),
+        "growing": functools.partial(loop, size=plain._MIN_PREALLOCATED),
     }
 
 
 def sliding_loops() -> dict[str, Loop]:
-    """Ways to keep the last pairs; `copied` keeps them all."""
+    """Return the loops that keep the last pairs; `copied` keeps all."""
     compiled = torch.compile(step, fullgraph=True, dynamic=False)
 
     def ring(rows: int) -> RingMemory:
         return RingMemory.empty((rows, HEADS), window=WINDOW, key_dim=DIM)
 
     return {
-        "copied": copied,
-        "sliding": lambda rows, steps: run(SlidingMemory.of(nothing(rows), window=WINDOW), steps),
+        "copied": run_copying,
+        "sliding": lambda rows, steps: run(SlidingMemory.of(empty_memory(rows), window=WINDOW), steps),
         "ring": lambda rows, steps: run(ring(rows), steps),
         "compiled ring": lambda rows, steps: run(ring(rows), steps, take=compiled),
     }
@@ -167,7 +166,7 @@ def steps_table(title: str, loops: dict[str, Loop], sizes: list[str], rounds: in
 
 
 def vectors(*shape: int, uneven: bool = False) -> Tensor:
-    """Normal numbers; uneven: every sixteenth channel is twenty times the others."""
+    """Return normally distributed vectors; uneven: every sixteenth channel is twenty times larger."""
     numbers = torch.randn(*shape)
     if uneven:
         numbers[..., ::16] *= 20
@@ -175,7 +174,7 @@ def vectors(*shape: int, uneven: bool = False) -> Tensor:
 
 
 def int8_table(rounds: int) -> None:
-    """Print what small numbers save, cost and lose."""
+    """Print the memory, time and error of int8."""
     print("\nint8; milliseconds a read, less memory, largest error / largest number")
     print(f"{'rows x keys':>12} {'Memory':>9} {'Quantized':>9} {'once':>9} {'smaller':>8} {'error':>9} {'uneven':>9}")
     for rows, num_keys in ((1, 512), (1, 4096), (1, 32768), (64, 4096)):

@@ -3,8 +3,8 @@
     python benchmarks/multi30k.py --data FOLDER --out benchmarks/results/multi30k NAME=RUN [NAME=RUN ...]
 
 Protocol: test_2016_flickr, lower-cased, normalized and Moses-tokenized files, BLEU on these tokens
-(sacrebleu --tokenize none), beam 5, length penalty 1. Captions are short, so long sources are made of several test
-pairs put end to end, in the order of the file: 2, 3 and 4 at a time. No model has seen such during training.
+(sacrebleu --tokenize none), beam 5, length penalty 1. Captions are short, so long sources are concatenations of 2, 3
+and 4 consecutive test pairs. No model has seen such sources in training.
 
 Writes OUT.json (every figure) and OUT-length.svg, OUT-curves.svg (the plots).
 """
@@ -24,32 +24,32 @@ from sacrebleu.metrics.bleu import BLEUScore
 from regard.recipes.task import load
 from regard.recipes.text_to_text import TrainedTexts
 
-JOINED = (1, 2, 3, 4)
+NUM_JOINED = (1, 2, 3, 4)
 EDGES = (0, 10, 15, 20, 25, 30, 40, 50, 60)
-"""Bins of source words: more than the first, at most the second."""
+"""Bin edges of source words: more than the first, at most the second."""
 LEAST_PAIRS = 30
-"""A bin with fewer pairs has no BLEU worth a point."""
+"""Bins with fewer pairs are left out."""
 COLORS = ("#1b6ca8", "#d1495b", "#5f6b73", "#3c8d53")
 
 
 def read_lines(path: Path) -> list[str]:
-    """Lines of a gzipped text."""
+    """Read the lines of a gzipped text."""
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
         return [line.strip() for line in file]
 
 
-def joined(lines: list[str], count: int) -> list[str]:
-    """Every `count` lines in a row as one; a rest that is too short is left out."""
+def join_lines(lines: list[str], count: int) -> list[str]:
+    """Join every `count` consecutive lines; an incomplete rest is left out."""
     return [" ".join(lines[i : i + count]) for i in range(0, len(lines) - count + 1, count)]
 
 
 def bleu(outputs: list[str], references: list[str]) -> BLEUScore:
-    """Corpus BLEU of texts that are tokens already."""
+    """Return corpus BLEU of tokenized texts."""
     return sacrebleu.corpus_bleu(outputs, [references], tokenize="none", force=True)
 
 
 def by_length(triples: list[tuple[str, str, str]]) -> list[dict[str, float]]:
-    """BLEU of (source, output, reference) in each bin of source words."""
+    """Return BLEU of (source, output, reference) in each bin of source words."""
     rows = []
     for least, most in pairwise(EDGES):
         inside = [t for t in triples if least < len(t[0].split()) <= most]
@@ -62,15 +62,15 @@ def by_length(triples: list[tuple[str, str, str]]) -> list[dict[str, float]]:
 
 
 def measure(run: TrainedTexts, sources: list[str], references: list[str]) -> dict:
-    """All figures of one run."""
+    """Return all figures of one run."""
     start = time.perf_counter()
     outputs = run.predict(sources, beam=5, length_penalty=1.0)
     seconds = time.perf_counter() - start
     greedy = run.predict(sources, beam=1)
     score = bleu(outputs, references)
     triples = list(zip(sources, outputs, references, strict=True))
-    for count in JOINED[1:]:
-        longer, wanted = joined(sources, count), joined(references, count)
+    for count in NUM_JOINED[1:]:
+        longer, wanted = join_lines(sources, count), join_lines(references, count)
         triples += zip(longer, run.predict(longer, beam=5, length_penalty=1.0), wanted, strict=True)
     return {
         "weights": sum(p.numel() for p in run.model.parameters()),
@@ -85,13 +85,13 @@ def measure(run: TrainedTexts, sources: list[str], references: list[str]) -> dic
 
 
 def curve(log: Path) -> list[dict[str, float]]:
-    """What every validation of a run measured."""
+    """Return the metrics of every validation of a run."""
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     return [line for line in lines if line["kind"] == "validation"]
 
 
 def plot_lengths(figures: dict[str, dict], path: Path) -> None:
-    """BLEU against source length."""
+    """Plot BLEU against source length."""
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.add_subplot()
     for (name, values), color in zip(figures.items(), COLORS, strict=False):
@@ -106,7 +106,7 @@ def plot_lengths(figures: dict[str, dict], path: Path) -> None:
 
 
 def plot_curves(figures: dict[str, dict], path: Path) -> None:
-    """Validation BLEU and perplexity against steps of training."""
+    """Plot validation BLEU and perplexity against training steps."""
     figure = Figure(figsize=(9.2, 3.6), layout="constrained")
     for axes, key, title in zip(
         figure.subplots(1, 2), ("bleu", "perplexity"), ("validation BLEU, greedy", "validation perplexity"), strict=True
@@ -135,7 +135,7 @@ def main() -> None:
     for item in options.runs:
         name, _, folder = item.partition("=")
         figures[name] = measure(load(folder), sources, references)
-        print(f"{name:28} {figures[name]['weights']:>10,} weights  BLEU {figures[name]['bleu']:.2f}  "
+        print(f"{name:28} {figures[name]['weights']:>10,} parameters  BLEU {figures[name]['bleu']:.2f}  "
               f"greedy {figures[name]['bleu_greedy']:.2f}", flush=True)  # fmt: skip
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

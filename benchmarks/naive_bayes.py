@@ -1,10 +1,10 @@
-"""What counting words gives on reviews: multinomial naive Bayes on single words and pairs of neighbors.
+"""Word-count baseline on reviews: multinomial naive Bayes on unigrams and bigrams.
 
     python benchmarks/naive_bayes.py TRAIN TEST
 
     class = argmax_c sum over the text's words and pairs w of log (n(w, c) + 1) / (sum_w n(w, c) + number of w)
 
-Files as `regard train reviews` takes them; classes are taken to be equally likely beforehand.
+Files in the format of `regard train reviews`; the prior is uniform over the classes.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from regard.data.labeled import read_labeled
 
 
 def grams(text: str) -> list[str]:
-    """Words, and pairs of neighbors."""
+    """Return the unigrams and bigrams of a text."""
     words = text.lower().split()
-    return [*words, *(f"{one} {other}" for one, other in itertools.pairwise(words))]
+    return [*words, *(f"{first} {second}" for first, second in itertools.pairwise(words))]
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
     for text, label in test:
         words = grams(text)
         hits += max(counts, key=lambda name: score(words, name)) == label  # used at once
-    print(f"{100 * hits / len(test):.2f} % of {len(test):,} texts, {len(known):,} words and pairs")
+    print(f"{100 * hits / len(test):.2f} % of {len(test):,} texts, {len(known):,} unigrams and bigrams")
 
 
 if __name__ == "__main__":

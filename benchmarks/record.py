@@ -1,16 +1,16 @@
-"""What recording costs: off, on, a part, half precision, to the disk; time and memory.
+"""Time and memory cost of recording attention weights: off, on, a part, in half precision, to the disk.
 
     python -m benchmarks.record [--seconds 1]
 
-Times are those of the processor, user and system together, on one thread: other work on the machine does not count,
-nor does waiting for a disk to take what the system has buffered.
+Times are CPU times, user and system together, on one thread: other load on the machine does not count, nor does waiting
+for the disk.
 
-off       a model that was recorded before, beside one that never was: pairs of runs, median of their ratio. It must be
-          1 within the noise, which the same ratio of two models shows that never were.
-on        each way of recording beside the same run without, in pairs. "formula" is the time of the run by the reference
-          kernel throughout, which stores all weights: what one would pay without recording.
-memory    tensors alive at once while it runs, beyond those of the run without (counted, so the same every time), and
-          what is kept, in memory or on the disk.
+off       a model that was recorded before and one that never was: pairs of runs, median of their ratio. It must be 1
+          within the noise, which is the same ratio for two models that never were recorded.
+on        each kind of recording and the same run without it, in pairs. "formula" is the run by the reference kernel
+          throughout, which stores all weights: the cost of attention weights without recording.
+memory    peak of live tensors beyond those of the run without recording (counted, so reproducible), and the size of the
+          recording, in memory or on the disk.
 """
 
 import argparse
@@ -27,11 +27,11 @@ from torch import Tensor, nn
 
 from regard.attention.masks import causal
 from regard.layers.multihead import MultiHead
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from tests.look.memory_of import Watch
 
 SIZES = [(16, 32), (4, 256), (1, 2048)]
-"""Rows of the batch, items of each."""
+"""Batch size and sequence length."""
 WIDTH, HEADS, LAYERS = 256, 4, 2
 
 
@@ -55,8 +55,8 @@ def seconds(run: Callable[[], object], context: AbstractContextManager) -> float
     return time.process_time() - start
 
 
-def in_pairs(one: Callable[[], float], other: Callable[[], float], budget: float) -> tuple[float, float, float]:
-    """Median of each, and of the ratio one / other; who goes first alternates."""
+def time_pairs(one: Callable[[], float], other: Callable[[], float], budget: float) -> tuple[float, float, float]:
+    """Time two functions in alternating order; return the medians and the median of the ratio one / other."""
     pairs: list[tuple[float, float]] = []
     stop = time.perf_counter() + budget
     while time.perf_counter() < stop or len(pairs) < 7:
@@ -79,10 +79,10 @@ def peak(run: Callable[[], object], context: AbstractContextManager) -> int:
 def off(rows: int, size: int, budget: float) -> None:
     items = torch.randn(rows, size, WIDTH)
     fresh, before, other_fresh = (Stack().eval() for _ in range(3))
-    with listen(before):
+    with record_weights(before):
         before(items)
     for name, model in (("off", before), ("noise", other_fresh)):
-        one, other, ratio = in_pairs(
+        one, other, ratio = time_pairs(
             lambda model=model: seconds(lambda: model(items), nullcontext()),
             lambda: seconds(lambda: fresh(items), nullcontext()),
             budget,
@@ -97,21 +97,21 @@ def on(rows: int, size: int, budget: float, folder: Path) -> None:
         shutil.rmtree(folder / "maps", ignore_errors=True)
         return folder / "maps"
 
-    ways: dict[str, Callable[[], AbstractContextManager]] = {
-        "all": lambda: listen(model),
-        "half precision": lambda: listen(model, dtype=torch.float16),
-        "to the disk": lambda: listen(model, to=to()),
-        "to the disk, half": lambda: listen(model, to=to(), dtype=torch.float16),
-        "one layer, head, row": lambda: listen(model, only=["layers.1.read"], rows=[0], heads=[2]),
-        "16 queries": lambda: listen(model, queries=range(size - 16, size)),
+    contexts: dict[str, Callable[[], AbstractContextManager]] = {
+        "all": lambda: record_weights(model),
+        "half precision": lambda: record_weights(model, dtype=torch.float16),
+        "to the disk": lambda: record_weights(model, to=to()),
+        "to the disk, half": lambda: record_weights(model, to=to(), dtype=torch.float16),
+        "one layer, head, row": lambda: record_weights(model, only=["layers.1.read"], rows=[0], heads=[2]),
+        "16 queries": lambda: record_weights(model, queries=range(size - 16, size)),
     }
     alone = peak(lambda: model(items), nullcontext())
-    plain, by_formula = (lambda one=one: seconds(lambda: one(items), nullcontext()) for one in (model, formula))
-    times = in_pairs(by_formula, plain, budget)
+    plain, by_formula = (lambda run=run: seconds(lambda: run(items), nullcontext()) for run in (model, formula))
+    times = time_pairs(by_formula, plain, budget)
     line(f"{rows:>4} x {size:<5} {'formula':>22}", times, peak(lambda: formula(items), nullcontext()) - alone, 0)
-    for name, way in ways.items():
-        times = in_pairs(lambda way=way: seconds(lambda: model(items), way()), plain, budget)
-        context = way()
+    for name, make_context in contexts.items():
+        times = time_pairs(lambda make=make_context: seconds(lambda: model(items), make()), plain, budget)
+        context = make_context()
         with context as maps:
             extra = peak(lambda: model(items), nullcontext()) - alone
         kept = sum(call.nbytes for read in maps for call in maps[read])

@@ -1,21 +1,20 @@
-"""Training speed beside torch's own Transformer: the same sizes, batches, loss and optimizer, one run.
+"""Training speed compared with torch.nn.Transformer: the same sizes, batches, loss and optimizer, in one run.
 
     python benchmarks/train_speed.py --data FOLDER [--size tiny|base] [--precision float32|bfloat16] ...
     python benchmarks/train_speed.py --size gpt|vit [--precision float32|bfloat16] ...
 
 FOLDER holds Multi30k as {train}.lc.norm.tok.{en,de}.gz. Each round trains every contestant one step on the same
-batch, one after the other, so that the machine's mood is shared; the ratio is taken round by round. Contestants:
+batch, in turn, so that load on the machine affects all; the ratio is taken by round. Contestants:
 
     regard            this library
-    torch             torch.nn.Transformer (TransformerEncoder for gpt and vit), as it comes: dropout p everywhere it
-                      puts it
-    torch-as-ours     the same with dropout only where ours has it (not on attention weights nor inside the
+    torch             torch.nn.Transformer (TransformerEncoder for gpt and vit) with its default dropout
+    torch-as-ours     the same with dropout only where regard has it (not on attention weights nor inside the
                       feed-forward network)
 
 tiny, base: 4+4 blocks of 128, 6+6 of 512, post-norm; one tied table, label smoothing 0.1, dropout 0.1.
 gpt: 6 blocks of 384, 6 heads, pre-norm, 65 characters, 12 x 256 of them, dropout 0.2.
 vit: 12 blocks of 192, 3 heads, pre-norm, 64 images of 32 x 32, patches of 4, no dropout.
-All with fused Adam. The last line says what share of torch.mm's rate the products of our model's step reach.
+All with fused Adam. The last line is the rate of the products in regard's step as a share of torch.mm's rate.
 """
 
 import argparse
@@ -31,7 +30,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regard.data.batches import Batch, Encoded, TokenBatches
+from regard.data.batches import EncodedPairs, PairBatch, TokenBatches
 from regard.data.config import TokenizerConfig
 from regard.data.tokenize import train_tokenizers
 from regard.models.build import build, build_image_classifier, build_language_model
@@ -61,7 +60,7 @@ class Images(NamedTuple):
 
 
 class TorchModel(nn.Module):
-    """torch.nn.Transformer with tied embeddings and the paper's positions."""
+    """torch.nn.Transformer with tied embeddings and sinusoidal positions."""
 
     def __init__(self, config: TransformerConfig, vocab: int, *, inner_dropout: bool):
         super().__init__()
@@ -84,58 +83,58 @@ class TorchModel(nn.Module):
         scaled = self.table(ids) * math.sqrt(self.table.embedding_dim)
         return self.dropout(scaled + self.positions[: ids.shape[1]])
 
-    def mean_loss(self, batch: Batch) -> torch.Tensor:
+    def mean_loss(self, batch: PairBatch) -> torch.Tensor:
         source, target = batch.source.items, batch.target.items
-        inputs, wanted = target[:, :-1], target[:, 1:]
-        absent = source.eq(0)
+        inputs, targets = target[:, :-1], target[:, 1:]
+        padding = source.eq(0)
         future = torch.triu(torch.ones(inputs.shape[1], inputs.shape[1], dtype=torch.bool), 1)
         hidden = self.core(
             self.embed(source),
             self.embed(inputs),
             tgt_mask=future,
-            src_key_padding_mask=absent,
-            memory_key_padding_mask=absent,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
             tgt_is_causal=True,
         )
         logits = functional.linear(hidden, self.table.weight)
         return functional.cross_entropy(
-            logits.flatten(0, 1), wanted.flatten(), ignore_index=0, label_smoothing=SMOOTHING
+            logits.flatten(0, 1), targets.flatten(), ignore_index=0, label_smoothing=SMOOTHING
         )
 
 
 class OurModel(nn.Module):
-    """This library's, with its loss as a mean."""
+    """Model of this library, with its loss as a mean."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model
 
-    def mean_loss(self, batch: Batch | Text | Images) -> torch.Tensor:
+    def mean_loss(self, batch: PairBatch | Text | Images) -> torch.Tensor:
         loss = self.model.loss(batch)
         return loss.total / loss.count
 
 
-def read_batches(folder: Path, vocab: int) -> list[Batch]:
-    """All batches of one epoch of Multi30k English to German."""
+def read_batches(folder: Path, vocab: int) -> list[PairBatch]:
+    """Return all batches of one epoch of Multi30k English to German."""
     sides = []
     for language in ("en", "de"):
         with gzip.open(folder / f"train.lc.norm.tok.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
             sides.append([line.strip() for line in file])
     source, target = train_tokenizers(*sides, TokenizerConfig(vocab_size=vocab))
-    encoded = Encoded.of(source.encode_batch(sides[0]), target.encode_batch(sides[1]))
+    encoded = EncodedPairs.from_sequences(source.encode_batch(sides[0]), target.encode_batch(sides[1]))
     batches = TokenBatches(encoded, batch_tokens=4096, seed=1)
     return [batches.collate(0, indices) for indices in batches.plan(0)]
 
 
 class TorchEncoder(nn.Module):
-    """torch.nn.TransformerEncoder as a language model of characters, or as a classifier of images."""
+    """torch.nn.TransformerEncoder as a character language model or an image classifier."""
 
     def __init__(
         self, config: TransformerConfig, dropout: float, *, inner_dropout: bool, reads: nn.Module, classes: int
     ):
         super().__init__()
         self.reads = reads
-        self.places = nn.Parameter(torch.randn(1024, config.width) * 0.02)
+        self.positions = nn.Parameter(torch.randn(1024, config.width) * 0.02)
         layer = nn.TransformerEncoderLayer(
             config.width,
             config.heads,
@@ -150,32 +149,32 @@ class TorchEncoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(config.width, classes)
         if not inner_dropout:
-            for each in self.core.layers:
-                each.dropout.p = 0.0
-                each.self_attn.dropout = 0.0
+            for block in self.core.layers:
+                block.dropout.p = 0.0
+                block.self_attn.dropout = 0.0
 
     def mean_loss(self, batch: Text | Images) -> torch.Tensor:
         if isinstance(batch, Text):
-            items, wanted = self.reads(batch.tokens[:, :-1]), batch.tokens[:, 1:]
+            items, targets = self.reads(batch.tokens[:, :-1]), batch.tokens[:, 1:]
             future = nn.Transformer.generate_square_subsequent_mask(items.shape[1])
-            hidden = self.core(self.dropout(items + self.places[: items.shape[1]]), mask=future, is_causal=True)
-            return functional.cross_entropy(self.output(hidden).flatten(0, 1), wanted.flatten())
+            hidden = self.core(self.dropout(items + self.positions[: items.shape[1]]), mask=future, is_causal=True)
+            return functional.cross_entropy(self.output(hidden).flatten(0, 1), targets.flatten())
         items = self.reads(batch.source).flatten(2).mT
-        hidden = self.core(self.dropout(items + self.places[: items.shape[1]]))
+        hidden = self.core(self.dropout(items + self.positions[: items.shape[1]]))
         return functional.cross_entropy(self.output(hidden.mean(1)), batch.target)
 
 
 class Work(NamedTuple):
-    """What is trained on what; `counts` are tokens or images of each batch, `multiplications` those of a step."""
+    """Models and batches; `counts` are the tokens or images of each batch, `multiplications` those of a step."""
 
     models: dict[str, nn.Module]
-    batches: list[Batch] | list[Text] | list[Images]
+    batches: list[PairBatch] | list[Text] | list[Images]
     counts: list[int]
     multiplications: list[float]
 
 
 def translation(size: str, folder: Path, vocab: int, batches: int) -> Work:
-    """Multi30k, English to German."""
+    """Return the models and batches for Multi30k, English to German."""
     config, read = SIZES[size], read_batches(folder, vocab)[:batches]
     models = {
         "torch": TorchModel(config, vocab, inner_dropout=True),
@@ -195,7 +194,7 @@ def translation(size: str, folder: Path, vocab: int, batches: int) -> Work:
 
 
 def language(batches: int) -> Work:
-    """Made-up characters, for a model of nanoGPT's sizes."""
+    """Return synthetic characters and models of nanoGPT's size."""
     config = TransformerConfig(
         layers=6, width=384, heads=6, feedforward=1536, norm="pre", activation="gelu", positions="learned"
     )
@@ -210,7 +209,7 @@ def language(batches: int) -> Work:
 
 
 def images(batches: int) -> Work:
-    """Made-up images, for a ViT-Tiny."""
+    """Return synthetic images and models of ViT-Tiny's size."""
     config = TransformerConfig(
         layers=12, width=192, heads=3, feedforward=768, norm="pre", activation="gelu", positions="none"
     )
@@ -228,7 +227,7 @@ def images(batches: int) -> Work:
 
 
 def products_rate(precision: str, clock: Clock) -> float:
-    """Multiplications a second of torch.mm, of 2048 x 2048 matrices."""
+    """Return the multiplications per second of torch.mm for 2048 x 2048 matrices."""
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     left, right = torch.randn(2, 2048, 2048, dtype=dtype)
     taken = []
@@ -240,9 +239,9 @@ def products_rate(precision: str, clock: Clock) -> float:
 
 
 def train_step(
-    model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch | Text | Images, precision: str, clock: Clock
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: PairBatch | Text | Images, precision: str, clock: Clock
 ) -> float:
-    """Seconds of one step, by `clock`."""
+    """Return the seconds of one step, by `clock`."""
     start = clock()
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
         loss = model.mean_loss(batch)
@@ -286,9 +285,9 @@ def main() -> None:
         f"{options.size} {options.precision} memory={options.memory} threads={options.threads} clock={options.clock} "
         f"torch {torch.__version__}"
     )
-    what = "images" if options.size == "vit" else "target tokens"
-    print(f"{len(counts)} batches, {statistics.mean(counts):.0f} {what} each")
-    print(f"{'contestant':15} {what + '/s min / median / max':>36} {'regard / it, median (min-max)':>32}")
+    unit = "images" if options.size == "vit" else "target tokens"
+    print(f"{len(counts)} batches, {statistics.mean(counts):.0f} {unit} each")
+    print(f"{'contestant':15} {unit + '/s min / median / max':>36} {'speed-up of regard, median (min-max)':>32}")
     for name, taken in seconds.items():
         rates = sorted(n / s for n, s in zip(counts, taken, strict=True))
         ratios = sorted(s / ours for s, ours in zip(taken, seconds["regard"], strict=True))
@@ -300,7 +299,7 @@ def main() -> None:
 
 
 def make(size: str, folder: Path | None, vocab: int, batches: int) -> Work:
-    """The work of that size."""
+    """Return the models and batches of this size."""
     if size == "gpt":
         return language(batches)
     if size == "vit":

@@ -1,10 +1,10 @@
-"""How long a page of very large maps takes to write and to open, and how smoothly it moves, in headless Chromium.
+"""Time to write and open a page of very large maps, and its frame rate, in headless Chromium.
 
     python -m benchmarks.viewer --side 4096 --layers 16 --heads 16
 
-Made-up weights: each query reads its neighborhood, some keys of its own, and everything else a little. The page is
-measured as people meet it: from the navigation to the small pictures of all heads drawn, then frames a second while the
-map of one head is panned and zoomed for two seconds each.
+Synthetic weights: each query attends to its neighborhood, to some random keys, and to everything else a little.
+Measured are the time from the navigation until the thumbnails of all heads are drawn, and the frames per second while
+the map of one head is panned and zoomed for two seconds each.
 """
 
 import argparse
@@ -18,10 +18,10 @@ import torch
 from playwright.sync_api import Page, sync_playwright
 from torch import Tensor
 
-from docs.gallery.browser import launched
+from docs.gallery.browser import launch_browser
 from regard.look.capture import Capture
-from regard.look.map import Map, Seen
-from regard.look.scene import Axis, Scene
+from regard.look.map import AttentionMap, SampleMaps
+from regard.look.scene import Axis, Sample
 
 _FRAMES = """seconds => new Promise(done => {
   const times = [];
@@ -34,18 +34,18 @@ _FRAMES = """seconds => new Promise(done => {
 
 
 def weights(side: int, layer: int, head: int) -> Tensor:
-    """Of one head, the same each time."""
+    """Return the weights of one head, the same each time."""
     draw = torch.Generator().manual_seed(1000 * layer + head)
-    places = torch.arange(side)
-    near = -(places[:, None] - places + head).abs().float() / (1 + 8 * layer)
+    positions = torch.arange(side)
+    near = -(positions[:, None] - positions + head).abs().float() / (1 + 8 * layer)
     return (near + 3 * torch.randn(side, side, generator=draw)).softmax(-1)
 
 
-def made(side: int, layers: int, heads: int) -> Capture:
-    """A capture that makes its numbers when they are asked for."""
+def make_capture(side: int, layers: int, heads: int) -> Capture:
+    """Return a capture that generates its weights on demand."""
     names = tuple(f"head {number + 1}" for number in range(heads))
     maps = [
-        Map(
+        AttentionMap(
             key=str(layer),
             name=f"core.encoder.{layer}.attention.read",
             kind="encoder self",
@@ -57,12 +57,13 @@ def made(side: int, layers: int, heads: int) -> Capture:
         )
         for layer in range(layers)
     ]
-    scene = Scene(title=f"{layers} layers, {heads} heads, {side} tokens", axes={"source": Axis.numbered(side, "token")})
-    return Capture(lambda: [Seen(scene=scene, maps=tuple(maps))], title="made up", model="none")
+    title = f"{layers} layers, {heads} heads, {side} tokens"
+    sample = Sample(title=title, axes={"source": Axis.from_count(side, "token")})
+    return Capture(lambda: [SampleMaps(sample=sample, maps=tuple(maps))], title="synthetic", model="none")
 
 
 def opening(page: Page, path: Path) -> float:
-    """Seconds from the navigation to a complete drawing, as the page counts them."""
+    """Return the seconds from the navigation to a complete drawing, as measured by the page."""
     page.goto(path.resolve().as_uri() + "#view=heads")
     page.wait_for_function("window.regard")
     page.evaluate("window.regard.ready")
@@ -70,7 +71,7 @@ def opening(page: Page, path: Path) -> float:
 
 
 def rate(page: Page, seconds: float, *, zoom: bool) -> tuple[float, float]:
-    """Frames a second and the longest frame in milliseconds while the map moves."""
+    """Return the frames per second and the longest frame in milliseconds while the map moves."""
     page.evaluate("document.documentElement.dataset.moving = ''")
     box = page.locator("main canvas").first.bounding_box()
     assert box is not None
@@ -78,7 +79,7 @@ def rate(page: Page, seconds: float, *, zoom: bool) -> tuple[float, float]:
     page.mouse.move(x, y)
     for _ in range(6):
         page.mouse.wheel(0, -300)
-    frames = page.evaluate_handle(f"window.frames_told = ({_FRAMES})({seconds})")
+    frames = page.evaluate_handle(f"window.frame_times = ({_FRAMES})({seconds})")
     del frames
     start, step = time.perf_counter(), 0
     if not zoom:
@@ -91,7 +92,7 @@ def rate(page: Page, seconds: float, *, zoom: bool) -> tuple[float, float]:
             page.mouse.move(x + 150 * ((step % 60) / 30 - 1), y + 100 * ((step % 40) / 20 - 1))
     if not zoom:
         page.mouse.up()
-    times = page.evaluate("window.frames_told")
+    times = page.evaluate("window.frame_times")
     gaps = [b - a for a, b in pairwise(times)]
     return 1000 * len(gaps) / (times[-1] - times[0]), max(gaps)
 
@@ -105,9 +106,9 @@ def main() -> None:
     options = parser.parse_args()
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         path, start = Path(folder) / "page.html", time.perf_counter()
-        made(options.side, options.layers, options.heads).save(path)
+        make_capture(options.side, options.layers, options.heads).save(path)
         print(f"written in {time.perf_counter() - start:.1f} s, {path.stat().st_size / 1e6:.1f} MB")
-        browser = launched(playwright)
+        browser = launch_browser(playwright)
         opened = []
         for _ in range(options.times):
             page = browser.new_page(viewport={"width": 1280, "height": 800})
@@ -119,8 +120,8 @@ def main() -> None:
         page.wait_for_function("window.regard")
         page.evaluate("window.regard.ready")
         for zoom in (False, True):
-            each, worst = rate(page, 2.0, zoom=zoom)
-            print(f"{'zoom' if zoom else 'pan'}: {each:.1f} frames a second, longest {worst:.0f} ms")
+            frames_per_second, worst = rate(page, 2.0, zoom=zoom)
+            print(f"{'zoom' if zoom else 'pan'}: {frames_per_second:.1f} frames per second, longest {worst:.0f} ms")
         browser.close()
 
 

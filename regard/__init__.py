@@ -1,15 +1,17 @@
-"""Queries read a memory of key-value pairs: attention models to read, to train and to look into.
+"""Attention models in PyTorch: queries read a memory of key-value pairs.
 
-This page is the public interface. Each name is imported from its module when first used, so that
-`import regard` is quick and the command line can print its help without loading torch.
+This module is the public interface. Each name is imported from its module on first use, so that `import regard` is
+quick and the command line prints its help without loading torch.
 """
 
 import importlib
+import sys
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from regard.attention.attend import attend as attend
-    from regard.attention.attend import weigh as weigh
+    from regard.attention.attend import attention_weights as attention_weights
     from regard.attention.biases import Bias as Bias
     from regard.attention.choices import Soft as Soft
     from regard.attention.features import FeatureMap as FeatureMap
@@ -91,6 +93,7 @@ __all__ = [
     "TopK",
     "__version__",
     "attend",
+    "attention_weights",
     "causal",
     "dense",
     "documents",
@@ -101,7 +104,6 @@ __all__ = [
     "random_blocks",
     "record",
     "reinforce",
-    "weigh",
     "window",
 ]
 
@@ -142,6 +144,7 @@ _HOMES = {
     "StaticMemory": "regard.attention.memories",
     "TopK": "regard.attention.sparse",
     "attend": "regard.attention.attend",
+    "attention_weights": "regard.attention.attend",
     "causal": "regard.attention.masks",
     "dense": "regard.attention.masks",
     "documents": "regard.attention.patterns",
@@ -152,13 +155,19 @@ _HOMES = {
     "random_blocks": "regard.attention.patterns",
     "record": "regard.look.record",
     "reinforce": "regard.attention.hard",
-    "weigh": "regard.attention.attend",
     "window": "regard.attention.patterns",
 }
 """The module that each lazy name comes from."""
 
+_RENAMED = {"weigh": "attention_weights"}
+"""Former names, which still work for one version and warn."""
+
 
 def __getattr__(name: str) -> object:
+    if name in _RENAMED:
+        new = _RENAMED[name]
+        warnings.warn(f"regard.{name} is deprecated, use regard.{new}", DeprecationWarning, stacklevel=2)
+        return getattr(sys.modules[__name__], new)
     if name not in _HOMES:
         raise AttributeError(f"module `regard` has no attribute {name!r}; its names are {', '.join(__all__)}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

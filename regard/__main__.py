@@ -1,6 +1,6 @@
-"""`python -m regard ...`, which is what torchrun needs: torchrun --nproc-per-node 2 -m regard -- train ...
+"""`python -m regard ...`, as used by torchrun: torchrun --nproc-per-node 2 -m regard -- train ...
 
-(Without the two dashes torchrun takes our --run for a short form of its own --run-path.)
+Without the two dashes torchrun takes --run as an abbreviation of its own --run-path.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""How much memory this process may still take, and limits that environment variables state. (no torch)"""
+"""Memory available to this process, and limits set by environment variables. (no torch)"""
 
 import os
 from pathlib import Path
@@ -10,27 +10,27 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that this process may still take; None where the system does not say.
+    """Return the memory in bytes that this process can still allocate, or None if the system does not report it.
 
-    The least of what the machine has, what the process's control group leaves, what `ulimit -v` leaves, and what the
-    environment variable REGARD_MAX_MEMORY_MIB says.
+    The minimum of the machine's available memory, the rest of the control group's limit, the rest of `ulimit -v`, and
+    the environment variable REGARD_MAX_MEMORY_MIB.
     """
-    free = [_of_machine(), _of_group(), _of_limit(), _of_variable()]
-    return min((one for one in free if one is not None), default=None)
+    limits = [_machine_memory(), _control_group_memory(), _address_space(), _variable_memory()]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def variable_limit(name: str, unit: str) -> int | None:
-    """Return the limit that an environment variable states, in units; None if it is not set.
+    """Return the limit set by an environment variable, in `unit`, or None if the variable is not set.
 
     Raises: UserError naming the variable if it is not a whole number above 0.
     """
-    given = os.environ.get(name, "")
-    if given and not (given.isascii() and given.isdecimal() and len(given) < 10 and int(given) > 0):
-        raise UserError(f"{name} must be a whole number of {unit} above 0, but is {given[:40]!r}")
-    return int(given) if given else None
+    text = os.environ.get(name, "")
+    if text and not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
+        raise UserError(f"{name} must be a whole number of {unit} above 0, got {text[:40]!r}")
+    return int(text) if text else None
 
 
-def _of_machine() -> int | None:
+def _machine_memory() -> int | None:
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
         return next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("MemAvailable:"))
@@ -38,25 +38,27 @@ def _of_machine() -> int | None:
         return None
 
 
-def _of_group() -> int | None:
+def _control_group_memory() -> int | None:
     try:
-        most, used = ((_CGROUP / name).read_text(encoding="ascii").strip() for name in ("memory.max", "memory.current"))
-        return None if most == "max" else max(0, int(most) - int(used))
+        limit, used = (
+            (_CGROUP / name).read_text(encoding="ascii").strip() for name in ("memory.max", "memory.current")
+        )
+        return None if limit == "max" else max(0, int(limit) - int(used))
     except (OSError, ValueError):
         return None
 
 
-def _of_limit() -> int | None:
+def _address_space() -> int | None:
     try:
-        import resource  # noqa: PLC0415  # of POSIX alone
+        import resource  # noqa: PLC0415  # POSIX only
 
-        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     except (ImportError, OSError, ValueError):
         return None
-    return None if most == resource.RLIM_INFINITY else max(0, most - pages * resource.getpagesize())
+    return None if limit == resource.RLIM_INFINITY else max(0, limit - pages * resource.getpagesize())
 
 
-def _of_variable() -> int | None:
+def _variable_memory() -> int | None:
     limit = variable_limit(_VARIABLE, "MiB")
     return None if limit is None else limit << 20

@@ -1,28 +1,28 @@
-"""Text from elsewhere as a terminal may show it: control characters are written as escapes, never sent. (no torch)"""
+"""Escaping of control characters in text that is printed to a terminal. (no torch)"""
 
 import unicodedata
 from typing import Any
 
 _LONGEST = 1000
-_KEPT = "\n\t"
+_ALLOWED = "\n\t"
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _JOINERS = "\u200c\u200d"
-"""Format characters that scripts and emoji need, and that move nothing on a screen."""
+"""Format characters that scripts and emoji need, and that do not move the cursor."""
 
 
-def escaped(text: str) -> str:
-    r"""The text with control and format characters, lone surrogates and line separators as \x1b, \u202e, ...
+def escape_text(text: str) -> str:
+    r"""Escape control and format characters, lone surrogates and line separators as \x1b, \u202e, ...
 
-    Line feeds, tabs and the two joiners stay.
+    Line feeds, tabs and the two joiners are left as they are.
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_shown(character) for character in text)
+    return "".join(_escape_character(character) for character in text)
 
 
 def one_line(text: str, *, longest: int = _LONGEST) -> str:
-    """A message in one line of at most `longest` characters; what is left out of a longer one stands in its middle."""
-    line = escaped(" ".join(text.split()))
+    """Return a message as one line of at most `longest` characters, with the middle of a longer message left out."""
+    line = escape_text(" ".join(text.split()))
     if len(line) <= longest:
         return line
     half = longest // 2 - 20
@@ -30,21 +30,21 @@ def one_line(text: str, *, longest: int = _LONGEST) -> str:
 
 
 class EscapedStream:
-    """A terminal's stream, to which all text is written escaped; everything else is the stream's own."""
+    """Wrapper of a terminal's stream that escapes all text; other attributes are those of the stream."""
 
     def __init__(self, stream: Any):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write it escaped."""
-        self._stream.write(escaped(text))
+        """Write escaped text."""
+        self._stream.write(escape_text(text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-def _shown(character: str) -> str:
-    if character in _KEPT or character in _JOINERS or unicodedata.category(character) not in _HIDDEN:
+def _escape_character(character: str) -> str:
+    if character in _ALLOWED or character in _JOINERS or unicodedata.category(character) not in _HIDDEN:
         return character
     return character.encode("unicode_escape").decode("ascii")

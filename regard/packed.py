@@ -1,4 +1,4 @@
-"""Files packed by gzip, bzip2 or xz: recognized by their first bytes, unpacked up to a limit. (no torch)"""
+"""Files compressed by gzip, bzip2 or xz: recognized by their first bytes, decompressed up to a limit. (no torch)"""
 
 import importlib
 import io
@@ -11,7 +11,7 @@ from regard.errors import UserError
 
 _PART_BYTES = 1 << 18
 _MOST_DICTIONARY = 1 << 30
-"""Bytes that an xz file may claim for its dictionary: the largest setting of the program takes 64 MiB."""
+"""Maximum size in bytes of the dictionary of an xz file; the largest preset of xz takes 64 MiB."""
 
 
 class _Form(NamedTuple):
@@ -22,7 +22,7 @@ class _Form(NamedTuple):
 
 
 def _module(name: str) -> Any:
-    """A module of the standard library that some builds of Python lack; loaded only where it is needed."""
+    """Import a module of the standard library that some builds of Python lack."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -41,35 +41,35 @@ _FORMS = (
 )
 _OTHERS = {b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7z"}
 ENDINGS = tuple(form.ending for form in _FORMS)
-"""What names of packed files end in."""
+"""Suffixes of compressed files."""
 
 
 def plain_name(path: str | Path) -> str:
-    """The name of a file without the ending that tells how it is packed, in lower case: A.TSV.gz is a.tsv."""
+    """Return the name of a file in lower case, without the suffix of its compression: A.TSV.gz is a.tsv."""
     name = Path(path).name.lower()
     return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), name)
 
 
 def is_packed(content: bytes) -> bool:
-    """Whether content begins as a packed file that `unpack` reads."""
+    """Return True if the content starts like a compressed file that `unpack` reads."""
     return any(content.startswith(form.starts) for form in _FORMS)
 
 
 def unpack(path: Path, content: bytes, *, limit: int, variable: str) -> bytes:
-    """The content of a file, unpacked if its first bytes say that it is packed.
+    """Decompress the content of a file if its first bytes are those of a compressed file.
 
-    The result is counted while it is unpacked: at most `limit` bytes.
+    The result is counted during decompression: at most `limit` bytes.
 
     variable:  the environment variable that sets the limit, for messages.
-    Raises:    UserError naming the file if it is damaged, too large, packed in another form, or not packed in spite of
-               its name.
+    Raises:    UserError naming the file if it is damaged, too large, compressed in an unsupported format, or not
+               compressed in spite of its name.
     """
     for form in _FORMS:
         if content.startswith(form.starts):
-            return _unpacked(path, content, form, limit, variable)
+            return _decompress(path, content, form, limit, variable)
     other = next((name for start, name in _OTHERS.items() if content.startswith(start)), None)
     if other:
-        raise UserError(f"{path}: is packed by {other}, which is not read: unpack it first (gzip, bzip2, xz are read).")
+        raise UserError(f"{path}: is compressed by {other}: decompress it first (gzip, bzip2 and xz are supported).")
     for form in _FORMS:
         if content and path.name.lower().endswith(form.ending):
             starts = f"it starts with {content[:2]!r}"
@@ -77,33 +77,33 @@ def unpack(path: Path, content: bytes, *, limit: int, variable: str) -> bytes:
     return content
 
 
-def _unpacked(path: Path, content: bytes, form: _Form, limit: int, variable: str) -> bytes:
-    found, place, whole = io.BytesIO(), 0, memoryview(content)
-    while place < len(content):
-        stream = form.decompressor()  # a file may hold several parts, one behind the other
-        while place < len(content) and not stream.eof:
-            block = whole[place : place + _PART_BYTES]
+def _decompress(path: Path, content: bytes, form: _Form, limit: int, variable: str) -> bytes:
+    output, position, view = io.BytesIO(), 0, memoryview(content)
+    while position < len(content):
+        stream = form.decompressor()  # a file may hold several streams, one after the other
+        while position < len(content) and not stream.eof:
+            block = view[position : position + _PART_BYTES]
             try:
-                found.write(stream.decompress(block, limit - found.tell() + 1))
+                output.write(stream.decompress(block, limit - output.tell() + 1))
             except MemoryError:
                 raise
-            except Exception as error:  # each form has errors of its own
-                raise _unusable(path, form, f"damaged ({error})", found) from error
-            place += len(block) - len(stream.unused_data)
-            if found.tell() > limit:
+            except Exception as error:  # each format has its own errors
+                raise _format_error(path, form, f"damaged ({error})", output) from error
+            position += len(block) - len(stream.unused_data)
+            if output.tell() > limit:
                 raise UserError(
                     f"{path}: its {len(content):,} bytes of {form.name} unpack to more than the {limit:,} that are "
                     f"read ({variable} raises this): unpack it first, then memory alone is the limit."
                 )
         if not stream.eof:
-            raise _unusable(path, form, f"cut off after {len(content)} bytes", found)
-        while place < len(content) and not content[place]:  # zeros fill up the last block of a tape
-            place += 1
-    return found.getvalue()
+            raise _format_error(path, form, f"cut off after {len(content)} bytes", output)
+        while position < len(content) and not content[position]:  # zeros pad the last block of a tape
+            position += 1
+    return output.getvalue()
 
 
-def _unusable(path: Path, form: _Form, problem: str, found: io.BytesIO) -> UserError:
-    size, line = found.tell(), found.getvalue().count(b"\n") + 1
+def _format_error(path: Path, form: _Form, problem: str, output: io.BytesIO) -> UserError:
+    size, line = output.tell(), output.getvalue().count(b"\n") + 1
     return UserError(
         f"{path}: the {form.name} file is {problem}; it can be read up to byte {size:,}, about line {line}."
     )

@@ -1,8 +1,7 @@
-"""Pipes in the place of files, `<(zcat FILE.gz)` or with a name: read to their end, up to a limit. (no torch)
+"""Pipes given in place of files, `<(zcat FILE.gz)` or named pipes: read to the end, up to a limit. (no torch)
 
-The content of a pipe without a name can be read once by the system, so it is kept: a program that reads its data again
-finds it. A pipe with a name is opened again, and waits for another program that writes to it, except in a block of
-`pipes_kept`.
+The content of an unnamed pipe can be read only once, so it is cached for programs that read their data again. A named
+pipe is opened again and waits for another writer, except inside `cache_named_pipes`.
 """
 
 import functools
@@ -27,8 +26,8 @@ _named: ContextVar[_Contents | None] = ContextVar("regard-named-pipes", default=
 
 
 @contextmanager
-def pipes_kept() -> Generator[None, None, None]:
-    """Keep the content of named pipes that are read in this block, so that each needs to be written once."""
+def cache_named_pipes() -> Generator[None, None, None]:
+    """Cache the content of named pipes that are read in this block, so that each is written only once."""
     token = _named.set({})
     try:
         yield
@@ -36,14 +35,14 @@ def pipes_kept() -> Generator[None, None, None]:
         _named.reset(token)
 
 
-def is_pipe(found: os.stat_result) -> bool:
-    """Whether what the system says of a path is a pipe."""
-    return stat.S_ISFIFO(found.st_mode)
+def is_pipe(status: os.stat_result) -> bool:
+    """Return True if a stat result is that of a pipe."""
+    return stat.S_ISFIFO(status.st_mode)
 
 
 def open_pipe(path: Path) -> BinaryIO:
-    """The pipe as a stream of bytes, once there is something to read; warns when that takes more than 3 seconds."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else a pipe that nobody writes to waits without a word
+    """Open a pipe once there is something to read; warns if that takes more than 3 seconds."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # otherwise opening a pipe without a writer blocks silently
     file = os.fdopen(handle, "rb")
     if not select.select([handle], [], [], _PATIENCE)[0]:
         warnings.warn(f"{path}: waiting for a program that writes to this pipe.", stacklevel=2)
@@ -52,29 +51,29 @@ def open_pipe(path: Path) -> BinaryIO:
     return file
 
 
-def read_pipe(path: Path, found: os.stat_result, *, limit: int) -> bytes:
-    """All that is written to a pipe, also when it was read before: one without a name, or in a block of `pipes_kept`.
+def read_pipe(path: Path, status: os.stat_result, *, limit: int) -> bytes:
+    """Return the content of a pipe, from the cache if it was read before (unnamed pipes, or in `cache_named_pipes`).
 
-    Raises:  UserError naming the path if there is more than `limit` bytes.
+    Raises:  UserError naming the path if there are more than `limit` bytes.
     """
-    key = (found.st_dev, found.st_ino)
-    kept = _unnamed if found.st_dev == _device_of_unnamed() else _named.get()
-    if kept is not None and key in kept:
-        return kept[key]
+    key = (status.st_dev, status.st_ino)
+    cache = _unnamed if status.st_dev == _device_of_unnamed() else _named.get()
+    if cache is not None and key in cache:
+        return cache[key]
     content = io.BytesIO()
     with open_pipe(path) as file:
         while block := file.read(min(_BLOCK, limit + 1 - content.tell())):
             content.write(block)
     if content.tell() > limit:
         raise UserError(f"{path}: the pipe holds more than the {limit:,} bytes that are read.")
-    if kept is not None:
-        kept[key] = content.getvalue()
+    if cache is not None:
+        cache[key] = content.getvalue()
     return content.getvalue()
 
 
 @functools.cache
 def _device_of_unnamed() -> int:
-    """The number of the file system that holds pipes without names."""
+    """Return the device number of the file system that holds unnamed pipes."""
     ends = os.pipe()
     try:
         return os.fstat(ends[0]).st_dev

@@ -1,8 +1,8 @@
-"""The files of a run lie in its folder, and nothing else is written among them. (no torch)
+"""Protection of the files in a run folder: no symbolic links, and no other output among them. (no torch)
 
-Training writes, shortens and removes files; a symbolic link in their place would have it do so elsewhere. So a file of
-a run that is a link is refused. A folder may be one, as checkpoints on a larger disk, if it is empty or belongs to the
-run: it then holds a file that names the run's folder. Who moves checkpoints there makes that file, empty.
+Training writes, truncates and removes files; a symbolic link in their place would let it do so elsewhere, so a file of
+a run that is a link is refused. A folder may be a link, such as checkpoints on a larger disk, if it is empty or belongs
+to the run: it then holds a file that names the run folder. Create that file, empty, when moving checkpoints there.
 
     FOLDER/.regard-run.json    {"run": PATH}
 """
@@ -33,22 +33,22 @@ def check_no_link(folder: Path, name: str) -> None:
 
 
 def claim_folder(path: Path) -> None:
-    """Make a linked folder the run's own, or find that it is; do nothing for a folder that is no link.
+    """Mark a linked folder as belonging to the run; do nothing for a folder that is not a link.
 
     A folder belongs to another run if the run that it names still links to it; a run may be moved.
 
-    Raises:  UserError if it is missing, holds files of something else, or belongs to another run.
+    Raises:  UserError if it is missing, holds unrelated files, or belongs to another run.
     """
     if not path.is_symlink():
         return
     link, run = f"{path} is a symbolic link to {path.readlink()}", os.path.realpath(path.parent)
     if not path.is_dir():
-        raise UserError(f"{link}, which is no folder: make one there, or remove the link")
-    owner = _owner_of(path)
-    if owner is None and any(not one.name.startswith(".") for one in path.iterdir()):
+        raise UserError(f"{link}, which is not a folder: create it, or remove the link")
+    owner = _read_owner(path)
+    if owner is None and any(not file.name.startswith(".") for file in path.iterdir()):
         raise UserError(
-            f"{link}, which holds files that may be something else's: link to an empty folder, or, if they are this "
-            f"run's, make an empty file {path / _OWNER}"
+            f"{link}, which holds files that may not belong to this run: link to an empty folder, or, if they are this "
+            f"run's, create an empty file {path / _OWNER}"
         )
     if owner == run:
         return
@@ -60,12 +60,12 @@ def claim_folder(path: Path) -> None:
 def check_output(path: Path) -> None:
     """Raise UserError if a file to write would lie among the files of a run.
 
-    A folder in a run folder that is not the run's own, as looks/, is free.
+    Other subfolders of a run folder, such as looks/, are allowed.
     """
     by_name = Path(os.path.realpath(path.parent)) / path.name
-    for place in (by_name, Path(os.path.realpath(path))):
-        for folder in place.parents:
-            first, *rest = place.relative_to(folder).parts
+    for location in (by_name, Path(os.path.realpath(path))):
+        for folder in location.parents:
+            first, *rest = location.relative_to(folder).parts
             if os.path.exists(folder / _OWNER) or ((not rest or first in FOLDERS) and _is_run(folder)):
                 raise UserError(
                     f"{path} would lie among the files of the run in {folder}: choose another folder for it, such as "
@@ -74,7 +74,7 @@ def check_output(path: Path) -> None:
 
 
 def _is_run(folder: Path) -> bool:
-    """Return True if a folder holds checkpoints, or a run.json of ours, damaged or not."""
+    """Return True if a folder holds checkpoints or a run.json of this package, damaged or not."""
     if any((folder / "checkpoints").glob("step-*")):
         return True
     path = folder / "run.json"
@@ -85,8 +85,8 @@ def _is_run(folder: Path) -> bool:
     return isinstance(content, dict) and "recipe" in content
 
 
-def _owner_of(folder: Path) -> str | None:
-    """The folder of the run that a linked folder belongs to, as it says itself; "" for whichever links to it."""
+def _read_owner(folder: Path) -> str | None:
+    """Return the run folder that a linked folder names as its owner; "" if any run that links to it may claim it."""
     path = folder / _OWNER
     if not os.path.lexists(path):
         return None

@@ -1,11 +1,11 @@
-"""What a running model tells whoever looks on: which input a row is, where a step begins, what was said. (no torch)
+"""Trace events of a running model: the input of each row, the steps of a search, and its outputs. (no torch)
 
-    with showing(lambda: [scene, ...]) as scenes:     # [] if nobody looks on: then nothing is made
-        model(...)                                    # row i of every call in here belongs to scenes[i]
-    tell(lambda: Step(sentences))                     # the calls from here on are one step of a search
+    with span(lambda: [sample, ...]) as samples:      # [] without subscribers: the function is not called
+        model(...)                                    # row i of every call in this context belongs to samples[i]
+    emit(lambda: SearchStep(source_rows))             # the calls from here on are one step of a search
 
-Nobody looks on, as a rule: telling then costs a look at a variable, and what would be told is never made. Telling
-changes nothing for the one who tells. `regard.record` is who looks on.
+There are normally no subscribers. Emitting then only reads one context variable, and the event is never built. Events
+do not affect the code that emits them. `regard.record` subscribes to them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,37 +16,37 @@ from typing import Any, TypeVar
 
 
 @dataclass(frozen=True)
-class Shown:
-    """Row i of each call from here on belongs to scenes[i]; None: to nothing that is shown."""
+class SampleBatch:
+    """Row i of each following call belongs to samples[i]; None ends the batch: rows belong to no sample."""
 
-    scenes: Sequence[Any] | None
+    samples: Sequence[Any] | None
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Row i of each call from here on belongs to scene rows[i] of those that are shown."""
+class RowOrder:
+    """Row i of each following call belongs to sample rows[i] of the current batch."""
 
     rows: Sequence[int]
 
 
 @dataclass(frozen=True)
-class Step:
-    """The calls from here on are one step of a search; row i of theirs belongs to row sentences[i] of its source."""
+class SearchStep:
+    """The following calls are one step of a search; row i of them belongs to row source_rows[i] of its source."""
 
-    sentences: Sequence[int]
+    source_rows: Sequence[int]
 
 
 @dataclass(frozen=True)
-class Scored:
-    """The likeliest tokens of a step, largest first; one list a row."""
+class StepScores:
+    """The most probable next tokens of a step, in descending order, one list per row."""
 
     tokens: Sequence[Sequence[int]]
     log_probs: Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Lived:
-    """The hypotheses that go on after a step: the row that each continues, by which token, log p of the whole."""
+class BeamStep:
+    """The hypotheses kept after a step: the row that each extends, its new token and its total log-probability."""
 
     rows: Sequence[int]
     tokens: Sequence[int]
@@ -54,62 +54,65 @@ class Lived:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Something that was said: the token of each step, its end included, and the row that said it."""
+class SearchOutput:
+    """One output sequence: the token of each step, EOS included, and the row that produced it."""
 
     tokens: Sequence[int]
     rows: Sequence[int]
     log_probs: Sequence[float] = ()
-    """Of each token, given those before it; may be left out where each was among the likeliest of its step."""
+    """Of each token, given those before it; optional if every token is among the `StepScores` of its step."""
     begin: int | None = None
-    """The token that was fed first, where that is no begin symbol."""
+    """First token of the decoder input, if it is not BOS."""
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What a search found for each row of its source, best first."""
+class SearchEnd:
+    """The outputs of a search for each row of its source, best first."""
 
-    answers: Sequence[Sequence[Answer]]
-
-
-Told = Shown | Rows | Step | Scored | Lived | Answered
-SceneT = TypeVar("SceneT")
-
-_hearers: ContextVar[tuple[Callable[[Told], None], ...]] = ContextVar("hearers", default=())
+    outputs: Sequence[Sequence[SearchOutput]]
 
 
-def is_heard() -> bool:
-    """Whether anybody looks on."""
-    return bool(_hearers.get())
+TraceEvent = SampleBatch | RowOrder | SearchStep | StepScores | BeamStep | SearchEnd
+SampleT = TypeVar("SampleT")
+
+_subscribers: ContextVar[tuple[Callable[[TraceEvent], None], ...]] = ContextVar("subscribers", default=())
 
 
-def tell(make: Callable[[], Told]) -> None:
-    """Tell it to all who look on; if nobody does, it is not made."""
-    if hearers := _hearers.get():
-        told = make()
-        for hear in hearers:
-            hear(told)
+def is_traced() -> bool:
+    """Return True if there is a subscriber in this context."""
+    return bool(_subscribers.get())
+
+
+def emit(make_event: Callable[[], TraceEvent]) -> None:
+    """Send an event to all subscribers. Without subscribers, `make_event` is not called."""
+    if subscribers := _subscribers.get():
+        event = make_event()
+        for subscriber in subscribers:
+            subscriber(event)
 
 
 @contextmanager
-def showing(make: Callable[[], list[SceneT]]) -> Iterator[list[SceneT]]:
-    """Say what the rows of the calls within are; the scenes are given back, to be completed by what is answered."""
-    if not _hearers.get():
+def span(make_samples: Callable[[], list[SampleT]]) -> Iterator[list[SampleT]]:
+    """Assign the rows of all calls in this context to samples, and yield these, so that outputs can be added later.
+
+    Without subscribers, `make_samples` is not called and the list is empty.
+    """
+    if not _subscribers.get():
         yield []
         return
-    scenes = make()
-    tell(lambda: Shown(scenes))
+    samples = make_samples()
+    emit(lambda: SampleBatch(samples))
     try:
-        yield scenes
+        yield samples
     finally:
-        tell(lambda: Shown(None))
+        emit(lambda: SampleBatch(None))
 
 
 @contextmanager
-def hearing(hear: Callable[[Told], None]) -> Iterator[None]:
-    """Look on: `hear` gets all that is told within, in this thread."""
-    token = _hearers.set((*_hearers.get(), hear))
+def subscribe(subscriber: Callable[[TraceEvent], None]) -> Iterator[None]:
+    """Call `subscriber` with every event that is emitted in this context, in this thread."""
+    token = _subscribers.set((*_subscribers.get(), subscriber))
     try:
         yield
     finally:
-        _hearers.reset(token)
+        _subscribers.reset(token)

@@ -1,4 +1,4 @@
-"""Options and fixtures of all tests: fixed seeds, the device, and what runs only when asked for."""
+"""Options and fixtures of all tests: fixed seeds, the device, and opt-in slow and GPU tests."""
 
 import os
 import random
@@ -42,18 +42,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    unasked = [name for name in ("slow", "gpu") if not config.getoption(f"--{name}")]
-    left_out = [item for item in items if any(item.get_closest_marker(name) for name in unasked)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    disabled = [name for name in ("slow", "gpu") if not config.getoption(f"--{name}")]
+    deselected = [item for item in items if any(item.get_closest_marker(name) for name in disabled)]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in deselected]
 
 
 @pytest.fixture(autouse=True)
 def seeds() -> None:
     random.seed(1)
     np.random.seed(1)  # the libraries under test draw from the global generators
-    # torch.manual_seed writes down a stack trace for each device that is not there, 3 ms a test.
+    # torch.manual_seed formats a stack trace for each missing device, 3 ms per test.
     torch.default_generator.manual_seed(1)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(1)
@@ -66,16 +66,16 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """No shape checks, as at run time: for tests of what the package itself says about wrong shapes."""
+    """Disable shape checks, as at run time, for tests of the package's own errors about shapes."""
     with without_checks():
         yield
 
 
 @pytest.fixture(scope="module", autouse=True)
 def checks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No shape checks in the folders of `UNCHECKED`.
+    """Disable shape checks in the folders of `UNCHECKED`.
 
-    A check takes longer than what it checks, and these folders decode and train for thousands of steps, with parts
+    A check takes longer than the checked call, and these folders decode and train for thousands of steps, with parts
     whose shapes are checked by their own tests and those of contracts, models and look.
     """
     folders = request.path.relative_to(Path(__file__).parent).parts

@@ -1,4 +1,4 @@
-"""What several test folders share: comparing tensors within the bound that their precision allows."""
+"""Comparison of tensors within the error bound of their dtype."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch import Tensor
 __all__ = ["BOUNDS", "close"]
 
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
-"""Largest error allowed, relative and absolute, for results computed in each dtype."""
+"""Maximum relative and absolute error of results computed in each dtype."""
 
 
 def close(actual: Tensor, expected: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What checks the shapes and types written in the package's signatures, at every call that the tests make."""
+"""Runtime checks of the shapes and types in the package's signatures, used by the tests."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,17 +7,17 @@ from typing import Any, Self, TypeVar
 import jaxtyping
 from beartype import BeartypeConf, beartype
 
-__all__ = ["checked", "without_checks"]
+__all__ = ["check_types", "without_checks"]
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
 _CHECK = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 
-def checked(function: Function) -> Function:
-    """The function with its arguments and result checked; an int passes where a float is asked for.
+def check_types(function: Function) -> Function:
+    """Return the function with checked arguments and result; an int passes as a float.
 
-    The check goes function by function, so it cannot know which class `Self` is: that alone is let through.
+    Functions are checked one by one, so the class of `Self` is unknown and not checked.
     """
     hints = getattr(function, "__annotations__", {})
     if Self in hints.values():
@@ -27,7 +27,7 @@ def checked(function: Function) -> Function:
 
 @contextmanager
 def without_checks() -> Iterator[None]:
-    """Check nothing meanwhile."""
+    """Disable the checks in this block."""
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     try:

@@ -2,24 +2,24 @@ import threading
 from collections.abc import Mapping
 from pathlib import PurePath
 
-from regard.digests import edited, note, recorded, summary
+from regard.digests import add_digest, find_changes, record_digests, summarize
 
 
 def test_record_holds_what_was_read_inside_it_and_nothing_else() -> None:
-    note("before", b"1")
-    with recorded() as seen:
-        note("train.tsv", b"1")
-        with recorded() as test:
-            note("test.tsv", b"2")
-    note("after", b"3")
+    add_digest("before", b"1")
+    with record_digests() as seen:
+        add_digest("train.tsv", b"1")
+        with record_digests() as test:
+            add_digest("test.tsv", b"2")
+    add_digest("after", b"3")
     assert set(seen) == {"train.tsv"}
     assert set(test) == {"test.tsv"}
 
 
 def record(contents: Mapping[str, str]) -> dict[str, str]:
-    with recorded() as seen:
+    with record_digests() as seen:
         for name, content in contents.items():
-            note(name, content.encode())
+            add_digest(name, content.encode())
     return seen
 
 
@@ -27,8 +27,8 @@ def edits(
     before: Mapping[str, str], places: Mapping[str, str], now: Mapping[str, str], moved: Mapping[str, str] | None = None
 ) -> list[str]:
     """The paths of what differs between two records, or the keys of what is no longer read."""
-    then, here = summary(record(before), places), summary(record(now), moved or places)
-    keys = edited({key: content.digest for key, content in then.items()}, here)
+    then, here = summarize(record(before), places), summarize(record(now), moved or places)
+    keys = find_changes({key: content.digest for key, content in then.items()}, here)
     return [here[key].path if key in here else key for key in keys]
 
 
@@ -65,7 +65,9 @@ def test_endings_of_text_in_columns_and_of_pipes_are_one() -> None:
 
 
 def test_ending_is_no_part_of_the_role_where_the_settings_give_the_format() -> None:
-    keys = [set(summary({name: "1"}, {"data.train": name}, by_ending=False)) for name in ("a.tsv", "a.jsonl", "fd/63")]
+    keys = [
+        set(summarize({name: "1"}, {"data.train": name}, by_ending=False)) for name in ("a.tsv", "a.jsonl", "fd/63")
+    ]
     assert keys == [{"data.train:"}] * 3
 
 
@@ -97,7 +99,11 @@ def test_summary_of_many_files_is_one_entry_a_folder_and_changes_with_each_conte
         return {f"{place}/list.tsv": "list"} | files | dict(change or {})
 
     a, b = {"data.train": "a"}, {"data.train": "b"}
-    assert set(summary(record(many("a")), a)) == {"data.train:cat/*.png", "data.train:dog/*.png", "data.train:list.tsv"}
+    assert set(summarize(record(many("a")), a)) == {
+        "data.train:cat/*.png",
+        "data.train:dog/*.png",
+        "data.train:list.tsv",
+    }
     assert edits(many("a"), a, many("b"), b) == []
     assert edits(many("a"), a, many("b", {"b/dog/17.png": "other"}), b) == ["b/dog/*.png"]
     renamed = {name.replace("cat/0.png", "cat/zero.png"): content for name, content in many("b").items()}
@@ -107,13 +113,13 @@ def test_summary_of_many_files_is_one_entry_a_folder_and_changes_with_each_conte
 def test_summary_of_many_folders_is_one_entry_a_role() -> None:
     seen = {f"a/{number}/{which}.png": str(number) for number in range(300) for which in "ab"}
     places = {"data.train": "a"}
-    assert set(summary(seen | {"b.png": "0"}, places)) == {"data.train:*", "listed:000000"}
-    assert summary(seen, places) != summary(seen | {"a/7/a.png": "8"}, places)
+    assert set(summarize(seen | {"b.png": "0"}, places)) == {"data.train:*", "listed:000000"}
+    assert summarize(seen, places) != summarize(seen | {"a/7/a.png": "8"}, places)
 
 
 def test_other_threads_are_not_recorded() -> None:
-    with recorded() as seen:
-        other = threading.Thread(target=lambda: note("elsewhere", b""))
+    with record_digests() as seen:
+        other = threading.Thread(target=lambda: add_digest("elsewhere", b""))
         other.start()
         other.join()
     assert seen == {}

@@ -1,13 +1,13 @@
-from regard.display import escaped, one_line
+from regard.display import escape_text, one_line
 
 
 def test_escaped_writes_what_would_move_or_recolor_a_terminal() -> None:
-    assert escaped("a\x1b[31mb\x07\x9bc\u202ed\udc80e\rf") == "a\\x1b[31mb\\x07\\x9bc\\u202ed\\udc80e\\rf"
+    assert escape_text("a\x1b[31mb\x07\x9bc\u202ed\udc80e\rf") == "a\\x1b[31mb\\x07\\x9bc\\u202ed\\udc80e\\rf"
 
 
 def test_escaped_leaves_text_of_any_script_as_it_is() -> None:
     text = "na\u00efve \u0645\u06cc\u200c\u062e\n\t\U0001f468\u200d\U0001f469"
-    assert escaped(text) == text
+    assert escape_text(text) == text
 
 
 def test_one_line_joins_lines_and_shortens_the_middle() -> None:

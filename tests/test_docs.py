@@ -1,4 +1,4 @@
-"""The documents: their links lead somewhere, their code runs, the papers cited are in the list."""
+"""Documentation: links resolve, code runs, and cited papers are in the bibliography."""
 
 import re
 from pathlib import Path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.digests import recorded
+from regard.digests import record_digests
 from regard.errors import UserError
 from regard.files import DifferentValues, parse_data, read_bytes, read_json, read_unpacked, write_atomically
 from regard.packed import plain_name
@@ -19,7 +19,7 @@ def test_pipe_in_the_place_of_a_file_of_a_run_is_refused_without_waiting(tmp_pat
         read_json(tmp_path / "pipe")
 
 
-def test_pipe_that_is_gone_is_told_as_such() -> None:
+def test_closed_pipe_is_reported() -> None:
     with pytest.raises(UserError, match=r"/dev/fd/987: no such file. The pipe of an earlier command is gone"):
         read_bytes(Path("/dev/fd/987"))
 
@@ -46,7 +46,7 @@ def test_packed_files_are_known_by_their_content(tmp_path: Path, ending: str, mo
 
 def test_files_packed_otherwise_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
-    with pytest.raises(UserError, match=r"a.zst: is packed by zstd, which is not read: unpack it first"):
+    with pytest.raises(UserError, match=r"a.zst: is compressed by zstd: decompress it first"):
         read_unpacked(tmp_path / "a.zst")
 
 
@@ -89,9 +89,9 @@ def test_limit_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.
     [
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' is given twice"),
-        (b"{", "no JSON"),
-        (b"\xff", "no JSON"),
-        (b"1" * 5000, "no JSON"),
+        (b"{", "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        (b"1" * 5000, "not valid JSON"),
         (b"[" + b"[]," * 10_000_000 + b"0]", "more than 10,000,000 lists and objects"),
     ],
 )
@@ -143,10 +143,10 @@ def test_memory_is_the_limit_of_a_file_that_is_as_large_as_it_says(
 
 def test_readers_report_what_they_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1")
-    with recorded() as first:
+    with record_digests() as first:
         read_bytes(tmp_path / "a")
     (tmp_path / "a").write_bytes(b"2")
-    with recorded() as second:
+    with record_digests() as second:
         read_bytes(tmp_path / "a")
     assert list(first) == list(second) == [str(tmp_path / "a")]
     assert first != second

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from regard.digests import recorded
+from regard.digests import record_digests
 from regard.errors import UserError
 from regard.files import read_bytes, read_unpacked
-from regard.pipes import pipes_kept
+from regard.pipes import cache_named_pipes
 
 
 def unnamed(content: bytes) -> Path:
-    """A pipe as a shell gives it, <(...), with all that is written to it."""
+    """Return an unnamed pipe, like <(...) of a shell, with its content."""
     reads, writes = os.pipe()
     os.write(writes, content)
     os.close(writes)
@@ -22,9 +22,9 @@ def unnamed(content: bytes) -> Path:
 
 def test_pipe_without_a_name_is_read_again_from_memory() -> None:
     path, other = unnamed(b"a\tb\n"), unnamed(b"c\td\n")
-    with recorded() as first:
+    with record_digests() as first:
         assert read_unpacked(path) == b"a\tb\n"
-    with recorded() as second:
+    with record_digests() as second:
         assert read_unpacked(path) == b"a\tb\n"
     assert first == second
     assert set(first) == {str(path)}
@@ -41,18 +41,18 @@ def test_pipe_with_a_name_is_read_afresh(tmp_path: Path) -> None:
         writer.join()
 
 
-def test_pipe_with_a_name_is_read_once_in_a_block_that_keeps_it(tmp_path: Path) -> None:
+def test_pipe_with_a_name_is_read_once_in_cache_named_pipes(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     for content in (b"first", b"second"):
         writer = threading.Thread(target=path.write_bytes, args=(content,))
         writer.start()
-        with pipes_kept():
+        with cache_named_pipes():
             assert [read_bytes(path), read_bytes(path)] == [content, content]
         writer.join()
 
 
-def test_pipe_that_nobody_writes_to_is_told_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_without_a_writer_warns_and_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.pipes._PATIENCE", 0.01)
     path = tmp_path / "pipe"
     os.mkfifo(path)

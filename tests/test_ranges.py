@@ -4,22 +4,32 @@ from typing import Annotated, Any
 
 import pytest
 
-from regard.cli import bench, evaluate, look, predict, train
+from regard.cli.bench import BenchOptions
+from regard.cli.evaluate import EvaluateOptions
 from regard.cli.help import page
+from regard.cli.look import LookOptions
+from regard.cli.predict import PredictOptions
+from regard.cli.train import TrainOptions
 from regard.errors import UserError
-from regard.ranges import Range, Share, ShareWithin, Width, check_device, check_ranges, shown
+from regard.ranges import Fraction, FractionWithin, Range, Width, check_device, check_ranges, short_repr
 from regard.recipes.registry import RECIPES
-from regard.recipes.settings import Group, groups
+from regard.recipes.settings import Group, collect_groups
 
-_OWN = {"train": train, "evaluate": evaluate, "predict": predict, "look": look, "bench": bench}
+_OPTIONS = {
+    "train": TrainOptions,
+    "evaluate": EvaluateOptions,
+    "predict": PredictOptions,
+    "look": LookOptions,
+    "bench": BenchOptions,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     width: Width = 4
     rate: Annotated[float, Range(1e-12, 100)] = 1.0
-    share: ShareWithin = 0.5
-    several: tuple[Share, ...] = ()
+    share: FractionWithin = 0.5
+    several: tuple[Fraction, ...] = ()
     column: Annotated[int, Range(1, 10)] | str | None = None
 
     def __post_init__(self) -> None:
@@ -46,18 +56,18 @@ def test_range_holds_both_ends(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"width": 0}, "width must be from 1 to 65,536, but is 0"),
-        ({"width": 65_537}, "width must be from 1 to 65,536, but is 65537"),
-        ({"width": 10**400}, r"width must be from 1 to 65,536, but is 1000000000.*\.\.\.$"),
-        ({"width": 10**5000}, "width must be from 1 to 65,536, but is a number of thousands of digits"),
-        ({"width": True}, "width must be from 1 to 65,536, but is True"),
-        ({"width": 2.5}, "width must be a whole number from 1 to 65,536, but is 2.5"),
-        ({"rate": math.nan}, "rate must be from 1e-12 to 100, but is nan"),
-        ({"rate": math.inf}, "rate must be from 1e-12 to 100, but is inf"),
-        ({"share": 0.0}, "share must be above 0 and below 1, but is 0.0"),
-        ({"share": 1.0}, "share must be above 0 and below 1, but is 1.0"),
-        ({"several": (0.5, 1.5)}, r"several must be from 0 to 1, but is \(0.5, 1.5\)"),
-        ({"column": 0}, "column must be from 1 to 10, but is 0"),
+        ({"width": 0}, "width must be from 1 to 65,536, got 0"),
+        ({"width": 65_537}, "width must be from 1 to 65,536, got 65537"),
+        ({"width": 10**400}, r"width must be from 1 to 65,536, got 1000000000.*\.\.\.$"),
+        ({"width": 10**5000}, "width must be from 1 to 65,536, got a number of thousands of digits"),
+        ({"width": True}, "width must be from 1 to 65,536, got True"),
+        ({"width": 2.5}, "width must be a whole number from 1 to 65,536, got 2.5"),
+        ({"rate": math.nan}, "rate must be from 1e-12 to 100, got nan"),
+        ({"rate": math.inf}, "rate must be from 1e-12 to 100, got inf"),
+        ({"share": 0.0}, "share must be above 0 and below 1, got 0.0"),
+        ({"share": 1.0}, "share must be above 0 and below 1, got 1.0"),
+        ({"several": (0.5, 1.5)}, r"several must be from 0 to 1, got \(0.5, 1.5\)"),
+        ({"column": 0}, "column must be from 1 to 10, got 0"),
     ],
 )
 def test_value_out_of_its_range_is_refused(unchecked: Any, change: dict[str, Any], message: str) -> None:
@@ -66,7 +76,7 @@ def test_value_out_of_its_range_is_refused(unchecked: Any, change: dict[str, Any
 
 
 @pytest.mark.parametrize("name", ["auto", "cpu", "cpu:0", "cuda", "cuda:0", "cuda:15", "mps", "xpu"])
-def test_device_is_called_as_one_may_be(name: str) -> None:
+def test_valid_device_names_are_accepted(name: str) -> None:
     check_device(name)
 
 
@@ -74,18 +84,18 @@ def test_device_is_called_as_one_may_be(name: str) -> None:
     "name", ["", "meta", "CPU", "cuda:", "cuda:-1", "cuda:1000", "cpu\n", "cuda:\u0663", "x" * 500]
 )
 def test_device_of_another_name_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"device must be auto, cpu, cuda, cuda:1, mps or xpu, but is '"):
+    with pytest.raises(UserError, match=r"device must be auto, cpu, cuda, cuda:1, mps or xpu, got '"):
         check_device(name)
 
 
-def test_shown_is_short_whatever_it_shows() -> None:
-    assert shown("a") == "'a'"
-    assert all(len(shown(value)) <= 60 for value in ("x" * 10_000, 10**4000, 10**5000, [1] * 1000))
+def test_short_repr_is_short_for_any_value() -> None:
+    assert short_repr("a") == "'a'"
+    assert all(len(short_repr(value)) <= 60 for value in ("x" * 10_000, 10**4000, 10**5000, [1] * 1000))
 
 
-@pytest.mark.parametrize("name", [*RECIPES, *_OWN])
-def test_every_number_that_can_be_set_has_a_finite_range_and_the_help_says_it(name: str) -> None:
-    every = _with_all_variants(groups(RECIPES[name].config() if name in RECIPES else _OWN[name].Options()))
+@pytest.mark.parametrize("name", [*RECIPES, *_OPTIONS])
+def test_every_numeric_setting_has_a_finite_range_in_the_help(name: str) -> None:
+    every = _with_all_variants(collect_groups(RECIPES[name].config() if name in RECIPES else _OPTIONS[name]()))
     for group in every:
         for setting in group.settings:
             if {int, float} & set(setting.kind.bases) and not setting.kind.choices:
@@ -95,8 +105,11 @@ def test_every_number_that_can_be_set_has_a_finite_range_and_the_help_says_it(na
                 assert str(setting.kind.within).capitalize() in " ".join(page("", "", [group]).split()), setting.path
 
 
-def _with_all_variants(found: list[Group]) -> list[Group]:
+def _with_all_variants(selected: list[Group]) -> list[Group]:
     others = [
-        groups(variant()) for group in found for setting in group.settings for variant in setting.variants.values()
+        collect_groups(variant())
+        for group in selected
+        for setting in group.settings
+        for variant in setting.variants.values()
     ]
-    return [*found, *(group for other in others for group in other)]
+    return [*selected, *(group for other in others for group in other)]

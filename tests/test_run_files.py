@@ -10,7 +10,7 @@ from regard.run_files import check_no_link, check_output, claim_folder
 
 
 def run_in(folder: Path) -> Path:
-    """A folder that looks like a run's."""
+    """Create a folder that looks like a run folder."""
     for name in ("checkpoints/step-00000002", "snapshots", "looks", "pictures"):
         (folder / name).mkdir(parents=True)
     (folder / "run.json").write_text('{"recipe": "dates"}')
@@ -55,11 +55,11 @@ def test_empty_linked_folder_becomes_the_runs_own(tmp_path: Path) -> None:
 
 def test_linked_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tb").symlink_to("other")
-    with pytest.raises(UserError, match="tb is a symbolic link to other, which is no folder"):
+    with pytest.raises(UserError, match="tb is a symbolic link to other, which is not a folder"):
         claim_folder(tmp_path / "tb")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
-    with pytest.raises(UserError, match="tb is a symbolic link to other, which holds files that may be"):
+    with pytest.raises(UserError, match="tb is a symbolic link to other, which holds files that may not belong to"):
         claim_folder(tmp_path / "tb")
     (tmp_path / "tb" / ".regard-run.json").touch()
     claim_folder(tmp_path / "tb")

@@ -1,88 +1,88 @@
-"""Telling: nothing is made for nobody, all who look on hear it, and only while they do."""
+"""Trace events: built only if there is a subscriber, sent to all subscribers, and only inside the subscription."""
 
 import threading
 
 import pytest
 
-from regard.telling import Rows, Shown, Step, Told, hearing, is_heard, showing, tell
+from regard.telling import RowOrder, SampleBatch, SearchStep, TraceEvent, emit, is_traced, span, subscribe
 
 
-def never() -> Told:
-    raise AssertionError("it is made, but nobody looks on")
+def fail() -> TraceEvent:
+    raise AssertionError("an event was built without a subscriber")
 
 
-def test_what_nobody_hears_is_never_made():
-    assert not is_heard()
-    tell(never)
-    with showing(never) as scenes:  # type: ignore[arg-type]
-        assert scenes == []
-        tell(never)
+def test_events_are_not_built_without_subscribers():
+    assert not is_traced()
+    emit(fail)
+    with span(fail) as samples:  # type: ignore[arg-type]
+        assert samples == []
+        emit(fail)
 
 
-def test_what_is_told_is_made_once_and_heard_in_order():
-    heard: list[Told] = []
-    made = []
+def test_events_are_built_once_and_received_in_order():
+    received: list[TraceEvent] = []
+    built = []
 
-    def make() -> Told:
-        made.append(len(made))
-        return Step([0, 0, 1])
+    def make_event() -> TraceEvent:
+        built.append(len(built))
+        return SearchStep([0, 0, 1])
 
-    with hearing(heard.append):
-        assert is_heard()
-        tell(make)
-        tell(lambda: Rows([1, 0]))
-    assert made == [0]
-    assert heard == [Step([0, 0, 1]), Rows([1, 0])]
-    assert not is_heard()
-    tell(never)
-    assert len(heard) == 2
+    with subscribe(received.append):
+        assert is_traced()
+        emit(make_event)
+        emit(lambda: RowOrder([1, 0]))
+    assert built == [0]
+    assert received == [SearchStep([0, 0, 1]), RowOrder([1, 0])]
+    assert not is_traced()
+    emit(fail)
+    assert len(received) == 2
 
 
-def test_those_who_look_on_within_others_all_hear():
-    outer: list[Told] = []
-    inner: list[Told] = []
-    made = []
-    with hearing(outer.append):
-        tell(lambda: Rows([0]))
-        with hearing(inner.append):
-            tell(lambda: made.append(1) or Rows([1]))  # type: ignore[func-returns-value]
-        tell(lambda: Rows([2]))
-    assert outer == [Rows([0]), Rows([1]), Rows([2])]
-    assert inner == [Rows([1])]
+def test_nested_subscribers_all_receive_events():
+    outer: list[TraceEvent] = []
+    inner: list[TraceEvent] = []
+    built = []
+    with subscribe(outer.append):
+        emit(lambda: RowOrder([0]))
+        with subscribe(inner.append):
+            emit(lambda: built.append(1) or RowOrder([1]))  # type: ignore[func-returns-value]
+        emit(lambda: RowOrder([2]))
+    assert outer == [RowOrder([0]), RowOrder([1]), RowOrder([2])]
+    assert inner == [RowOrder([1])]
     assert outer[1] is inner[0]
-    assert made == [1]
+    assert built == [1]
 
 
-def test_an_exception_ends_it_as_well():
-    heard: list[Told] = []
-    with pytest.raises(KeyError), hearing(heard.append), hearing(heard.append):
+def test_subscription_and_span_end_on_exceptions():
+    received: list[TraceEvent] = []
+    with pytest.raises(KeyError), subscribe(received.append), subscribe(received.append):
         raise KeyError
-    assert not is_heard()
-    with hearing(heard.append):
-        with pytest.raises(KeyError), showing(lambda: ["a"]):
+    assert not is_traced()
+    with subscribe(received.append):
+        with pytest.raises(KeyError), span(lambda: ["a"]):
             raise KeyError
-        assert heard == [Shown(["a"]), Shown(None)]
+        assert received == [SampleBatch(["a"]), SampleBatch(None)]
 
 
-def test_scenes_are_given_back_to_be_completed():
-    heard: list[Told] = []
-    with hearing(heard.append), showing(lambda: [{"title": ""}]) as scenes:
-        scenes[0]["title"] = "known later"
-    assert heard == [Shown([{"title": "known later"}]), Shown(None)]
-    assert heard[0].scenes is scenes
+def test_span_yields_samples_that_can_be_completed():
+    received: list[TraceEvent] = []
+    with subscribe(received.append), span(lambda: [{"title": ""}]) as samples:
+        samples[0]["title"] = "known later"
+    assert received == [SampleBatch([{"title": "known later"}]), SampleBatch(None)]
+    assert received[0].samples is samples
 
 
-def test_what_runs_in_another_thread_is_not_heard():
-    heard: list[Told] = []
-    told = []
+def test_events_of_other_threads_are_not_received():
+    received: list[TraceEvent] = []
+    traced = []
 
     def run() -> None:
-        told.append(is_heard())
-        tell(never)
+        traced.append(is_traced())
+        emit(fail)
 
-    with hearing(heard.append):
+    with subscribe(received.append):
         thread = threading.Thread(target=run)
         thread.start()
         thread.join()
-    assert told == [False]
-    assert heard == []
+    assert traced == [False]
+    assert received == []

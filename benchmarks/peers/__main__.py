@@ -1,10 +1,10 @@
-"""Everything that is compared with other libraries, one part after the other, each in a process of its own.
+"""All comparisons with other libraries, one after the other, each in a separate process.
 
     python -m benchmarks.peers --data FOLDER [--out FOLDER] [--only PART,PART] [--quick] [--threads 2] [--memory kept]
 
 FOLDER has multi30k/{train,test_2016_flickr}.lc.norm.tok.{en,de}.gz and tinyshakespeare/input.txt.gz. A part writes
-OUT/PART.txt (growth pictures, too), and what is left of the time is told. Run it on a machine that does nothing else:
-with two threads on two cores a neighbor does not cost its share but a multiple of it.
+OUT/PART.txt (growth also figures), and the remaining time is printed. Run it on an idle machine: with two threads on
+two cores, another program costs a multiple of its share.
 """
 
 import argparse
@@ -24,7 +24,7 @@ PARTS = {
     "generate": (240, 35),
     "growth": (200, 25),
 }
-"""Name to the seconds that it should take on two idle cores, in full and quick: what the time left is told from."""
+"""Expected seconds of each part on two idle cores, in full and quick, to estimate the remaining time."""
 
 
 def main() -> int:
@@ -39,24 +39,24 @@ def main() -> int:
     chosen = list(PARTS) if options.only is None else options.only.replace("-", "_").split(",")
     for name in chosen:
         if name not in PARTS:
-            parser.error(f"--only must name some of {', '.join(PARTS)}, but names {name}")
+            parser.error(f"--only must be some of {', '.join(PARTS)}, got {name}")
     expected = {name: PARTS[name][1 if options.quick else 0] for name in chosen}
-    begun, done, failed = time.monotonic(), 0.0, []
+    start, done, failed = time.monotonic(), 0.0, []
     for number, name in enumerate(chosen, start=1):
-        slower = (time.monotonic() - begun) / done if done else 1.0
+        slower = (time.monotonic() - start) / done if done else 1.0
         left = slower * (sum(expected.values()) - done)
         print(f"[{number}/{len(chosen)}] {name}; about {left / 60:.0f} min left in all", file=sys.stderr, flush=True)
         if run(name, options):
             failed.append(name)
         done += expected[name]
         print(flush=True)
-    took = (time.monotonic() - begun) / 60
+    took = (time.monotonic() - start) / 60
     print(f"{took:.1f} min{'; failed: ' + ', '.join(failed) if failed else ''}", file=sys.stderr)
     return int(bool(failed))
 
 
 def run(name: str, options: argparse.Namespace) -> int:
-    """One part; its exit code."""
+    """Run one part and return its exit code."""
     command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.peers.{name}", "--data", str(options.data)]
     command += ["--threads", str(options.threads), "--memory", options.memory]
     command += ["--quick"] if options.quick else []

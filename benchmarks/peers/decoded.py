@@ -1,7 +1,7 @@
-"""The table of a decoding: rates, ratios to Transformers, share of equal outputs, and the lines that sum it up.
+"""Report of decoding: rates, ratios to Transformers, share of equal outputs, and summary lines.
 
-A contestant's numbers are read from its name: bfloat16 or int8 if it says so, else float32; "2x1" (two workers of one
-thread) has two sentences or batches in flight, all others are one stream.
+The precision of a contestant is in its name (bfloat16 or int8, otherwise float32); "2x1" (two workers of one thread)
+decodes two sentences or batches in parallel, all others are one stream.
 """
 
 import statistics
@@ -9,35 +9,38 @@ from collections.abc import Sequence
 
 from benchmarks.peers.options import Report
 
-__all__ = ["tell"]
+__all__ = ["report_decoding"]
 
 KINDS = ("float32", "bfloat16", "int8")
 SEVERAL = "2x1"
 
 
-def tell(
+def report_decoding(
     report: Report,
     title: str,
     rates: dict[str, list[float]],
-    said: dict[str, list[list[int]]],
+    outputs: dict[str, list[list[int]]],
     *,
     together: Sequence[str],
 ) -> None:
-    """One table; outputs are compared with those of our first, as many as both have.
+    """Report one table; outputs are compared with those of our first contestant, as many as both have.
 
-    together: contestants that took turns, whose ratios to Transformers are those of each round; others' are of medians.
+    together: contestants that took turns, whose ratios to Transformers are taken by round; others' of medians.
     """
     median = {name: statistics.median(values) for name, values in rates.items()}
     best = max((name for name in rates if name.startswith("Transformers")), key=lambda name: median[name])
-    reference = said[next(name for name in rates if name.startswith("regard"))]
+    reference = outputs[next(name for name in rates if name.startswith("regard"))]
     report.say()
     report.say(f"  {title} min, median, max; times Transformers at its best; same outputs as our first")
     ratios = {}
     for name, values in rates.items():
-        pairs = [one / other for one, other in zip(values, rates[best], strict=True)] if name in together else []
+        pairs = [ours / theirs for ours, theirs in zip(values, rates[best], strict=True)] if name in together else []
         ratios[name] = statistics.median(pairs) if pairs else median[name] / median[best]
-        count = min(len(said[name]), len(reference))
-        same = sum(one == other for one, other in zip(said[name][:count], reference[:count], strict=True)) / count
+        count = min(len(outputs[name]), len(reference))
+        same = (
+            sum(output == expected for output, expected in zip(outputs[name][:count], reference[:count], strict=True))
+            / count
+        )
         spread = f"{min(values):9,.5g} {median[name]:9,.5g} {max(values):9,.5g}"
         report.say(f"    {name:30} {spread}   {ratios[name]:7.2f} x   {same:4.0%}")
     for kind in KINDS:
@@ -48,10 +51,10 @@ def tell(
 
 
 def _summary(median: dict[str, float], ratios: dict[str, float], kind: str, streams: str) -> str | None:
-    """Our best of a kind, beside Transformers and beside the best of CTranslate2 of the same kind."""
+    """Compare our best contestant of a precision with Transformers and with the best of CTranslate2."""
 
-    def best(whose: str) -> str | None:
-        names = [name for name in median if name.startswith(whose) and _kind(name) == kind]
+    def best(prefix: str) -> str | None:
+        names = [name for name in median if name.startswith(prefix) and _kind(name) == kind]
         names = [name for name in names if streams == "any workers" or SEVERAL not in name]
         return max(names, key=lambda name: median[name], default=None)
 

@@ -1,8 +1,8 @@
-"""A small GPT as one would write it in plain PyTorch: one product for q, k and v, fused attention, a tied table.
+"""Small GPT in plain PyTorch: one product for q, k and v, fused attention, a tied table.
 
     h = dropout(E[u] + P);  h += dropout(attention(norm(h)));  h += dropout(W_2 gelu(W_1 norm(h)));  logits = E norm(h)
 
-Weights are normal with deviation 0.02, biases zero; dropout also on attention weights unless that is another rate.
+Weights are normal with standard deviation 0.02, biases zero; attention weights have their own dropout rate.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ __all__ = ["Sizes", "SmallGPT"]
 
 
 class Sizes(NamedTuple):
-    """Of a language model."""
+    """Sizes of a language model."""
 
     layers: int = 6
     width: int = 384

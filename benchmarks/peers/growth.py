@@ -1,18 +1,18 @@
-"""What do decoding and training cost as sources, targets, batches, beams and models grow?
+"""Scaling of decoding and training with source, target, batch, beam and model size.
 
     python -m benchmarks.peers.growth --data FOLDER [--out FILE] [--quick]
 
 Three models of this library: a Transformer, an RNN (GRU) with additive attention, an RNN without. Decoding: a batch of
-sources read and translated, as many tokens as asked for; the compiled engine has a worker for each thread, so that one
-sentence takes one. Training: loss and gradients of a batch. Beside the curves
-stand the exponents of their last three points, and in the title what the lectures count:
+sources is encoded and translated into a fixed number of tokens; the compiled engine has one worker per thread, so that
+one sentence uses one thread. Training: loss and gradients of a batch. The legend has the exponents of the last three
+points, the title the theoretical cost:
 
     RNN without attention O(m + t)      with attention O(m t)      Transformer O(m^2 + t^2 + m t)
 
-for a source of m and a target of t tokens. A length alone enters all of these with exponent one (and the Transformer's
-own with two), so "both lengths" grows m and t together: there attention tends to two, and an RNN without it stays at
-one. What does not grow is small, so that what does shows: but every step also has costs of its own (calls, the
-vocabulary), and exponents lie below the limit until lengths are far beyond sentences.
+for a source of m and a target of t tokens. Each length alone enters these with exponent one (self-attention of the
+Transformer: two), so "both lengths" increases m and t together: there attention tends to two, and an RNN without it
+stays at one. The other sizes are small, but every step also has constant costs (calls, the vocabulary), so exponents
+stay below the limit until lengths are far beyond those of sentences.
 """
 
 import math
@@ -25,9 +25,9 @@ from typing import NamedTuple
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.peers.options import Options, Report, parsed
+from benchmarks.peers.options import Options, Report, parse_options
 from regard.attention.masks import Padded
-from regard.data.batches import Batch
+from regard.data.batches import PairBatch
 from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.beam import beam as beam_search
 from regard.decode.config import DecodeConfig
@@ -41,7 +41,7 @@ VOCAB = 500
 
 
 class Point(NamedTuple):
-    """What is decoded or trained on."""
+    """Sizes of one measurement."""
 
     source: int = 32
     target: int = 32
@@ -58,7 +58,7 @@ AXES: dict[str, tuple[str, Callable[[int], Point], tuple[int, ...]]] = {
     "beam": ("beam", lambda n: Point(beam=n, rows=8), (1, 2, 4, 8, 16)),
     "width": ("width", lambda n: Point(width=n, rows=32, source=16, target=16), (64, 128, 256, 512, 1024)),
 }
-"""What the axis says, the point at each place, the places."""
+"""Label of the axis, the sizes at each value, the values."""
 MODELS = ("Transformer", "RNN with attention", "RNN without")
 COMPILED = "Transformer, compiled engine"
 COLORS = {"Transformer": "#1b6ca8", COMPILED: "#e09f3e", "RNN with attention": "#2e8b57", "RNN without": "#d1495b"}
@@ -70,7 +70,7 @@ COUNTED |= {"both": "O(m + t): 1; O(m t): 2", "batch": "1", "beam": "1", "width"
 
 
 def core(model: str, width: int) -> CoreConfig:
-    """The sizes of a model, two layers a side of the Transformer, one of the others."""
+    """Return the configuration of a model: two layers per side for the Transformer, one for the others."""
     if model in ("Transformer", COMPILED):
         return TransformerConfig(layers=2, width=width, heads=4, feedforward=2 * width)
     attention = "additive" if model == "RNN with attention" else "none"
@@ -78,8 +78,8 @@ def core(model: str, width: int) -> CoreConfig:
 
 
 @torch.no_grad()
-def made(model: str, width: int) -> Model:
-    """A model with random weights that never end a sentence."""
+def build_model(model: str, width: int) -> Model:
+    """Return a model with random weights that never ends a sentence."""
     torch.manual_seed(1)
     found = build(ModelConfig(core=core(model, width), dropout=0.0), source_vocab=VOCAB, target_vocab=VOCAB)
     found.writes.output_table.weight[[PAD, BOS, EOS]] = 0.0
@@ -87,8 +87,8 @@ def made(model: str, width: int) -> Model:
 
 
 def decoding(model: str, point: Point) -> Callable[[], object]:
-    """A batch of sources translated."""
-    found, source = made(model, point.width).eval(), _ids(point.rows, point.source)
+    """Return a function that translates a batch of sources."""
+    found, source = build_model(model, point.width).eval(), _ids(point.rows, point.source)
     if model == COMPILED:
         config = DecodeConfig(beam=point.beam, max_ratio=0.0, max_extra=point.target, max_length=point.target)
         engine, sentences = prepare("compiled", found, threads=torch.get_num_threads()), source.items.tolist()
@@ -98,9 +98,9 @@ def decoding(model: str, point: Point) -> Callable[[], object]:
 
 
 def training(model: str, point: Point) -> Callable[[], object]:
-    """Loss and gradients of a batch."""
-    found = made(model, point.width).train()
-    batch = Batch(_ids(point.rows, point.source), _ids(point.rows, point.target + 1), tuple(range(point.rows)))
+    """Return a function that computes loss and gradients of a batch."""
+    found = build_model(model, point.width).train()
+    batch = PairBatch(_ids(point.rows, point.source), _ids(point.rows, point.target + 1), tuple(range(point.rows)))
 
     def step() -> None:
         found.loss(batch).total.backward()
@@ -113,7 +113,7 @@ KINDS = {"decoding": decoding, "training": training}
 
 
 def seconds(work: Callable[[], object], budget_s: float) -> float:
-    """Median time of a call, after a first."""
+    """Return the median time of a call, after a first one."""
     work()
     taken: list[float] = []
     stop = time.perf_counter() + budget_s
@@ -125,13 +125,13 @@ def seconds(work: Callable[[], object], budget_s: float) -> float:
 
 
 def exponent(places: tuple[int, ...], values: list[float]) -> float:
-    """b of the least-squares line log y = a + b log n through the last three."""
+    """Return b of the least-squares line log y = a + b log n through the last three."""
     x, y = ([math.log(value) for value in tail[-3:]] for tail in (places, values))
     return statistics.linear_regression(x, y).slope
 
 
 def draw(name: str, curves: dict[str, dict[str, list[float]]], places: tuple[int, ...], path: Path) -> None:
-    """Milliseconds against the axis, both logarithmic; dotted: exponents one and two through the last point."""
+    """Plot milliseconds against the axis, both logarithmic; dotted: exponents one and two through the last point."""
     figure = Figure(figsize=(4.6 * len(curves), 3.8), layout="constrained")
     panels = figure.subplots(1, len(curves), squeeze=False)[0]
     for axes, (kind, models) in zip(panels, curves.items(), strict=True):
@@ -155,7 +155,7 @@ def draw(name: str, curves: dict[str, dict[str, list[float]]], places: tuple[int
 
 
 def main() -> None:
-    options: Options = parsed(__doc__)
+    options: Options = parse_options(__doc__)
     torch.set_num_threads(options.threads)
     if options.memory == "kept":
         keep_freed_memory()

@@ -1,9 +1,9 @@
-"""How long does it take until the library is there, and how much memory does it have by then?
+"""Import time and memory of this library and others.
 
     python -m benchmarks.peers.imports --data FOLDER [--quick]
 
-Each line is a fresh process, five times after a first one that fills the disk's cache: wall time of the whole process,
-of the import alone as the process itself measures it, and the most memory it held. Goals: `import regard` with all of
+Each line is a new process, run five times after a first one that fills the disk cache: wall time of the process, of
+the import alone as measured by the process, and peak memory. Goals: `import regard` with all of
 its public names under 1.5 s beyond torch's own import, `python -m regard --help` under 0.5 s in all.
 """
 
@@ -15,7 +15,7 @@ import sys
 import time
 from typing import NamedTuple
 
-from benchmarks.peers.options import Options, Report, parsed
+from benchmarks.peers.options import Options, Report, parse_options
 
 _ALL = "import regard\nfor name in regard.__all__: getattr(regard, name)"
 IMPORTS = {
@@ -41,16 +41,16 @@ print(time.perf_counter() - start)
 """
 
 
-class Found(NamedTuple):
-    """Of one process."""
+class ProcessCost(NamedTuple):
+    """Measurements of one process."""
 
     whole_s: float
     import_s: float
     megabytes: float
 
 
-def process(arguments: list[str]) -> Found:
-    """Run Python so; what it took. The last word that it prints may be a number of seconds."""
+def process(arguments: list[str]) -> ProcessCost:
+    """Run Python and return the cost. The last word that it prints may be a number of seconds."""
     environment = os.environ | {"PYTHONWARNINGS": "ignore"}
     start = time.perf_counter()
     child = subprocess.Popen(
@@ -67,38 +67,38 @@ def process(arguments: list[str]) -> Found:
         inside = float(printed[-1])
     except ValueError:
         inside = float("nan")
-    return Found(whole, inside, _megabytes(used))
+    return ProcessCost(whole, inside, _megabytes(used))
 
 
-def measured(arguments: list[str], times: int) -> Found:
-    """Medians of so many processes after a first."""
-    found = [process(arguments) for _ in range(times + 1)][1:]
-    return Found(*(statistics.median(values) for values in zip(*found, strict=True)))
+def measure(arguments: list[str], times: int) -> ProcessCost:
+    """Return the medians of `times` processes after a first one."""
+    costs = [process(arguments) for _ in range(times + 1)][1:]
+    return ProcessCost(*(statistics.median(values) for values in zip(*costs, strict=True)))
 
 
 def main() -> None:
-    options: Options = parsed(__doc__)
+    options: Options = parse_options(__doc__)
     report = Report(options.out)
     report.head("Starting", options)
     report.say()
     report.say(f"    {'':40} {'process, s':>11} {'import, s':>11} {'memory, MB':>11}")
-    times, found = options.rounds(5), {}
+    times, costs = options.rounds(5), {}
     for name, code in IMPORTS.items():
         try:
-            found[name] = measured(["-c", _MEASURED.format(code=code)], times)
+            costs[name] = measure(["-c", _MEASURED.format(code=code)], times)
         except RuntimeError as error:
             report.say(f"    {name:40} {error}")
             continue
-        one = found[name]
-        report.say(f"    {name:40} {one.whole_s:11.2f} {one.import_s:11.2f} {one.megabytes:11.0f}")
+        cost = costs[name]
+        report.say(f"    {name:40} {cost.whole_s:11.2f} {cost.import_s:11.2f} {cost.megabytes:11.0f}")
     for name, arguments in COMMANDS.items():
-        found[name] = one = measured(["-m", "regard", *arguments], times)
-        report.say(f"    {name:40} {one.whole_s:11.2f} {'':11} {one.megabytes:11.0f}")
-    beyond = found["torch, then the same"].import_s
-    shown = found["python -m regard --help"].whole_s
+        costs[name] = cost = measure(["-m", "regard", *arguments], times)
+        report.say(f"    {name:40} {cost.whole_s:11.2f} {'':11} {cost.megabytes:11.0f}")
+    beyond = costs["torch, then the same"].import_s
+    help_seconds = costs["python -m regard --help"].whole_s
     report.say(
-        f"  -> import of all public names {beyond:.2f} s beyond torch's own (goal: under 1.5); --help {shown:.2f} s "
-        "(goal: under 0.5)"
+        f"  -> import of all public names {beyond:.2f} s beyond torch's own (goal: under 1.5); "
+        f"--help {help_seconds:.2f} s (goal: under 0.5)"
     )
 
 

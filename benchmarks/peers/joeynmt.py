@@ -1,4 +1,4 @@
-"""Models of JoeyNMT, which has its own batches, padding id and loss."""
+"""JoeyNMT models, with their own batches, padding id and loss."""
 
 import logging
 from collections.abc import Callable
@@ -8,23 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.material import inputs_and_wanted
-from regard.data.batches import Batch
+from benchmarks.peers.material import inputs_and_targets
+from regard.data.batches import PairBatch
 
 __all__ = ["model"]
 
 
 def model(
     vocab: int, encoder: dict[str, Any], decoder: dict[str, Any], *, width: int, smoothing: float
-) -> tuple[nn.Module, Callable[[Batch], Tensor]]:
-    """A model of these settings with one tied table, and its loss as a mean over tokens."""
-    from joeynmt.batch import Batch as JoeyBatch  # noqa: PLC0415  # loaded only where it is asked
+) -> tuple[nn.Module, Callable[[PairBatch], Tensor]]:
+    """Return a model with one tied table, and its loss as a mean over tokens."""
+    from joeynmt.batch import Batch as JoeyBatch  # noqa: PLC0415  # imported only if needed
     from joeynmt.model import build_model  # noqa: PLC0415
     from joeynmt.vocabulary import Vocabulary  # noqa: PLC0415
 
     names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "sep_token": None}
     ids = {"unk_id": 0, "pad_id": 1, "bos_id": 2, "eos_id": 3, "sep_id": None, "lang_tags": []}
-    logging.disable(logging.INFO)  # it tells of every model that it builds
+    logging.disable(logging.INFO)  # silence its log of every model
     known = Vocabulary([f"t{i}" for i in range(vocab - 4)], SimpleNamespace(**names, **ids))
     table = {"embeddings": {"embedding_dim": width, "scale": True, "dropout": 0.0}}
     settings = {"initializer": "xavier_uniform", "embed_initializer": "xavier_uniform", "bias_initializer": "zeros"}
@@ -33,10 +33,10 @@ def model(
     built = build_model(settings, known, known)
     built.loss_function = ("crossentropy", smoothing)
 
-    def mean_loss(batch: Batch) -> Tensor:
-        source, fed, wanted = inputs_and_wanted(batch)
+    def mean_loss(batch: PairBatch) -> Tensor:
+        source, inputs, targets = inputs_and_targets(batch)
         order = batch.source.lengths.argsort(descending=True)  # its recurrent encoder wants the longest first
-        both = (source[order], torch.cat((fed[:, :1], wanted), 1)[order])
+        both = (source[order], torch.cat((inputs[:, :1], targets), 1)[order])
         source, target = (torch.where(ids < 2, 1 - ids, ids) for ids in both)
         theirs = JoeyBatch(
             src=source,

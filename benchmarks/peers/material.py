@@ -1,7 +1,7 @@
-"""The batches and sentences that contestants are given: Multi30k English to German, and Shakespeare's characters.
+"""Batches and sentences for all contestants: Multi30k English to German, and characters of Shakespeare.
 
-Text, tokenizer (joint BPE) and batches (by length, 4,096 tokens of the longer side with padding) are this library's;
-everybody gets the same tensors.
+Tokenizer (joint BPE) and batches (by length, 4,096 tokens of the longer side with padding) are this library's; all
+contestants get the same tensors.
 """
 
 import gzip
@@ -13,50 +13,50 @@ import torch
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.data.batches import Batch, Encoded, TokenBatches
+from regard.data.batches import EncodedPairs, PairBatch, TokenBatches
 from regard.data.config import TokenizerConfig
 from regard.data.tokenize import EOS, Tokenizer, train_tokenizers
-from regard.data.windows import Window, WindowBatches
+from regard.data.windows import WindowBatch, WindowBatches
 
 __all__ = [
     "CHARACTERS",
     "VOCAB",
     "character_batches",
-    "inputs_and_wanted",
+    "inputs_and_targets",
     "small",
     "test_sentences",
     "translation_batches",
 ]
 
 VOCAB = 10_000
-"""Pieces of the joint vocabulary."""
+"""Size of the joint vocabulary, in subwords."""
 CHARACTERS = 65
-"""Different characters in the Shakespeare text."""
+"""Number of distinct characters in the Shakespeare text."""
 
 
-def translation_batches(folder: Path, count: int) -> list[Batch]:
-    """The first batches of an epoch: sources end in EOS, targets are BOS w1 .. wn EOS, padding is 0."""
+def translation_batches(folder: Path, count: int) -> list[PairBatch]:
+    """Return the first batches of an epoch: sources end in EOS, targets are BOS w1 .. wn EOS, padding is 0."""
     sides, (source, target) = _pairs_and_tokenizers(folder)
-    encoded = Encoded.of(source.encode_batch(sides[0]), target.encode_batch(sides[1]))
+    encoded = EncodedPairs.from_sequences(source.encode_batch(sides[0]), target.encode_batch(sides[1]))
     batches = TokenBatches(encoded, batch_tokens=4096, seed=1)
     plan = batches.plan(0)
     return [batches.collate(0, plan[number % len(plan)]) for number in range(count)]
 
 
 def test_sentences(folder: Path) -> list[list[int]]:
-    """The ids of the test sentences, each with EOS, shortest first."""
+    """Return the ids of the test sentences, each with EOS, shortest first."""
     _, (source, _) = _pairs_and_tokenizers(folder)
     texts = _lines(folder / "multi30k" / "test_2016_flickr.lc.norm.tok.en.gz")
     return sorted(([*ids, EOS] for ids in source.encode_batch(texts)), key=len)
 
 
-def character_batches(folder: Path, *, context: int, rows: int) -> Iterator[Window]:
-    """Windows of `context` predicted characters, numbered from 0 in the order of their code points, without end."""
+def character_batches(folder: Path, *, context: int, rows: int) -> Iterator[WindowBatch]:
+    """Yield windows of `context` predicted characters, numbered by code point from 0, endlessly."""
     with gzip.open(folder / "tinyshakespeare" / "input.txt.gz", "rt", encoding="ascii", newline="\n") as file:
         codes = np.frombuffer(file.read().encode("ascii"), np.uint8)
     known, ids = np.unique(codes, return_inverse=True)
     if len(known) != CHARACTERS:
-        raise ValueError(f"the text must have {CHARACTERS} different characters, but has {len(known)}")
+        raise ValueError(f"the text must have {CHARACTERS} distinct characters, got {len(known)}")
     batches = WindowBatches(ids.astype(np.int32), context=context, rows=rows, seed=1)
     epoch = 0
     while True:
@@ -65,18 +65,18 @@ def character_batches(folder: Path, *, context: int, rows: int) -> Iterator[Wind
         epoch += 1
 
 
-def inputs_and_wanted(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Source ids, target ids that are fed, and target ids that should be said; int64, padded with 0."""
+def inputs_and_targets(batch: PairBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return source ids, decoder input ids and target ids; int64, padded with 0."""
     target = batch.target.items
-    fed, wanted = target[:, :-1], target[:, 1:]
-    return batch.source.items, torch.where(fed == EOS, 0, fed), wanted
+    inputs, targets = target[:, :-1], target[:, 1:]
+    return batch.source.items, torch.where(inputs == EOS, 0, inputs), targets
 
 
-def small(batch: Batch) -> Batch:
-    """Two rows of a batch."""
+def small(batch: PairBatch) -> PairBatch:
+    """Return two rows of a batch."""
     some = ((part.items[:2], part.lengths[:2]) for part in (batch.source, batch.target))
     parts = (Padded(items[:, : int(lengths.max())], lengths) for items, lengths in some)
-    return Batch(*parts, batch.indices[:2])
+    return PairBatch(*parts, batch.indices[:2])
 
 
 def _pairs_and_tokenizers(folder: Path) -> tuple[list[list[str]], tuple[Tokenizer, Tokenizer]]:

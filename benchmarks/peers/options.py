@@ -1,4 +1,4 @@
-"""What every comparison is told on its command line, and the text that it writes."""
+"""Command-line options of the comparisons, and the report that they write."""
 
 import argparse
 import platform
@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Options", "Report", "parsed", "training_precisions"]
+__all__ = ["Options", "Report", "parse_options", "training_precisions"]
 
 
 class Options(NamedTuple):
@@ -18,27 +18,27 @@ class Options(NamedTuple):
     out: Path | None
     """File for the table, beside the screen."""
     quick: bool
-    """Fewer rounds and the small sizes alone: shows that everything works, not how fast it is."""
+    """Fewer rounds and only the small sizes: a smoke test, not a measurement."""
     threads: int
     memory: str
-    """kept: memory that is freed stays in the process, for every contestant; default: as the system has it."""
+    """kept: freed memory stays in the process, for every contestant; default: as the C library does."""
     memory_of: list[str] | None
-    """Only tell how far the process grows with this contestant (the comparison asks itself)."""
+    """Only print the memory growth of the process with this contestant (used internally)."""
 
     def rounds(self, full: int, quick: int = 2) -> int:
-        """How many rounds to time."""
+        """Return the number of rounds to time."""
         return quick if self.quick else full
 
 
 class Report:
-    """Lines for the screen and for a file, which is written anew."""
+    """Lines for standard output and for a file, which is overwritten."""
 
     def __init__(self, path: Path | None):
         self.path = path
         self.lines: list[str] = []
 
     def say(self, line: str = "") -> None:
-        """One line more."""
+        """Add a line."""
         print(line, flush=True)
         self.lines.append(line)
         if self.path is not None:
@@ -46,8 +46,8 @@ class Report:
             self.path.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
 
     def head(self, title: str, options: Options, *packages: str) -> None:
-        """What was compared, where and when."""
-        from importlib.metadata import version  # noqa: PLC0415  # only the packages that are compared need be there
+        """Add the title, date, machine, versions and options."""
+        from importlib.metadata import version  # noqa: PLC0415  # only the compared packages need to be installed
 
         versions = ", ".join(f"{name} {version(name)}" for name in ("torch", *packages))
         self.say(title)
@@ -58,9 +58,9 @@ class Report:
 
 
 def training_precisions(options: Options, report: Report) -> tuple[str, ...]:
-    """The precisions to train in: float32; in full also bfloat16, where the processor multiplies it.
+    """Return the precisions to train in: float32, and in full runs bfloat16 if the processor supports it.
 
-    Without such instructions bfloat16 takes tens of times as long, for every contestant.
+    Without native instructions bfloat16 is tens of times slower, for every contestant.
     """
     import torch  # noqa: PLC0415  # `--help` needs no torch
 
@@ -74,8 +74,8 @@ def training_precisions(options: Options, report: Report) -> tuple[str, ...]:
     return ("float32", "bfloat16")
 
 
-def parsed(about: str | None, arguments: list[str] | None = None) -> Options:
-    """The options of a comparison; its docstring is the help."""
+def parse_options(about: str | None, arguments: list[str] | None = None) -> Options:
+    """Parse the options of a comparison; its docstring is the help text."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with multi30k/ and tinyshakespeare/")
     parser.add_argument("--out", type=Path, help="file for the table")

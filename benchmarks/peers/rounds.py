@@ -1,8 +1,8 @@
-"""Contestants that take turns, what their times say, and how far others disturbed them.
+"""Timing of contestants that take turns, their ratios, and the load of other processes.
 
-    ratio of a round = time of a contestant / time of ours, both in that round        told: the median of the rounds
+    ratio of a round = time of a contestant / time of ours, both in that round        reported: the median of the rounds
 
-Every round begins with another contestant. What other processes took of the machine meanwhile is read from Linux.
+Each round starts with another contestant. The CPU use of other processes in the meantime is read from Linux.
 """
 
 import ctypes
@@ -21,13 +21,13 @@ import torch
 from benchmarks.peers.options import Options, Report
 from regard.train.allocator import keep_freed_memory
 
-__all__ = ["OURS", "Times", "grown_alone", "grown_megabytes", "product_rate", "take_turns", "tell_ratios"]
+__all__ = ["OURS", "Times", "measure_growth", "measure_growth_alone", "product_rate", "report_ratios", "take_turns"]
 
 OURS = "regard"
-"""Names of our contestants begin so."""
+"""Prefix of the names of our contestants."""
 
 Turn = Callable[[int], object]
-"""Does a contestant's work of a round, given its number."""
+"""Function that runs a contestant's work of a round, given its number."""
 
 
 class Times(NamedTuple):
@@ -35,22 +35,22 @@ class Times(NamedTuple):
 
     seconds: dict[str, list[float]]
     disturbed: float
-    """Cores that other processes used meanwhile, on average."""
+    """Average number of cores used by other processes."""
 
 
 def take_turns(contestants: Mapping[str, Turn], *, rounds: int, warmup: int = 1, report: Report | None = None) -> Times:
-    """Time so many rounds; a contestant that fails is told of and leaves."""
+    """Time the rounds; a contestant that fails is reported and left out."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    busy, own, begun = _busy(), _own(), time.perf_counter()
+    busy, own, start_time = _busy(), _own(), time.perf_counter()
     for number in range(warmup + rounds):
         if number == warmup:
-            busy, own, begun = _busy(), _own(), time.perf_counter()
+            busy, own, start_time = _busy(), _own(), time.perf_counter()
         names = list(seconds)
         for name in names[number % len(names) :] + names[: number % len(names)]:
             start = time.perf_counter()
             try:
                 contestants[name](number)
-            except Exception as error:  # others' code may raise anything; the rest is still of use
+            except Exception as error:  # third-party code may raise anything; the other results are still valid
                 if name.startswith(OURS) or report is None:
                     raise
                 report.say(f"    {name} left: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
@@ -59,10 +59,10 @@ def take_turns(contestants: Mapping[str, Turn], *, rounds: int, warmup: int = 1,
             if number >= warmup:
                 seconds[name].append(time.perf_counter() - start)
     others = (_busy() - busy) - (_own() - own)
-    return Times(seconds, max(0.0, others) / max(time.perf_counter() - begun, 1e-9))
+    return Times(seconds, max(0.0, others) / max(time.perf_counter() - start_time, 1e-9))
 
 
-def tell_ratios(
+def report_ratios(
     report: Report,
     times: Times,
     work: Sequence[float] | float,
@@ -71,9 +71,9 @@ def tell_ratios(
     ours: str = OURS,
     extra: Callable[[str, float], str] = lambda name, rate: "",
 ) -> dict[str, float]:
-    """A line a contestant: its rate, how many times as fast ours was; returns those ratios.
+    """Report a line per contestant with its rate and the ratio of its time to ours; return the ratios.
 
-    work: units of each round, or of every round. extra(name, median rate): what else the line should say.
+    work: units in each round, or in every round. extra(name, median rate): additional text for the line.
     """
     spread, ratios = {}, {}
     for name, taken in times.seconds.items():
@@ -82,8 +82,8 @@ def tell_ratios(
         spread[name] = f"{rates[0]:9,.5g} {statistics.median(rates):9,.5g} {rates[-1]:9,.5g}"
         pairs = sorted(s / mine for s, mine in zip(taken, times.seconds[ours], strict=True))
         ratios[name] = statistics.median(pairs)
-        told = f"{ratios[name]:6.2f} ({pairs[0]:.2f}-{pairs[-1]:.2f})"
-        report.say(f"    {name:34} {spread[name]}   {told:22}{extra(name, statistics.median(rates))}")
+        text = f"{ratios[name]:6.2f} ({pairs[0]:.2f}-{pairs[-1]:.2f})"
+        report.say(f"    {name:34} {spread[name]}   {text:22}{extra(name, statistics.median(rates))}")
     peers = {name: ratio for name, ratio in ratios.items() if not name.startswith(OURS)}
     if peers:
         best = min(peers, key=lambda name: peers[name])
@@ -95,7 +95,7 @@ def tell_ratios(
 
 
 def product_rate(dtype: torch.dtype, size: int = 2048, *, seconds: float = 1.0) -> float:
-    """FLOP/s of torch.mm of two square matrices: the median of as many as fit."""
+    """Return the median FLOP/s of torch.mm for two square matrices."""
     left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
     out, taken = torch.empty(size, size, dtype=dtype), []
     for _ in range(2):
@@ -108,26 +108,26 @@ def product_rate(dtype: torch.dtype, size: int = 2048, *, seconds: float = 1.0) 
     return 2 * size**3 / statistics.median(taken)
 
 
-def grown_megabytes(first: Callable[[], object], work: Callable[[], object], *, kept: bool) -> float:
-    """By how much the most memory that this process ever held grows in `work`, after something smaller of its kind.
+def measure_growth(first: Callable[[], object], work: Callable[[], object], *, kept: bool) -> float:
+    """Return the growth in MB of the peak memory of this process in `work`, after a smaller warm-up `first`.
 
-    kept: whether memory that `work` frees stays in the process. What `first` freed does not: it would hide growth.
+    kept: keep memory that `work` frees in the process. Memory freed by `first` is returned: it would hide growth.
     """
     library = ctypes.CDLL(None)
-    library.mallopt(-3, 2**16)  # M_MMAP_THRESHOLD: what is freed goes back
+    library.mallopt(-3, 2**16)  # M_MMAP_THRESHOLD: freed memory is returned
     first()
     gc.collect()
     library.malloc_trim(0)
     if kept:
         keep_freed_memory()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is counted from here on
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak
     before = _status("VmRSS")
     work()
     return max(0.0, _status("VmHWM") - before) / 1e6
 
 
-def grown_alone(module: str, options: Options, *names: str) -> float:
-    """`--memory-of names` of a comparison, in a process of its own; nan if that failed."""
+def measure_growth_alone(module: str, options: Options, *names: str) -> float:
+    """Run `--memory-of names` of a comparison in a separate process; NaN if it failed."""
     command = [sys.executable, "-W", "ignore", "-m", module, "--data", str(options.data), "--threads"]
     command += [str(options.threads), "--memory", options.memory, "--memory-of", *names]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -140,12 +140,12 @@ def _status(name: str) -> float:
 
 
 def _busy() -> float:
-    """Seconds that all cores worked since the machine started."""
+    """Return the busy seconds of all cores since the machine started."""
     with open("/proc/stat", encoding="ascii") as file:
         values = [int(word) for word in file.readline().split()[1:9]]
     return (sum(values) - values[3] - values[4]) / os.sysconf("SC_CLK_TCK")
 
 
 def _own() -> float:
-    """Seconds that this process and those it waited for worked."""
+    """Return the CPU seconds of this process and its finished children."""
     return sum(os.times()[:4])

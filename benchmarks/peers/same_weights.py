@@ -1,14 +1,13 @@
-"""One set of random weights for every library: this library's, then Transformers', then CTranslate2's from those.
+"""The same random weights in every library: this library's, converted to Transformers, converted to CTranslate2.
 
-    translator   Marian's form: post norm, tied table times sqrt(d), sines and cosines (its table is given ours)
-    GPT          pre norm, learned positions, gelu; ours reads sqrt(d) E and writes with E: Transformers gets sqrt(d) E
-                 as its only table, and scale and offset of its last norm over sqrt(d), so that scores are the same
+    translator   Marian's architecture: post norm, tied table times sqrt(d), sinusoidal positions (copied from ours)
+    GPT          pre norm, learned positions, gelu; ours embeds with sqrt(d) E and outputs with E: Transformers gets
+                 sqrt(d) E as its only table, and its last norm is divided by sqrt(d), so that scores are the same
 
-Rows of PAD, BOS and EOS in the translator's table are zero: their scores are 0, the likeliest of 10,000 others is
-always above, and so every search produces as many tokens as it may, with nothing to forbid. (CTranslate2 and
-Transformers would pay for forbidding.) Attention is made sharper, the feed-forward networks louder and the source
-quieter, so that an output is not one token again and again (three different ones in twenty), yet not decided by the
-last digit everywhere.
+Rows of PAD, BOS and EOS in the translator's table are zero: their scores are 0, the best of the 10,000 others is always
+higher, and so every search generates the maximum number of tokens without banned tokens, which would cost CTranslate2
+and Transformers time. Attention weights are scaled up, feed-forward weights too, cross-attention weights down, so that
+an output does not repeat one token (three distinct ones in twenty), yet is not decided by rounding errors.
 """
 
 import math
@@ -35,31 +34,31 @@ __all__ = [
     "our_translator",
     "save_for_ctranslate2",
     "save_gpt_for_ctranslate2",
-    "spelled",
+    "token_name",
 ]
 
-_SHARPER = {"query": 2.0, "key": 2.0}
-_QUIETER, _LOUDER = 0.3, 4.0
+_ATTENTION_SCALE = {"query": 2.0, "key": 2.0}
+_CROSS_SCALE, _OTHER_SCALE = 0.3, 4.0
 
 
 @torch.no_grad()
 def our_translator(config: TransformerConfig, seed: int = 1) -> Model:
-    """Random weights that never end a sentence."""
+    """Return a translator with random weights that never ends a sentence."""
     torch.manual_seed(seed)
     sizes = {"source_vocab": VOCAB, "target_vocab": VOCAB}
     model = build(ModelConfig(core=config, dropout=0.0), **sizes).eval()
     model.writes.output_table.weight[[PAD, BOS, EOS]] = 0.0
     for name, module in model.core.named_modules():
         if isinstance(module, nn.Linear):
-            other = _QUIETER if ".cross." in name else _LOUDER
-            module.weight.mul_(_SHARPER.get(name.rpartition(".")[2], other))
+            other = _CROSS_SCALE if ".cross." in name else _OTHER_SCALE
+            module.weight.mul_(_ATTENTION_SCALE.get(name.rpartition(".")[2], other))
             nn.init.normal_(module.bias, std=0.02)
     return model
 
 
 @torch.no_grad()
 def our_gpt(config: TransformerConfig, *, vocab: int, seed: int = 1) -> LanguageModel:
-    """Random weights."""
+    """Return a language model with random weights."""
     torch.manual_seed(seed)
     model = build_language_model(LanguageModelConfig(core=config), vocab=vocab).eval()
     for module in model.core.modules():
@@ -70,7 +69,7 @@ def our_gpt(config: TransformerConfig, *, vocab: int, seed: int = 1) -> Language
 
 @torch.no_grad()
 def as_marian(model: Model, config: TransformerConfig) -> Any:
-    """Transformers' Marian with these weights."""
+    """Return Transformers' Marian with these weights."""
     theirs = marian(config).eval()
     theirs.model.shared.weight.copy_(model.writes.output_table.weight)
     for side in (theirs.model.encoder, theirs.model.decoder):
@@ -93,8 +92,8 @@ def as_marian(model: Model, config: TransformerConfig) -> Any:
 
 @torch.no_grad()
 def as_gpt2(model: LanguageModel, sizes: Sizes) -> Any:
-    """Transformers' GPT-2 with these weights."""
-    from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415  # loaded only where it is asked
+    """Return Transformers' GPT-2 with these weights."""
+    from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415  # imported only if needed
 
     shape = {"n_positions": sizes.context, "n_embd": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads}
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
@@ -107,44 +106,46 @@ def as_gpt2(model: LanguageModel, sizes: Sizes) -> Any:
         _copy(block.ln_1, ours.add_attention.norm)
         _copy(block.ln_2, ours.add_feedforward.norm)
         three = [getattr(ours.attention, part) for part in ("query", "key", "value")]
-        _copy_turned(block.attn.c_attn, torch.cat([part.weight for part in three]), torch.cat([p.bias for p in three]))
-        _copy_turned(block.attn.c_proj, ours.attention.output.weight, ours.attention.output.bias)
-        _copy_turned(block.mlp.c_fc, ours.feedforward.expand.weight, ours.feedforward.expand.bias)
-        _copy_turned(block.mlp.c_proj, ours.feedforward.contract.weight, ours.feedforward.contract.bias)
+        _copy_transposed(
+            block.attn.c_attn, torch.cat([part.weight for part in three]), torch.cat([p.bias for p in three])
+        )
+        _copy_transposed(block.attn.c_proj, ours.attention.output.weight, ours.attention.output.bias)
+        _copy_transposed(block.mlp.c_fc, ours.feedforward.expand.weight, ours.feedforward.expand.bias)
+        _copy_transposed(block.mlp.c_proj, ours.feedforward.contract.weight, ours.feedforward.contract.bias)
     body.ln_f.weight.copy_(model.core.decoder_norm.weight / root)
     body.ln_f.bias.copy_(model.core.decoder_norm.bias / root)
     return theirs
 
 
 def save_for_ctranslate2(theirs: Any, folder: Path) -> None:
-    """Write a Marian as a model of CTranslate2, for any of its compute types.
+    """Write a Marian as a CTranslate2 model, for any compute type.
 
-    Its loader of BART is used: that of Marian takes the last row for padding and drops it.
+    Uses the loader for BART, because that for Marian drops the last row as padding.
     """
-    from ctranslate2.converters.transformers import BartLoader  # noqa: PLC0415  # loaded only where it is asked
+    from ctranslate2.converters.transformers import BartLoader  # noqa: PLC0415  # imported only if needed
 
     theirs.config.normalize_before = theirs.config.normalize_embedding = False
     spec = BartLoader().get_model_spec(theirs)
-    pieces = [spelled(number) for number in range(VOCAB)]
-    spec.register_source_vocabulary(pieces)
-    spec.register_target_vocabulary(pieces)
-    spec.config.bos_token = spec.config.decoder_start_token = spelled(BOS)
-    spec.config.eos_token, spec.config.unk_token = spelled(EOS), spelled(1)
+    tokens = [token_name(number) for number in range(VOCAB)]
+    spec.register_source_vocabulary(tokens)
+    spec.register_target_vocabulary(tokens)
+    spec.config.bos_token = spec.config.decoder_start_token = token_name(BOS)
+    spec.config.eos_token, spec.config.unk_token = token_name(EOS), token_name(1)
     _save(spec, folder)
 
 
 def save_gpt_for_ctranslate2(theirs: Any, folder: Path, *, vocab: int) -> None:
-    """Write a GPT-2 as a model of CTranslate2. Its end is not used: it is asked for so many tokens."""
+    """Write a GPT-2 as a CTranslate2 model. Its EOS is not used: a fixed number of tokens is generated."""
     from ctranslate2.converters.transformers import GPT2Loader  # noqa: PLC0415
 
     spec = GPT2Loader().get_model_spec(theirs)
-    spec.register_vocabulary([spelled(number + 4) for number in range(vocab)])
-    spec.config.unk_token = spec.config.bos_token = spec.config.eos_token = spelled(4)
+    spec.register_vocabulary([token_name(number + 4) for number in range(vocab)])
+    spec.config.unk_token = spec.config.bos_token = spec.config.eos_token = token_name(4)
     _save(spec, folder)
 
 
-def spelled(number: int) -> str:
-    """The name of a piece, for a library that takes names."""
+def token_name(number: int) -> str:
+    """Return the name of a token, for libraries that take names."""
     return ("<pad>", "<unk>", "<s>", "</s>")[number] if number < 4 else f"t{number}"
 
 
@@ -160,7 +161,7 @@ def _copy(theirs: nn.Module, ours: nn.Module) -> None:
     theirs.bias.copy_(ours.bias)
 
 
-def _copy_turned(theirs: nn.Module, weight: Tensor, bias: Tensor) -> None:
+def _copy_transposed(theirs: nn.Module, weight: Tensor, bias: Tensor) -> None:
     theirs.weight.copy_(weight.t())
     theirs.bias.copy_(bias)
 

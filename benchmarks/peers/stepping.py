@@ -1,9 +1,9 @@
-"""One training step: how this library's loop does it, and how everybody's does it, with the same optimizer.
+"""Training steps of this library's loop and of a plain PyTorch loop, with the same optimizer.
 
-    loss = mean over the batch's target tokens;  gradients;  fused Adam;  gradients away
+    loss = mean over the batch's target tokens;  gradients;  fused Adam;  zero_grad
 
-Ours is what the training loop calls (regard.train.step), its seed and its counting included; nobody clips gradients.
-The first forward pass is under autocast to bfloat16 where that is compared, for everybody.
+Ours is the step of the training loop (regard.train.step), with its seeding and counting; gradients are not clipped.
+The forward pass is under autocast to bfloat16 where that is compared, for all contestants.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ from regard.train.step import add_gradients
 __all__ = ["Step", "our_step", "their_step"]
 
 Step = Callable[[Any], float]
-"""Trains on a batch; gives the loss."""
+"""Function that trains on a batch and returns the loss."""
 _LR = 1e-4
 
 
 def our_step(model: nn.Module, precision: str) -> Step:
-    """A step of this library on batches that are ready."""
+    """Return a training step of this library on given batches."""
     model.train()
     config = TrainConfig(optimizer="adam", lr=_LR, precision=precision)
     replica, optimizer = Replica(model, World(), shard="none"), build_optimizer(model, config)
@@ -43,7 +43,7 @@ def our_step(model: nn.Module, precision: str) -> Step:
 
 
 def their_step(parameters: Sequence[Tensor], mean_loss: Callable[[Any], Tensor], precision: str) -> Step:
-    """A step of anybody whose loss is a mean."""
+    """Return a plain PyTorch training step for a mean loss."""
     optimizer = torch.optim.Adam(parameters, lr=_LR, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
     def step(batch: Any) -> float:
@@ -58,7 +58,7 @@ def their_step(parameters: Sequence[Tensor], mean_loss: Callable[[Any], Tensor],
 
 
 class _Ready:
-    """Batches of a single one, which is there already."""
+    """Training batches that consist of one given batch."""
 
     def __init__(self, batch: Any):
         self.batch = batch

@@ -1,4 +1,4 @@
-"""How fast does a language model learn, beside Transformers' GPT-2, x-transformers and a plain PyTorch GPT?
+"""Training speed of a language model, compared with Transformers' GPT-2, x-transformers and a plain PyTorch GPT.
 
     python -m benchmarks.peers.train_gpt --data FOLDER [--memory kept|default] [--quick]
 
@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from benchmarks.peers.gpt_own import Sizes, SmallGPT
 from benchmarks.peers.material import character_batches
-from benchmarks.peers.options import Options, Report, parsed, training_precisions
-from benchmarks.peers.rounds import OURS, grown_alone, grown_megabytes, product_rate, take_turns, tell_ratios
+from benchmarks.peers.options import Options, Report, parse_options, training_precisions
+from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
-from regard.data.windows import Window
+from regard.data.windows import WindowBatch
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig, TransformerConfig
 from regard.train.allocator import keep_freed_memory
@@ -30,13 +30,13 @@ NAMES = ("Transformers, GPT-2", "x-transformers, flash", "plain PyTorch GPT")
 
 
 def our_core() -> TransformerConfig:
-    """This library's GPT of these sizes."""
+    """Return the configuration of this library's GPT."""
     sizes = {"layers": SIZES.layers, "width": SIZES.width, "heads": SIZES.heads, "feedforward": 4 * SIZES.width}
     return TransformerConfig(**sizes, activation="gelu", positions="learned", max_positions=SIZES.context)
 
 
 def contestant(name: str, dropout: float, precision: str) -> Step:
-    """A training step with fresh weights."""
+    """Return a training step of a newly initialized model."""
     torch.manual_seed(1)
     if name == OURS:
         config = LanguageModelConfig(core=our_core(), dropout=dropout)
@@ -47,7 +47,7 @@ def contestant(name: str, dropout: float, precision: str) -> Step:
     if name.endswith(COMPILED):
         scores = torch.compile(scores)
 
-    def mean_loss(batch: Window) -> Tensor:
+    def mean_loss(batch: WindowBatch) -> Tensor:
         logits = scores(batch.tokens[:, :-1])
         return nn.functional.cross_entropy(logits.flatten(0, 1), batch.tokens[:, 1:].flatten())
 
@@ -59,7 +59,7 @@ def _peer(name: str, dropout: float, attention_dropout: float) -> tuple[nn.Modul
         own = SmallGPT(SIZES, dropout=dropout, attention_dropout=attention_dropout)
         return own, own
     if name == "Transformers, GPT-2":
-        from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415  # loaded only where it is asked
+        from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415  # imported only if needed
 
         sizes = {"n_positions": SIZES.context, "n_embd": SIZES.width, "n_layer": SIZES.layers, "n_head": SIZES.heads}
         rates = {"resid_pdrop": dropout, "embd_pdrop": dropout, "attn_pdrop": attention_dropout}
@@ -82,7 +82,7 @@ def _peer(name: str, dropout: float, attention_dropout: float) -> tuple[nn.Modul
 
 
 def compare(options: Options, report: Report, dropout: float, precision: str) -> None:
-    """One table."""
+    """Report one table."""
     rounds = options.rounds(6)
     source = character_batches(options.data, context=SIZES.context, rows=ROWS)
     batches = [next(source) for _ in range(rounds + 2)]
@@ -102,7 +102,7 @@ def compare(options: Options, report: Report, dropout: float, precision: str) ->
     module = "benchmarks.peers.train_gpt"
     alone = {}
     if not options.quick and precision == "float32":
-        alone = {name: grown_alone(module, options, name, str(dropout)) for name in (OURS, *NAMES)}
+        alone = {name: measure_growth_alone(module, options, name, str(dropout)) for name in (OURS, *NAMES)}
 
     def extra(name: str, median: float) -> str:
         reached = median * per_token
@@ -112,21 +112,21 @@ def compare(options: Options, report: Report, dropout: float, precision: str) ->
     report.say()
     report.say(
         f"  dropout {dropout}, {precision}: tokens/s min, median, max; times of it / ours; model FLOP/s as a share of "
-        f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; growth of a process of its own' if alone else ''}"
+        f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; memory growth of a separate process' if alone else ''}"
     )
-    tell_ratios(report, times, float(ROWS * context), unit="tokens", extra=extra)
+    report_ratios(report, times, float(ROWS * context), unit="tokens", extra=extra)
 
 
 def main() -> None:
-    options = parsed(__doc__)
+    options = parse_options(__doc__)
     torch.set_num_threads(options.threads)
     if options.memory_of:
         source = character_batches(options.data, context=SIZES.context, rows=ROWS)
         batches = [next(source) for _ in range(3)]
         name, dropout = options.memory_of[0], float(options.memory_of[1])
-        few = [Window(batches[0].tokens[:1, :9], (0,))]
+        few = [WindowBatch(batches[0].tokens[:1, :9], (0,))]
         first, work = (lambda: _train(name, dropout, few)), (lambda: _train(name, dropout, batches))
-        print(grown_megabytes(first, work, kept=options.memory == "kept"))
+        print(measure_growth(first, work, kept=options.memory == "kept"))
         return
     if options.memory == "kept":
         keep_freed_memory()
@@ -137,7 +137,7 @@ def main() -> None:
             compare(options, report, dropout, precision)
 
 
-def _train(name: str, dropout: float, batches: list[Window]) -> None:
+def _train(name: str, dropout: float, batches: list[WindowBatch]) -> None:
     step = contestant(name, dropout, "float32")
     for batch in batches:
         step(batch)

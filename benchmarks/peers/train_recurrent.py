@@ -1,4 +1,4 @@
-"""How fast does a recurrent translator with additive attention learn, beside JoeyNMT's and one in plain PyTorch?
+"""Training speed of a recurrent translator with additive attention, compared with JoeyNMT and plain PyTorch.
 
     python -m benchmarks.peers.train_recurrent --data FOLDER [--memory kept|default] [--quick]
 
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from benchmarks.peers.material import VOCAB, inputs_and_wanted, small, translation_batches
-from benchmarks.peers.options import Options, Report, parsed, training_precisions
-from benchmarks.peers.rounds import OURS, grown_alone, grown_megabytes, take_turns, tell_ratios
+from benchmarks.peers.material import VOCAB, inputs_and_targets, small, translation_batches
+from benchmarks.peers.options import Options, Report, parse_options, training_precisions
+from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
 from benchmarks.peers.translators import DROPOUT, SMOOTHING
-from regard.data.batches import Batch
+from regard.data.batches import PairBatch
 from regard.models.build import build
 from regard.models.config import ModelConfig, RecurrentConfig
 from regard.train.allocator import keep_freed_memory
@@ -27,7 +27,7 @@ NAMES = ("JoeyNMT", "plain PyTorch")
 
 
 class PlainTranslator(nn.Module):
-    """A GRU with additive attention, step by step."""
+    """GRU translator with additive attention, step by step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,17 +40,17 @@ class PlainTranslator(nn.Module):
         self.readout = nn.Linear(3 * SIZE, SIZE)
         self.dropout = nn.Dropout(DROPOUT)
 
-    def forward(self, source: Tensor, lengths: Tensor, fed: Tensor) -> Tensor:
+    def forward(self, source: Tensor, lengths: Tensor, inputs: Tensor) -> Tensor:
         packed = pack_padded_sequence(self._embed(source), lengths, batch_first=True, enforce_sorted=False)
         states, last = self.reads(packed)
         states = self.dropout(pad_packed_sequence(states, batch_first=True)[0])  # (batch, source, SIZE)
         state = torch.tanh(self.bridge(torch.cat((last[0], last[1]), -1)))
-        keys, absent = self.of_key(states), source.eq(0)
-        targets = self._embed(fed)
-        context, seen = self._read(state, keys, states, absent), []
+        keys, padding = self.of_key(states), source.eq(0)
+        targets = self._embed(inputs)
+        context, seen = self._read(state, keys, states, padding), []
         for target in targets.unbind(1):
             state = self.cell(torch.cat((target, context), -1), state)
-            context = self._read(state, keys, states, absent)
+            context = self._read(state, keys, states, padding)
             seen.append(torch.cat((state, context), -1))
         hidden = torch.tanh(self.readout(self.dropout(torch.cat((torch.stack(seen, 1), targets), -1))))
         return nn.functional.linear(hidden, self.table.weight)
@@ -58,21 +58,21 @@ class PlainTranslator(nn.Module):
     def _embed(self, ids: Tensor) -> Tensor:
         return self.dropout(self.table(ids) * SIZE**0.5)
 
-    def _read(self, state: Tensor, keys: Tensor, states: Tensor, absent: Tensor) -> Tensor:
+    def _read(self, state: Tensor, keys: Tensor, states: Tensor, padding: Tensor) -> Tensor:
         scores = self.to_score(torch.tanh(self.of_query(state)[:, None] + keys)).squeeze(-1)
-        shares = scores.masked_fill(absent, float("-inf")).softmax(-1)
-        return torch.bmm(shares[:, None], states).squeeze(1)
+        weights = scores.masked_fill(padding, float("-inf")).softmax(-1)
+        return torch.bmm(weights[:, None], states).squeeze(1)
 
 
 def contestant(name: str, precision: str) -> Step:
-    """A training step with fresh weights."""
+    """Return a training step of a newly initialized model."""
     torch.manual_seed(1)
     if name == OURS:
         core = RecurrentConfig(width=SIZE, hidden=SIZE, attention_hidden=SIZE)
         sizes = {"source_vocab": VOCAB, "target_vocab": VOCAB, "label_smoothing": SMOOTHING}
         return our_step(build(ModelConfig(core=core, dropout=DROPOUT), **sizes), precision)
     if name == "JoeyNMT":
-        from benchmarks.peers import joeynmt  # noqa: PLC0415  # loaded only where it is asked
+        from benchmarks.peers import joeynmt  # noqa: PLC0415  # imported only if needed
 
         read = {"type": "recurrent", "rnn_type": "gru", "hidden_size": SIZE // 2, "bidirectional": True}
         write = {"type": "recurrent", "rnn_type": "gru", "hidden_size": SIZE, "attention": "bahdanau"}
@@ -82,11 +82,11 @@ def contestant(name: str, precision: str) -> Step:
     else:
         module = PlainTranslator()
 
-        def mean_loss(batch: Batch) -> Tensor:
-            source, fed, wanted = inputs_and_wanted(batch)
-            logits = module(source, batch.source.lengths, fed)
+        def mean_loss(batch: PairBatch) -> Tensor:
+            source, inputs, targets = inputs_and_targets(batch)
+            logits = module(source, batch.source.lengths, inputs)
             return nn.functional.cross_entropy(
-                logits.flatten(0, 1), wanted.flatten(), ignore_index=0, label_smoothing=SMOOTHING
+                logits.flatten(0, 1), targets.flatten(), ignore_index=0, label_smoothing=SMOOTHING
             )
 
     module.train()
@@ -94,7 +94,7 @@ def contestant(name: str, precision: str) -> Step:
 
 
 def compare(options: Options, report: Report, precision: str) -> None:
-    """One table."""
+    """Report one table."""
     rounds = options.rounds(10)
     batches = translation_batches(options.data, rounds + 2)
     steps = {name: contestant(name, precision) for name in (OURS, *NAMES)}
@@ -102,25 +102,25 @@ def compare(options: Options, report: Report, precision: str) -> None:
     times = take_turns(turns, rounds=rounds, warmup=2, report=report)
     alone = {}
     if not options.quick and precision == "float32":
-        alone = {name: grown_alone("benchmarks.peers.train_recurrent", options, name) for name in steps}
+        alone = {name: measure_growth_alone("benchmarks.peers.train_recurrent", options, name) for name in steps}
     report.say()
     report.say(
         f"  {precision}: target tokens/s min, median, max; times of it / ours"
-        f"{'; growth of a process of its own' if alone else ''}"
+        f"{'; memory growth of a separate process' if alone else ''}"
     )
     tokens = [float(batch.num_target_tokens) for batch in batches[2:]]
     grown = {name: f" {megabytes:7,.0f} MB" for name, megabytes in alone.items()}
-    tell_ratios(report, times, tokens, unit="target tokens", extra=lambda name, _: grown.get(name, ""))
+    report_ratios(report, times, tokens, unit="target tokens", extra=lambda name, _: grown.get(name, ""))
 
 
 def main() -> None:
-    options = parsed(__doc__)
+    options = parse_options(__doc__)
     torch.set_num_threads(options.threads)
     if options.memory_of:
         (name,) = options.memory_of
         batches = translation_batches(options.data, 3)
         first, work = (lambda: _train(name, [small(batches[0])])), (lambda: _train(name, batches))
-        print(grown_megabytes(first, work, kept=options.memory == "kept"))
+        print(measure_growth(first, work, kept=options.memory == "kept"))
         return
     if options.memory == "kept":
         keep_freed_memory()
@@ -130,7 +130,7 @@ def main() -> None:
         compare(options, report, precision)
 
 
-def _train(name: str, batches: list[Batch]) -> None:
+def _train(name: str, batches: list[PairBatch]) -> None:
     step = contestant(name, "float32")
     for batch in batches:
         step(batch)

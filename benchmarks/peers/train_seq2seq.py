@@ -1,4 +1,4 @@
-"""How fast does an encoder-decoder learn to translate, beside five other libraries?
+"""Training speed of an encoder-decoder for translation, compared with five other libraries.
 
     python -m benchmarks.peers.train_seq2seq --data FOLDER [--memory kept|default] [--quick]
 
@@ -13,11 +13,11 @@ torch.mm reaches in the same run and type, and by how much a process of its own 
 import torch
 
 from benchmarks.peers.material import VOCAB, small, translation_batches
-from benchmarks.peers.options import Options, Report, parsed, training_precisions
-from benchmarks.peers.rounds import OURS, grown_alone, grown_megabytes, product_rate, take_turns, tell_ratios
+from benchmarks.peers.options import Options, Report, parse_options, training_precisions
+from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
 from benchmarks.peers.translators import DROPOUT, PEERS, SIZES, SMOOTHING, flops, peer
-from regard.data.batches import Batch
+from regard.data.batches import PairBatch
 from regard.models.build import build
 from regard.models.config import ModelConfig
 from regard.train.allocator import keep_freed_memory
@@ -29,7 +29,7 @@ ROUNDS = {"4+4 x 128": 12, "6+6 x 512": 3}
 
 
 def contestant(name: str, size: str, precision: str) -> Step:
-    """A training step of a contestant with fresh weights."""
+    """Return a training step of a newly initialized contestant."""
     config = SIZES[size]
     torch.manual_seed(1)
     if name == OURS:
@@ -41,13 +41,13 @@ def contestant(name: str, size: str, precision: str) -> Step:
 
 
 def names(size: str, *, quick: bool) -> list[str]:
-    """All contestants; in the large size one of those without dropout of attention weights, to save time."""
+    """Return all contestants; in the large size only one without attention dropout, to save time."""
     also = () if quick else ALSO_WITHOUT if size == "4+4 x 128" else ALSO_WITHOUT[:1]
     return [OURS, *PEERS, *(name + WITHOUT for name in also)]
 
 
 def compare(options: Options, report: Report, size: str, precision: str) -> None:
-    """One table."""
+    """Report one table."""
     rounds = options.rounds(ROUNDS[size])
     warmup = 2 if ROUNDS[size] > 6 else 1
     batches = translation_batches(options.data, warmup + rounds)
@@ -68,26 +68,26 @@ def compare(options: Options, report: Report, size: str, precision: str) -> None
     report.say()
     report.say(
         f"  {size}, {precision}: target tokens/s min, median, max; times of it / ours; model FLOP/s as a share of "
-        f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; growth of a process of its own' if alone else ''}"
+        f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; memory growth of a separate process' if alone else ''}"
     )
-    tell_ratios(report, times, tokens, unit="target tokens", extra=extra)
+    report_ratios(report, times, tokens, unit="target tokens", extra=extra)
 
 
 def memories(options: Options, size: str) -> dict[str, float]:
-    """By how many megabytes a process grows with each contestant."""
+    """Return the memory growth in MB with each contestant."""
     module = "benchmarks.peers.train_seq2seq"
-    return {name: grown_alone(module, options, name, size) for name in (OURS, *PEERS)}
+    return {name: measure_growth_alone(module, options, name, size) for name in (OURS, *PEERS)}
 
 
 def main() -> None:
-    options = parsed(__doc__)
+    options = parse_options(__doc__)
     torch.set_num_threads(options.threads)
     if options.memory_of:
         name, size = options.memory_of
         batches = translation_batches(options.data, 3)
         tiny = next(iter(SIZES))
         first, work = (lambda: _train(name, tiny, [small(batches[0])])), (lambda: _train(name, size, batches))
-        print(grown_megabytes(first, work, kept=options.memory == "kept"))
+        print(measure_growth(first, work, kept=options.memory == "kept"))
         return
     if options.memory == "kept":
         keep_freed_memory()
@@ -99,7 +99,7 @@ def main() -> None:
             compare(options, report, size, precision)
 
 
-def _train(name: str, size: str, batches: list[Batch]) -> None:
+def _train(name: str, size: str, batches: list[PairBatch]) -> None:
     step = contestant(name, size, "float32")
     for batch in batches:
         step(batch)

@@ -1,4 +1,4 @@
-"""How fast does a vision Transformer learn, beside Transformers' ViT and torch's own encoder?
+"""Training speed of a vision Transformer, compared with Transformers' ViT and torch.nn.TransformerEncoder.
 
     python -m benchmarks.peers.train_vit --data FOLDER [--memory kept|default] [--quick]
 
@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.options import Options, Report, parsed, training_precisions
-from benchmarks.peers.rounds import OURS, grown_alone, grown_megabytes, product_rate, take_turns, tell_ratios
+from benchmarks.peers.options import Options, Report, parse_options, training_precisions
+from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
 from regard.models.build import build_image_classifier
 from regard.models.config import ClassifierConfig, TransformerConfig
@@ -52,7 +52,7 @@ class TorchViT(nn.Module):
 
 
 def contestant(name: str, precision: str) -> Step:
-    """A training step with fresh weights."""
+    """Return a training step of a newly initialized model."""
     torch.manual_seed(1)
     if name == OURS:
         sizes = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "feedforward": 4 * WIDTH}
@@ -66,7 +66,7 @@ def contestant(name: str, precision: str) -> Step:
         module: nn.Module = TorchViT()
         scores = module
     else:
-        from transformers import ViTConfig, ViTForImageClassification  # noqa: PLC0415  # loaded only where it is asked
+        from transformers import ViTConfig, ViTForImageClassification  # noqa: PLC0415  # imported only if needed
 
         sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "patch_size": PATCH}
         settings = ViTConfig(**sizes, intermediate_size=4 * WIDTH, image_size=SIDE, num_labels=CLASSES)
@@ -84,18 +84,18 @@ def contestant(name: str, precision: str) -> Step:
 
 
 def compare(options: Options, report: Report, precision: str) -> None:
-    """One table."""
+    """Report one table."""
     batches = [_batch() for _ in range(options.rounds(12) + 2)]
     steps = {name: contestant(name, precision) for name in (OURS, *NAMES)}
     turns = {name: lambda number, step=step: step(batches[number]) for name, step in steps.items()}
     rate = product_rate(getattr(torch, precision))
     times = take_turns(turns, rounds=options.rounds(12), warmup=2, report=report)
     rate = max(rate, product_rate(getattr(torch, precision)))
-    places = (SIDE // PATCH) ** 2
-    per_image = places * (6 * LAYERS * 12 * WIDTH**2 + 12 * LAYERS * places * WIDTH)
+    positions = (SIDE // PATCH) ** 2
+    per_image = positions * (6 * LAYERS * 12 * WIDTH**2 + 12 * LAYERS * positions * WIDTH)
     alone = {}
     if not options.quick and precision == "float32":
-        alone = {name: grown_alone("benchmarks.peers.train_vit", options, name) for name in steps}
+        alone = {name: measure_growth_alone("benchmarks.peers.train_vit", options, name) for name in steps}
 
     def extra(name: str, median: float) -> str:
         reached = median * per_image
@@ -105,9 +105,9 @@ def compare(options: Options, report: Report, precision: str) -> None:
     report.say()
     report.say(
         f"  {precision}: images/s min, median, max; times of it / ours; model FLOP/s of the 64 patches as a share of "
-        f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; growth of a process of its own' if alone else ''}"
+        f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; memory growth of a separate process' if alone else ''}"
     )
-    tell_ratios(report, times, float(ROWS), unit="images", extra=extra)
+    report_ratios(report, times, float(ROWS), unit="images", extra=extra)
 
 
 def _batch(rows: int = ROWS) -> ImageBatch:
@@ -115,12 +115,12 @@ def _batch(rows: int = ROWS) -> ImageBatch:
 
 
 def main() -> None:
-    options = parsed(__doc__)
+    options = parse_options(__doc__)
     torch.set_num_threads(options.threads)
     if options.memory_of:
         (name,) = options.memory_of
         first, work = (lambda: _train(name, [_batch(1)])), (lambda: _train(name, [_batch() for _ in range(3)]))
-        print(grown_megabytes(first, work, kept=options.memory == "kept"))
+        print(measure_growth(first, work, kept=options.memory == "kept"))
         return
     if options.memory == "kept":
         keep_freed_memory()

@@ -1,9 +1,9 @@
-"""The same encoder-decoder by each library: post norm (x-transformers, JoeyNMT and OpenNMT-py: pre), one tied table.
+"""The same encoder-decoder in each library: post norm (x-transformers, JoeyNMT and OpenNMT-py: pre), one tied table.
 
     peer(name, sizes, attention_dropout) -> (module, mean_loss)       mean_loss(Batch) -> scalar, label smoothing 0.1
 
-All put dropout 0.1 where they put it; `attention_dropout` is that of the attention weights, which this library has not.
-x-transformers cannot tie its output layer: more weights, the same arithmetic.
+Dropout is 0.1 in each library's default positions; `attention_dropout` is that of the attention weights, which this
+library does not have. x-transformers cannot tie its output layer: more parameters, the same arithmetic.
 """
 
 import math
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.material import VOCAB, inputs_and_wanted
-from regard.data.batches import Batch
+from benchmarks.peers.material import VOCAB, inputs_and_targets
+from regard.data.batches import PairBatch
 from regard.models.config import TransformerConfig
 
 __all__ = ["DROPOUT", "PEERS", "SIZES", "SMOOTHING", "flops", "marian", "peer"]
@@ -28,11 +28,11 @@ SIZES = {
 DROPOUT, SMOOTHING = 0.1, 0.1
 _LONGEST = 256
 
-MeanLoss = Callable[[Batch], Tensor]
+MeanLoss = Callable[[PairBatch], Tensor]
 
 
-def flops(config: TransformerConfig, batch: Batch) -> float:
-    """6 N a token, N the weights of the matrix products it goes through; padding and attention's scores left out."""
+def flops(config: TransformerConfig, batch: PairBatch) -> float:
+    """Return 6 N per token, N the parameters of the matrix products for it; without padding and attention scores."""
     width, inner, layers = config.width, config.feedforward, config.layers
     block = 4 * width**2 + 2 * width * inner
     source_weights = layers * (block + 2 * width**2)
@@ -41,20 +41,20 @@ def flops(config: TransformerConfig, batch: Batch) -> float:
 
 
 def peer(name: str, config: TransformerConfig, attention_dropout: float = DROPOUT) -> tuple[nn.Module, MeanLoss]:
-    """A peer's model of these sizes with fresh weights, and its loss."""
+    """Return a newly initialized model of a peer, and its loss."""
     warnings.filterwarnings("ignore")
     torch.manual_seed(1)
     return PEERS[name](config, attention_dropout)
 
 
-def _mean_loss(logits: Tensor, wanted: Tensor) -> Tensor:
+def _mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(
-        logits.reshape(-1, logits.shape[-1]), wanted.flatten(), ignore_index=0, label_smoothing=SMOOTHING
+        logits.reshape(-1, logits.shape[-1]), targets.flatten(), ignore_index=0, label_smoothing=SMOOTHING
     )
 
 
 class _Torch(nn.Module):
-    """torch.nn.Transformer with a tied table and the paper's positions."""
+    """torch.nn.Transformer with a tied table and sinusoidal positions."""
 
     def __init__(self, config: TransformerConfig, attention_dropout: float):
         super().__init__()
@@ -72,14 +72,14 @@ class _Torch(nn.Module):
     def embed(self, ids: Tensor) -> Tensor:
         return self.dropout(self.table(ids) * math.sqrt(self.table.embedding_dim) + self.positions[: ids.shape[1]])
 
-    def forward(self, source: Tensor, fed: Tensor) -> Tensor:
-        absent = source.eq(0)
+    def forward(self, source: Tensor, inputs: Tensor) -> Tensor:
+        padding = source.eq(0)
         hidden = self.core(
             self.embed(source),
-            self.embed(fed),
-            tgt_mask=torch.triu(torch.ones(fed.shape[1], fed.shape[1], dtype=torch.bool), 1),
-            src_key_padding_mask=absent,
-            memory_key_padding_mask=absent,
+            self.embed(inputs),
+            tgt_mask=torch.triu(torch.ones(inputs.shape[1], inputs.shape[1], dtype=torch.bool), 1),
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
             tgt_is_causal=True,
         )
         return nn.functional.linear(hidden, self.table.weight)
@@ -88,15 +88,15 @@ class _Torch(nn.Module):
 def _torch(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Module, MeanLoss]:
     model = _Torch(config, attention_dropout)
 
-    def mean_loss(batch: Batch) -> Tensor:
-        source, fed, wanted = inputs_and_wanted(batch)
-        return _mean_loss(model(source, fed), wanted)
+    def mean_loss(batch: PairBatch) -> Tensor:
+        source, inputs, targets = inputs_and_targets(batch)
+        return _mean_loss(model(source, inputs), targets)
 
     return model, mean_loss
 
 
 def _settings(config: TransformerConfig, attention_dropout: float) -> dict[str, Any]:
-    """What Transformers' encoder-decoders are told."""
+    """Return the configuration of Transformers' encoder-decoders."""
     sizes = {"vocab_size": VOCAB, "d_model": config.width, "max_position_embeddings": _LONGEST}
     for side in ("encoder", "decoder"):
         sizes |= {f"{side}_layers": config.layers, f"{side}_attention_heads": config.heads}
@@ -108,8 +108,8 @@ def _settings(config: TransformerConfig, attention_dropout: float) -> dict[str, 
 
 
 def marian(config: TransformerConfig, attention_dropout: float = DROPOUT) -> Any:
-    """Transformers' MarianMTModel with its fast attention."""
-    from transformers import MarianConfig, MarianMTModel  # noqa: PLC0415  # each peer is loaded only where it is asked
+    """Return Transformers' MarianMTModel with SDPA attention."""
+    from transformers import MarianConfig, MarianMTModel  # noqa: PLC0415  # each peer is imported only if needed
 
     return MarianMTModel._from_config(MarianConfig(**_settings(config, attention_dropout)), attn_implementation="sdpa")
 
@@ -122,11 +122,11 @@ def _bart(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Modul
 
 
 def _transformers(model: Any) -> tuple[nn.Module, MeanLoss]:
-    def mean_loss(batch: Batch) -> Tensor:
-        source, fed, wanted = inputs_and_wanted(batch)
+    def mean_loss(batch: PairBatch) -> Tensor:
+        source, inputs, targets = inputs_and_targets(batch)
         mask = source.ne(0).long()
-        out = model(input_ids=source, attention_mask=mask, decoder_input_ids=fed, use_cache=False)
-        return _mean_loss(out.logits, wanted)
+        out = model(input_ids=source, attention_mask=mask, decoder_input_ids=inputs, use_cache=False)
+        return _mean_loss(out.logits, targets)
 
     return model, mean_loss
 
@@ -149,11 +149,11 @@ def _x_transformers(config: TransformerConfig, attention_dropout: float) -> tupl
     sides = {f"{name}_{key}": value for name in ("enc", "dec") for key, value in side.items()}
     model = XTransformer(dim=config.width, tie_token_emb=True, pad_value=0, ignore_index=0, **sides)
 
-    def mean_loss(batch: Batch) -> Tensor:
-        source, fed, wanted = inputs_and_wanted(batch)
+    def mean_loss(batch: PairBatch) -> Tensor:
+        source, inputs, targets = inputs_and_targets(batch)
         mask = source.ne(0)
         read = model.encoder(source, mask=mask, return_embeddings=True)
-        return _mean_loss(model.decoder.net(fed, context=read, context_mask=mask), wanted)
+        return _mean_loss(model.decoder.net(inputs, context=read, context_mask=mask), targets)
 
     return model, mean_loss
 
@@ -162,7 +162,7 @@ def _joeynmt(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Mo
     from benchmarks.peers import joeynmt  # noqa: PLC0415
 
     if attention_dropout != DROPOUT:
-        raise ValueError("JoeyNMT has one dropout for all")
+        raise ValueError("JoeyNMT has one dropout rate for all layers")
     side = {"type": "transformer", "num_layers": config.layers, "num_heads": config.heads, "hidden_size": config.width}
     side |= {"ff_size": config.feedforward, "dropout": DROPOUT, "layer_norm": "pre", "activation": "relu"}
     return joeynmt.model(VOCAB, side, side, width=config.width, smoothing=SMOOTHING)
@@ -172,7 +172,7 @@ def _opennmt(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Mo
     import sys  # noqa: PLC0415
 
     for absent in ("spacy", "fasttext"):  # imported by its data transforms, which no model needs
-        sys.modules.setdefault(absent, SimpleNamespace(__name__=absent))  # type: ignore[arg-type]
+        sys.modules.setdefault(absent, SimpleNamespace(__name__=padding))  # type: ignore[arg-type]
     from onmt.decoders.transformer import TransformerDecoder  # noqa: PLC0415
     from onmt.encoders.transformer import TransformerEncoder  # noqa: PLC0415
     from onmt.models import NMTModel  # noqa: PLC0415
@@ -190,11 +190,11 @@ def _opennmt(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Mo
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)
 
-    def mean_loss(batch: Batch) -> Tensor:
-        source, fed, wanted = inputs_and_wanted(batch)
-        target = torch.cat((fed[:, :1], wanted), 1)[..., None]
+    def mean_loss(batch: PairBatch) -> Tensor:
+        source, inputs, targets = inputs_and_targets(batch)
+        target = torch.cat((inputs[:, :1], targets), 1)[..., None]
         hidden, _ = model(source[..., None], target, batch.source.lengths)
-        return _mean_loss(model.generator(hidden.reshape(-1, width)), wanted)
+        return _mean_loss(model.generator(hidden.reshape(-1, width)), targets)
 
     return model, mean_loss
 
@@ -207,4 +207,4 @@ PEERS: dict[str, Callable[[TransformerConfig, float], tuple[nn.Module, MeanLoss]
     "JoeyNMT": _joeynmt,
     "OpenNMT-py": _opennmt,
 }
-"""Name of each peer to what makes its model, given the sizes and the dropout of attention weights."""
+"""Builders of each peer's model, given the sizes and the dropout of attention weights."""

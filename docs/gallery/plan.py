@@ -1,44 +1,44 @@
-"""What the gallery shows of each recipe: test inputs by number, where its page is opened, and a line about it.
+"""Contents of the gallery for each recipe: indices of test inputs, initial state of the page, and a description.
 
-The numbers of queries fit the runs that docs/gallery/README.md names; of another run a page ignores what is not there.
+The indices of queries belong to the runs of docs/gallery/README.md; for other runs a page ignores invalid ones.
 """
 
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from regard.look.map import Map, Seen
+from regard.look.map import AttentionMap, SampleMaps
 from regard.look.names import KINDS, Kind
 
-__all__ = ["LOOKS", "SHOWN", "Look", "Shown", "View"]
+__all__ = ["LOOKS", "PAGES", "GalleryPage", "Look", "View"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What a page shows when it is opened."""
+    """Initial state of a page."""
 
     name: str
-    """Of the view, as its tab says it."""
+    """Name of the view, as on its tab."""
     kind: Kind
-    """Of the reads shown."""
+    """Kind of the reads."""
     layer: int | None = None
     """From 1; the last if not given."""
     head: int = -1
-    """From 0; -1: their mean."""
-    scene: int = 0
+    """From 0; -1: mean over heads."""
+    sample: int = 0
     query: int | None = None
     key: int | None = None
     scale: str | None = None
-    """"one" or "largest": the number of the darkest color; the page's choice if not given."""
+    """"one" or "largest": value of the darkest color; the default of the page if not given."""
     is_dark: bool = False
 
-    def fragment(self, scenes: tuple[Seen, ...], prefix: str = "") -> str:
-        """The address's part of one side (viewer/src/state.ts). Raises ValueError if nothing of the kind was read."""
-        found: tuple[Map, ...] = scenes[self.scene].find(self.kind, layer=self.layer)
-        if not found:
-            raise ValueError(f"nothing of kind {self.kind!r} was read, in layer {self.layer or 'any'}")
+    def fragment(self, samples: tuple[SampleMaps, ...], prefix: str = "") -> str:
+        """Return the fragment of one side (viewer/src/state.ts). Raises ValueError if there is no such read."""
+        maps: tuple[AttentionMap, ...] = samples[self.sample].find(self.kind, layer=self.layer)
+        if not maps:
+            raise ValueError(f"there is no read of kind {self.kind!r} in layer {self.layer or 'any'}")
         fields = {
-            "scene": self.scene,
-            "read": found[-1].name,
+            "scene": self.sample,
+            "read": maps[-1].name,
             "head": self.head,
             "view": self.name,
             "scale": self.scale,
@@ -49,95 +49,95 @@ class View:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """What is shown of a recipe's run."""
+class GalleryPage:
+    """Page of the gallery."""
 
     inputs: tuple[int, ...]
-    """Numbers of test inputs."""
+    """Indices of test inputs."""
     view: View
     about: str
     beam: int | None = None
-    """Hypotheses of the search; the run's own if not given."""
+    """Beam size; that of the run if not given."""
     kinds: tuple[Kind, ...] = KINDS
-    """Reads that the page holds; all of a large picture's would be megabytes."""
+    """Kinds of reads on the page; all reads of a large image would take megabytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """A picture for docs/look.md."""
+    """Screenshot for docs/look.md."""
 
     page: str
     view: View
     beside: str | None = None
-    """Another page, whose first capture stands on the other side."""
+    """Another page, whose capture is on the other side."""
     other: View | None = None
-    """What that side shows."""
+    """State of the other side."""
 
 
 _DATES = (10, 13, 7, 14, 5, 112)
 
-SHOWN = {
-    "dates": Shown(
+PAGES = {
+    "dates": GalleryPage(
         inputs=_DATES,
         beam=4,
         view=View(name="alignment", kind="cross"),
-        about="Which pieces of the date were read for each character of its ISO form; four hypotheses, step by step.",
+        about="Cross-attention from each character of the ISO date to the source; beam search with four hypotheses.",
     ),
-    "dates-recurrent": Shown(
+    "dates-recurrent": GalleryPage(
         inputs=_DATES,
         beam=4,
         view=View(name="alignment", kind="recurrent"),
-        about="The same dates, read by a recurrent network with additive attention.",
+        about="The same dates in a recurrent encoder-decoder with additive (Bahdanau) attention.",
     ),
-    "reviews": Shown(
+    "reviews": GalleryPage(
         inputs=(6, 7, 9, 11, 21, 3),
         view=View(name="links", kind="pooling", head=2, query=0, scale="largest"),
-        about="Which words of a review its class was read from.",
+        about="Attention pooling: the weights of the words of a review in its classification.",
     ),
-    "tags": Shown(
+    "tags": GalleryPage(
         inputs=(23, 8, 14, 1, 7),
         view=View(name="links", kind="encoder self", layer=2, head=2, query=5),
-        about="Which words tell that a number is a day and no page: each word reads the others.",
+        about="Encoder self-attention of a token tagger: the context that makes a number a day instead of a page.",
     ),
-    "language": Shown(
+    "language": GalleryPage(
         inputs=(37, 30, 10, 36, 13),
         view=View(name="alignment", kind="decoder self", layer=4, head=3),
-        about="What each character read of those before it: one head looks back at the digit that comes next.",
+        about="Causal self-attention of a language model: one head attends to the digit that comes next.",
     ),
-    "language-self-attentive": Shown(
+    "language-self-attentive": GalleryPage(
         inputs=(0, 5, 7, 2),
         view=View(name="chain", kind="chain"),
-        about="A recurrent network whose state reads its own past states: the chain, step by step.",
+        about="A recurrent network that attends to its own past states, step by step.",
     ),
-    "images": Shown(
+    "images": GalleryPage(
         inputs=(7, 4, 2, 11, 1, 6),
         view=View(name="image", kind="encoder self", layer=1, query=5),
-        about="What the places of a handwritten digit read of one another, and the answer of all of them.",
+        about="Encoder self-attention between patches of a handwritten digit, and the pooling of its classification.",
     ),
-    "boxes": Shown(
+    "boxes": GalleryPage(
         inputs=(2, 5),
         kinds=("cross",),
         view=View(name="image", kind="cross", layer=1, head=2, query=0),
-        about="Where each query looked that found a shape.",
+        about="Cross-attention of the object queries of a detector to the image.",
     ),
-    "events": Shown(
+    "events": GalleryPage(
         inputs=(0, 1, 21),
         kinds=("decoder self", "cross"),
         view=View(name="sound", kind="cross", head=3, query=1),
-        about="When each query listened that heard a sound, over the spectrogram.",
+        about="Cross-attention of the event queries of a detector to the spectrogram.",
     ),
-    "tracks": Shown(
+    "tracks": GalleryPage(
         inputs=(0, 6, 12, 17),
         view=View(name="plane", kind="encoder self", query=0),
-        about="Whom each walker regards: ways seen, ways foretold, and lines to those who were read.",
+        about="Attention between pedestrians: observed tracks, predicted tracks, and weights as lines.",
     ),
-    "draw": Shown(
+    "draw": GalleryPage(
         inputs=(2, 4, 6),
         view=View(name="image", kind="cross", key=1),
-        about="Where a drawing read each word of its text.",
+        about="Cross-attention from each place of a generated image to the words of its text.",
     ),
 }
-"""By the name of the page: the recipe, with the core's name unless that is the recipe's own."""
+"""By the name of the page: the recipe, with the name of the core unless it is the recipe's default."""
 
 LOOKS = {
     "alignment": Look(page="dates", view=View(name="alignment", kind="cross")),
@@ -148,7 +148,7 @@ LOOKS = {
     "boxes": Look(page="boxes", view=View(name="image", kind="cross", layer=1, head=2, query=0)),
     "plane": Look(page="tracks", view=View(name="plane", kind="encoder self", query=0)),
     "sound": Look(page="events", view=View(name="sound", kind="cross", head=3, query=1)),
-    "steps": Look(page="dates", view=View(name="steps", kind="cross", scene=5, query=8)),
+    "steps": Look(page="dates", view=View(name="steps", kind="cross", sample=5, query=8)),
     "summary": Look(page="dates", view=View(name="summary", kind="cross")),
     "compare": Look(
         page="dates",
@@ -158,4 +158,4 @@ LOOKS = {
     ),
     "dark": Look(page="boxes", view=View(name="image", kind="cross", layer=2, head=1, query=1, is_dark=True)),
 }
-"""Pictures docs/images/look-NAME.png, by name."""
+"""Screenshots docs/images/look-NAME.png, by name."""

@@ -1,4 +1,4 @@
-"""What a read is given must fit together: each mistake is named before anything is computed."""
+"""Checks of the inputs of a read: errors are raised, with names and shapes, before anything is computed."""
 
 import math
 from typing import NamedTuple
@@ -9,126 +9,126 @@ from torch import Tensor
 from regard.attention.axes import align
 
 
-class Tensors(NamedTuple):
-    """What a read is given, by the names that callers know."""
+class ReadTensors(NamedTuple):
+    """Query, keys and values of a read, by the names of its arguments."""
 
     query: Tensor
     keys: Tensor
     values: Tensor
 
 
-def lined_up(query: Tensor, memory: object) -> Tensors:
-    """The query and the pair (keys, values), with the query's number of axes. Raises TypeError, ValueError."""
+def unpack_memory(query: Tensor, memory: object) -> ReadTensors:
+    """Return query, keys and values of a pair (keys, values), aligned to the axes of the query; checks their types."""
     if not isinstance(memory, tuple | list) or len(memory) != 2:
-        raise TypeError(f"memory must be a memory or a pair (keys, values), but is {_kind_of(memory)}")
-    tensors = Tensors(query, *memory)
+        raise TypeError(f"memory must be a Memory or a pair (keys, values), got {_describe(memory)}")
+    tensors = ReadTensors(query, *memory)
     if all(isinstance(tensor, Tensor) and tensor.dim() == tensors[0].dim() >= 2 for tensor in tensors):
         return tensors
-    return with_axes_of_query(*tensors)
+    return align_to_query(*tensors)
 
 
-def with_axes_of_query(query: Tensor, keys: Tensor, values: Tensor) -> Tensors:
-    """The same with as many axes as the query has: a memory may leave out its last leading axes, a query may not.
+def align_to_query(query: Tensor, keys: Tensor, values: Tensor) -> ReadTensors:
+    """Give keys and values as many axes as the query: a memory may omit its last leading axes, a query may not.
 
-    Raises: TypeError for what is not a tensor; ValueError for fewer than two axes, and for a query with fewer axes than
-            its memory.
+    Raises: TypeError for arguments that are not tensors; ValueError for fewer than two axes, and for a query with
+            fewer axes than its memory.
     """
-    tensors = Tensors(query, keys, values)
+    tensors = ReadTensors(query, keys, values)
     for name, tensor in tensors._asdict().items():
         check_axes(name, tensor)
     missing = max(keys.dim(), values.dim()) - query.dim()
     if missing > 0:
         memory = max(keys, values, key=Tensor.dim)
-        ways = f"query[{', '.join(['None'] * missing)}]"
+        fix = f"query[{', '.join(['None'] * missing)}]"
         if query.dim() > 2:
             last = "".join([f".unsqueeze({query.dim() - 2})"] * missing)
-            ways = f"{ways} if its first leading axes are missing, query{last} if its last ones are"
+            fix = f"{fix} if its first leading axes are missing, query{last} if its last ones are"
         raise ValueError(
             f"query must have all leading axes of its memory, {tuple(memory.shape[:-2])}, "
-            f"got shape {tuple(query.shape)}; write {ways}"
+            f"got shape {tuple(query.shape)}; write {fix}"
         )
-    return Tensors(query, align(keys, query.dim()), align(values, query.dim()))
+    return ReadTensors(query, align(keys, query.dim()), align(values, query.dim()))
 
 
 def check_axes(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless it is a tensor, ValueError unless it has two axes or more."""
+    """Raise TypeError unless `tensor` is a tensor, ValueError unless it has at least two axes."""
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} must be a tensor, but is {type(tensor).__name__}")
+        raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
     if tensor.dim() < 2:
-        last = {"query": "query, dim", "keys": "key, dim", "values": "key, value_dim"}[name]
-        raise ValueError(f"{name} must be (..., {last}), but has shape {tuple(tensor.shape)}")
+        axes = {"query": "query, dim", "keys": "key, dim", "values": "key, value_dim"}[name]
+        raise ValueError(f"{name} must be (..., {axes}), got shape {tuple(tensor.shape)}")
 
 
 def check_pair(query: Tensor, keys: Tensor, values: Tensor) -> None:
     """Raise TypeError or ValueError unless queries can read these keys and values.
 
-    Rules: floating tensors of one dtype (autocast mixes them) on one device, of (..., query, dim), (..., key, key_dim)
-    and (..., key, value_dim), where dim and key_dim are at least 1.
+    Rules: floating-point tensors of one dtype (with autocast they may differ) on one device, of shapes
+    (..., query, dim), (..., key, key_dim) and (..., key, value_dim), where dim and key_dim are at least 1.
     """
     same = query.dtype == keys.dtype == values.dtype and query.device == keys.device == values.device
     if same and query.is_floating_point() and query.shape[-1] and keys.shape[-1]:
         return
     for name, tensor in (("query", query), ("keys", keys), ("values", values)):
         if not tensor.is_floating_point():
-            raise TypeError(f"{name} must be floating point, but has dtype {tensor.dtype}")
+            raise TypeError(f"{name} must be floating point, got dtype {tensor.dtype}")
         if tensor.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
-            raise TypeError(f"{name} must have the query's dtype {query.dtype}, but have {tensor.dtype}")
+            raise TypeError(f"{name} must have the query's dtype {query.dtype}, got {tensor.dtype}")
         if tensor.device != query.device:
-            raise ValueError(f"{name} must be on the query's device {query.device}, but are on {tensor.device}")
+            raise ValueError(f"{name} must be on the query's device {query.device}, got {tensor.device}")
         if tensor.shape[-1] == 0 and name != "values":
-            raise ValueError(f"{name} must have one number or more each, but has shape {tuple(tensor.shape)}")
+            raise ValueError(f"the last axis of {name} must not be empty, got shape {tuple(tensor.shape)}")
 
 
-def leading_axes(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int, ...]:
-    """The leading axes of the read: those of all three, which have one number of axes, broadcast.
+def broadcast_leading(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int, ...]:
+    """Return the leading axes of the read: those of query, keys and values, broadcast.
 
-    Where there are two or more the last is that of heads, and the memory may have a divisor of the queries' heads.
-    Raises: ValueError if they do not fit.
+    The tensors have the same number of axes. With two or more leading axes, the last is the heads, and the heads of
+    the memory may divide those of the queries. Raises: ValueError if the axes do not broadcast.
     """
-    ours, last = query.shape[:-2], query.dim() - 3
-    if ours == keys.shape[:-2] == values.shape[:-2]:
-        return ours
-    sizes = zip(ours, keys.shape[:-2], values.shape[:-2], strict=True)
+    of_query, last = query.shape[:-2], query.dim() - 3
+    if of_query == keys.shape[:-2] == values.shape[:-2]:
+        return of_query
+    sizes = zip(of_query, keys.shape[:-2], values.shape[:-2], strict=True)
     leading = tuple(next((size for size in axis if size != 1), 1) for axis in sizes)
     for name, tensor in (("keys", keys), ("values", values)):
-        theirs = tensor.shape[:-2]
-        for axis, (size, whole) in enumerate(zip(theirs, leading, strict=True)):
-            grouped = axis == last > 0 and size > 0 and ours[axis] > size and ours[axis] % size == 0
-            if size not in (1, whole) and not grouped:
-                heads = ", or divide them if they are heads" if last > 0 else ""
+        shape = tensor.shape[:-2]
+        for axis, (size, expected) in enumerate(zip(shape, leading, strict=True)):
+            is_grouped = axis == last > 0 and size > 0 and of_query[axis] > size and of_query[axis] % size == 0
+            if size not in (1, expected) and not is_grouped:
+                heads = ", or a divisor of the heads" if last > 0 else ""
                 raise ValueError(
-                    f"the leading axes of {name} must be the read's {leading} or 1{heads}, lined up from the left, "
-                    f"but are {tuple(theirs)}"
+                    f"the leading axes of {name} must be those of the read, {leading}, or 1{heads}, "
+                    f"aligned from the left, got {tuple(shape)}"
                 )
     return leading
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    """Raise ValueError, with the first place, unless all numbers that a query may see are finite."""
+    """Raise ValueError, with the first index, unless all numbers are finite (masked ones are zeros by now)."""
     bad = ~tensor.detach().isfinite()
     if bool(bad.any()):
-        where = tuple(bad.nonzero()[0].tolist())
+        index = tuple(bad.nonzero()[0].tolist())
         raise ValueError(
-            f"{name} must be finite where no mask hides them, but have {tensor[where].item()} at {where}, "
-            f"and {int(bad.sum())} such numbers in all"
+            f"{name} must be finite where not masked, got {tensor[index].item()} at {index} "
+            f"({int(bad.sum())} such numbers in total)"
         )
 
 
 def check_finite_bias(bias: Tensor, allowed: Tensor | None) -> None:
-    """Raise ValueError, with the first place, unless the bias is finite where a query may see a key."""
+    """Raise ValueError, with the first index, unless the bias of every allowed pair is finite."""
     bad = ~bias.detach().isfinite()
     if allowed is not None:
         bad = bad & allowed
     if bool(bad.any()):
-        where = tuple(bad.nonzero()[0].tolist())
+        index = tuple(bad.nonzero()[0].tolist())
         raise ValueError(
-            "bias must be finite, or -inf to hide a pair, where no mask hides it, "
-            f"but is {bias.expand(bad.shape)[where].item()} at {where}"
+            "bias must be finite, or -inf to hide a pair, where not masked, "
+            f"got {bias.expand(bad.shape)[index].item()} at {index}"
         )
 
 
 def are_finite(*tensors: Tensor) -> bool:
-    """Whether all numbers are finite: a sum a tensor, and a closer look at one whose sum is not finite."""
+    """Return True if all numbers are finite: one sum per tensor, and every number only if that is not finite."""
     for tensor in tensors:
         numbers = tensor.detach() if tensor.requires_grad else tensor
         total = numbers.sum(dtype=torch.float32) if numbers.dtype == torch.float16 else numbers.sum()
@@ -137,30 +137,30 @@ def are_finite(*tensors: Tensor) -> bool:
     return True
 
 
-def zeroed_where(tensors: Tensors, allowed: Tensor | None, leading: tuple[int, ...]) -> Tensors:
-    """The same with zeros for what no query sees, and for queries that see nothing: a mask makes them absent.
+def zero_hidden(tensors: ReadTensors, allowed: Tensor | None, leading: tuple[int, ...]) -> ReadTensors:
+    """Zero keys and values that no query attends to, and queries whose row is fully masked.
 
-    allowed: (..., query, key) with as many axes, broadcasting to the read; None: everything is seen.
+    allowed: (..., query, key) with as many axes, broadcasting to the read; None: no pair is masked.
     """
     if allowed is None:
         return tensors
     allowed = allowed.expand(*leading, tensors.query.shape[-2], tensors.keys.shape[-2])
-    asked, seen = allowed.any(-1), allowed.any(-2)
-    return Tensors(
+    has_key, has_query = allowed.any(-1), allowed.any(-2)
+    return ReadTensors(
         *(
-            torch.where(_reduced(used, tensor).unsqueeze(-1), tensor, 0.0)
-            for used, tensor in zip((asked, seen, seen), tensors, strict=True)
+            torch.where(_any_over_broadcast(used, tensor).unsqueeze(-1), tensor, 0.0)
+            for used, tensor in zip((has_key, has_query, has_query), tensors, strict=True)
         )
     )
 
 
-def _reduced(used: Tensor, tensor: Tensor) -> Tensor:
-    """Whether anything uses an item, (..., item), of a tensor (..., item, dim) that serves several of the read."""
+def _any_over_broadcast(used: Tensor, tensor: Tensor) -> Tensor:
+    """Reduce `used`, (..., item) of the read, over the leading axes that the tensor (..., item, dim) broadcasts."""
     for axis, size in enumerate(tensor.shape[:-2]):
         if used.shape[axis] != size:
             used = used.unflatten(axis, (size, -1)).any(axis + 1)
     return used
 
 
-def _kind_of(memory: object) -> str:
+def _describe(memory: object) -> str:
     return f"{type(memory).__name__} of {len(memory)}" if isinstance(memory, tuple | list) else type(memory).__name__

@@ -1,11 +1,11 @@
-"""Features: scores that are products of features of the query and of the key, none of them negative.
+"""Feature maps for linear attention: scores that are inner products of non-negative features.
 
     score(q, k) = <phi_q(q), phi_k(k)> >= 0
 
-    FeatureMap(phi)     the same function of both: elu(x) + 1, relu, softmax, one that learns
-    RandomFeatures      exp(<q, k> / sqrt(d)) on average: the softmax's weights, approximately
+    FeatureMap(phi)     the same function for both: elu(x) + 1, relu, softmax, a learned module
+    RandomFeatures      exp(<q, k> / sqrt(d)) in expectation: approximates softmax attention (Performer)
 
-With `choose=Proportional()` such a read can be had without forming pairs: see regard.attention.linear.
+With `choose=Proportional()` such a read needs no (query, key) matrix: see regard.attention.linear.
 
 Source: katharopoulos2020, section 3.2; RandomFeatures choromanski2021, sections 2.3 and 2.4.
 """
@@ -18,20 +18,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import can_look_at
+from regard.attention.axes import is_inspectable
 from regard.attention.scores import Form, InnerProduct, Score
 
 
 def elu_plus_one(x: Float[Tensor, "... dim"]) -> Float[Tensor, "... dim"]:
-    """elu(x) + 1 = x + 1 above zero, exp(x) below. (katharopoulos2020, section 3.2.1)
+    """Compute elu(x) + 1 = x + 1 above zero, exp(x) below. (katharopoulos2020, section 3.2.1)
 
-    Written so that it stays positive: elu(x) + 1 taken literally is zero from x = -17 on in float32.
+    The result stays positive: elu(x) + 1 computed literally is zero below x = -17 in float32.
     """
     return x.clamp(max=0).exp() + x.relu()
 
 
 def softmax(x: Float[Tensor, "... dim"]) -> Float[Tensor, "... dim"]:
-    """exp(x) over its sum over the features: exp that cannot overflow. (zhang2024, section 4)"""
+    """Compute the softmax over the features: an exp that cannot overflow. (zhang2024, section 4)"""
     return x.softmax(-1)
 
 
@@ -39,30 +39,30 @@ _NEVER_NEGATIVE = (elu_plus_one, softmax, torch.relu, torch.exp)
 
 
 class Features(Score, ABC):
-    """score = <phi_q(q), phi_k(k)> of features that are never negative: what the kernel "linear" can sum."""
+    """Base class of scores <phi_q(q), phi_k(k)> of non-negative features, which the kernel "linear" computes."""
 
     def compare(
         self, query: Float[Tensor, "... query features"], keys: Float[Tensor, "... key features"]
     ) -> Float[Tensor, "... query key"]:
-        """Inner products of features. Raises ValueError if queries and keys have unequal numbers of them."""
+        """Return inner products of features. Raises ValueError if queries and keys differ in their number."""
         if query.shape[-1] != keys.shape[-1]:
             raise ValueError(
-                f"{type(self).__name__} needs as many features of queries as of keys, but has {query.shape[-1]} "
-                f"and {keys.shape[-1]}"
+                f"queries and keys of {type(self).__name__} must have the same number of features, "
+                f"got {query.shape[-1]} and {keys.shape[-1]}"
             )
         return query @ keys.transpose(-2, -1)
 
     def form(self, dim: int) -> Form:
-        """The inner product as it is."""
+        """Return the unscaled inner product."""
         return InnerProduct(1.0)
 
 
 @final
 class FeatureMap(Features):
-    """score = <phi(q), phi(k)>, phi any function (..., dim) -> (..., features) that is never negative.
+    """score = <phi(q), phi(k)> for any non-negative function phi: (..., dim) -> (..., features).
 
-    phi: elu_plus_one (the default), softmax, torch.relu, or one of your own; a module, whose parameters then learn.
-    Raises: ValueError if phi gives a negative number, on a CPU; elsewhere looking would wait for the device.
+    phi: elu_plus_one (the default), softmax, torch.relu, or any function or module; parameters of a module are learned.
+    Raises: ValueError if phi gives a negative number, on a CPU only: elsewhere the check would synchronize the device.
     Source: katharopoulos2020, section 3.2.
     """
 
@@ -71,18 +71,18 @@ class FeatureMap(Features):
         self.phi = phi
 
     def map_query(self, query: Float[Tensor, "... query dim"]) -> Float[Tensor, "... query features"]:
-        """phi(q)."""
-        return self._mapped(query)
+        """Return phi(q)."""
+        return self._apply_phi(query)
 
     def map_keys(self, keys: Float[Tensor, "... key dim"]) -> Float[Tensor, "... key features"]:
-        """phi(k)."""
-        return self._mapped(keys)
+        """Return phi(k)."""
+        return self._apply_phi(keys)
 
     def extra_repr(self) -> str:
-        """The function, unless it is a module and shows anyway."""
+        """Name of the function; a module is printed by torch."""
         return "" if isinstance(self.phi, torch.nn.Module) else f"phi={getattr(self.phi, '__name__', self.phi)}"
 
-    def _mapped(self, x: Tensor) -> Tensor:
+    def _apply_phi(self, x: Tensor) -> Tensor:
         features = self.phi(x)
         if self.phi not in _NEVER_NEGATIVE:
             check_not_negative("features", features)
@@ -91,20 +91,20 @@ class FeatureMap(Features):
 
 @final
 class RandomFeatures(Features):
-    """<phi_q(q), phi_k(k)> is, up to a factor a query, an unbiased estimate of exp(<q, k> / sqrt(dim)).
+    """<phi_q(q), phi_k(k)> is, up to a factor per query, an unbiased estimate of exp(<q, k> / sqrt(dim)). (FAVOR+)
 
         phi_k(k)_f = exp(<w_f, k'> - |k'|^2 / 2 + c)        phi_q(q)_f = exp(<w_f, q'> - max_g <w_g, q'>)
 
-    with x' = x / dim^(1/4), so that `choose=Proportional()` approximates Soft with ScaledDot: the error falls as
-    1 / sqrt(num_features), and grows exponentially with the sizes of queries and keys. The w_f are as normal vectors
-    are, but orthogonal to each other in blocks of dim, which makes the error smaller.
+    with x' = x / dim^(1/4), so that `choose=Proportional()` approximates Soft with ScaledDot: the error decreases as
+    1 / sqrt(num_features), and grows exponentially with the norms of queries and keys. The w_f are distributed as
+    standard normal vectors, but orthogonal to each other in blocks of dim, which reduces the error.
 
-    The factors that keep exp in range cancel in Proportional. That of a query is its own. That of keys must be the
-    same for all of them, today's and those to come, so it cannot look at them: <w, k'> - |k'|^2 / 2 <= |w|^2 / 2
-    whatever k is, and c makes the largest of these bounds 60. A key many times larger than the others may vanish.
+    The factors that keep exp in range cancel in Proportional. Each query has its own. The factor of the keys must be
+    the same for all keys, including later ones, and so must not depend on them: <w, k'> - |k'|^2 / 2 <= |w|^2 / 2 for
+    every k, and c makes the largest of these bounds 60. A key many times larger than the others may underflow.
 
     Buffers: directions (num_features, dim), a function of (dim, num_features, seed), saved with the model.
-    Raises:  TypeError for float16, whose range is too small for exp; bfloat16 will do.
+    Raises:  TypeError for float16, whose range is too small for exp; use bfloat16.
     Source:  choromanski2021, sections 2.3 (positive features) and 2.4 (orthogonal ones); our w is their omega.
     """
 
@@ -114,55 +114,55 @@ class RandomFeatures(Features):
         super().__init__()
         for name, number in (("dim", dim), ("num_features", num_features)):
             if number < 1:
-                raise ValueError(f"{name} of RandomFeatures must be at least 1, but is {number}")
+                raise ValueError(f"{name} of RandomFeatures must be at least 1, got {number}")
         self.register_buffer("directions", _orthogonal(dim, num_features, seed))
 
     def map_query(self, query: Float[Tensor, "... query dim"]) -> Float[Tensor, "... query features"]:
-        """Features of queries, the largest of each query one."""
+        """Return features of queries, scaled so that the largest of each query is one."""
         _, inner = self._inner(query, "query")
         return (inner - inner.detach().amax(-1, keepdim=True)).exp().to(query.dtype)
 
     def map_keys(self, keys: Float[Tensor, "... key dim"]) -> Float[Tensor, "... key features"]:
-        """Features of keys, none above e^60."""
+        """Return features of keys, none above e^60."""
         scaled, inner = self._inner(keys, "keys")
         bound = self.directions.to(inner.dtype).square().sum(-1).amax() / 2
         return (inner - scaled.square().sum(-1, keepdim=True) / 2 + (60 - bound)).exp().to(keys.dtype)
 
     def extra_repr(self) -> str:
-        """Sizes."""
+        """Sizes of the module."""
         return f"dim={self.directions.shape[1]}, num_features={self.directions.shape[0]}"
 
     def _inner(self, x: Tensor, name: str) -> tuple[Tensor, Tensor]:
-        """x' and <w, x'>, in float32 at least: rounding errors of an exponent become factors."""
+        """Return x' and <w, x'>, at least in float32: rounding errors of an exponent become factors."""
         dim = self.directions.shape[1]
         if x.shape[-1] != dim:
-            raise ValueError(f"{name} must have size {dim}, but has {x.shape[-1]}")
+            raise ValueError(f"{name} must have size {dim}, got {x.shape[-1]}")
         if x.dtype == torch.float16:
-            raise TypeError(f"{name} of RandomFeatures must not be float16, whose range is too small; see bfloat16")
+            raise TypeError(f"{name} of RandomFeatures must not be float16, whose range is too small; use bfloat16")
         with torch.autocast(x.device.type, enabled=False):
             scaled = widen(x) * dim**-0.25
             return scaled, scaled @ self.directions.to(scaled.dtype).T
 
 
 def check_not_negative(name: str, numbers: Float[Tensor, "..."]) -> None:
-    """Raise ValueError if a number is negative, where looking is free of waiting."""
-    if can_look_at(numbers) and numbers.numel() and bool(numbers.detach().amin() < 0):
-        raise ValueError(f"{name} must not be negative, but the smallest is {float(numbers.detach().amin())}")
+    """Raise ValueError if a number is negative; checked on a CPU only, where no device must be synchronized."""
+    if is_inspectable(numbers) and numbers.numel() and bool(numbers.detach().amin() < 0):
+        raise ValueError(f"{name} must not be negative, got {float(numbers.detach().amin())}")
 
 
 def widen(tensor: Tensor) -> Tensor:
-    """In float32 at least: long sums of half precision stop growing."""
+    """Convert to float32 if the dtype is narrower: long sums in half precision stop growing."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _orthogonal(dim: int, count: int, seed: int) -> Tensor:
-    """Rows distributed as standard normal vectors, orthogonal to each other in blocks of `dim`."""
+    """Draw rows distributed as standard normal vectors, orthogonal to each other in blocks of `dim`."""
     generator = torch.Generator("cpu").manual_seed(seed)
     blocks = []
     for _ in range(-(-count // dim)):
         normal = torch.randn(dim, dim, dtype=torch.float64, device="cpu", generator=generator)
-        turned, upper = torch.linalg.qr(normal)
-        turned = turned * upper.diagonal().sign()  # without it the turn is not uniform
+        rotation, upper = torch.linalg.qr(normal)
+        rotation = rotation * upper.diagonal().sign()  # without it the rotation is not uniformly distributed
         norms = torch.randn(dim, dim, dtype=torch.float64, device="cpu", generator=generator).norm(dim=-1)
-        blocks.append(norms.unsqueeze(-1) * turned.T)
+        blocks.append(norms.unsqueeze(-1) * rotation.T)
     return torch.cat(blocks)[:count].float()

@@ -1,15 +1,15 @@
-"""Pictures of masks and biases: queries down, keys across, one cell a pair, as SVG text.
+"""Heatmaps of masks and biases as SVG: one row per query, one column per key.
 
-    mask    dark: may attend        light: hidden
-    bias    blue: below zero        orange: above zero        hatched: -inf, hidden
+    mask    dark: may attend        light: masked
+    bias    blue: below zero        orange: above zero        hatched: -inf, masked
 
-The numbers on the axes are places: the last query stands at the last key. Of a large read, k x k neighboring pairs
-are drawn as one cell: of a mask its darkness is the share of them that may attend, in quarters rounded up, so that a
-single pair shows; of a bias its color is the mean of those that are finite. k is the least that keeps all panels
-together at 40,000 cells, and the file far below a megabyte; the picture says what k is.
+The numbers on the axes are positions: the last query is at the last key. In a large heatmap a cell stands for k x k
+neighboring pairs: for a mask, its darkness is the fraction of allowed pairs, in quarters rounded up, so that a single
+pair is visible; for a bias, its color is the mean of the finite values. k is the least that keeps all panels together
+below 40,000 cells, and the file far below a megabyte; k is printed in the picture.
 
-A mask or a bias that differs by row or head makes a panel for each of the first 16. Blue and orange differ in
-lightness from the ground and in hue from one another, which print and color-blind eyes keep.
+A mask or bias that differs between rows or heads has a panel for each of the first 16. Blue and orange differ from
+the background in lightness and from one another in hue, which print and color-blind readers can distinguish.
 """
 
 import html
@@ -25,13 +25,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.places import Places
+from regard.attention.places import Positions
 
 _MAX_CELLS = 40_000
 _MAX_SIDE = 400
 _MAX_PANELS = 16
 _STRIP = 2**20
-"""Pairs that are looked at together, so that a large read needs little memory."""
+"""Number of pairs that are materialized at a time, to bound the memory for large reads."""
 
 _INK, _PALE, _FRAME = "#1f2933", "#52606d", "#9aa5b1"
 _SHARES = ("#eef2f6", "#b5d3fb", "#6aaafb", "#2971c6", "#0b4a8f")
@@ -46,14 +46,14 @@ _MIN_PANEL = 120
 
 
 class Scale(NamedTuple):
-    """What the levels of cells look like and mean."""
+    """Colors of the levels of cells, and their legend."""
 
     colors: tuple[str, ...]
-    """Fill of each level."""
+    """Fill color of each level."""
     ground: int
-    """The level that is drawn as the panel's ground."""
+    """Level that is drawn as the background of the panel."""
     legend: tuple[tuple[int, str], ...]
-    """Levels shown below the picture, with words."""
+    """Levels shown below the picture, with labels."""
 
 
 class Panel(NamedTuple):
@@ -65,7 +65,7 @@ class Panel(NamedTuple):
     num_queries: int
     num_keys: int
     pairs: int
-    """Queries, and keys, along a side of a cell."""
+    """Number of queries, and of keys, per cell."""
 
     @property
     def cell(self) -> float:
@@ -76,27 +76,27 @@ class Panel(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A drawn mask or bias; notebooks show it by itself, `svg` is its text and `save` writes it."""
+    """Heatmap of a mask or bias. Notebooks display it, `svg` is its SVG text, `save` writes a file."""
 
     heading: str
     panels: tuple[Panel, ...]
     scale: Scale
     left_out: int = 0
-    """Panels beyond the first 16, which are not drawn."""
+    """Number of panels beyond the first 16, which are not drawn."""
 
     @property
     def svg(self) -> str:
-        """The picture as the text of an SVG file."""
+        """SVG text of the picture."""
         return "\n".join([*_document(self), ""])
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the SVG file and return its path.
 
-        Raises: ValueError for a suffix other than .svg, FileExistsError if the file exists and may not be overwritten.
+        Raises: ValueError for a suffix other than .svg, FileExistsError if the file exists and `overwrite` is False.
         """
         path = Path(path)
         if path.suffix.lower() != ".svg":
-            raise ValueError(f"path of a picture must end in .svg, but is {path}")
+            raise ValueError(f"path of a picture must end in .svg, got {path}")
         with path.open("w" if overwrite else "x", encoding="utf-8") as file:
             file.write(self.svg)
         return path
@@ -109,23 +109,23 @@ class Picture:
         return f"<picture of {self.heading}, {panels}; .save(path) writes it>"
 
 
-def draw_mask(see: Callable[[Places], Tensor], places: Places, *, title: str) -> Picture:
-    """Draw a mask, given as what it sees at places: a boolean tensor that broadcasts to (..., query, key).
+def draw_mask(materialize: Callable[[Positions], Tensor], positions: Positions, *, title: str) -> Picture:
+    """Draw a mask. `materialize` returns its boolean tensor at positions, which broadcasts to (..., query, key).
 
     Raises: ValueError unless there are at least one query and one key.
     """
-    shares, names, pairs = _reduced(see, places)
-    levels = (shares * (len(_SHARES) - 1)).ceil().long()
-    legend = ((len(_SHARES) - 1, "may attend"), (0, "hidden"))
-    return _picture(title, levels, names=names, places=places, pairs=pairs, scale=Scale(_SHARES, 0, legend))
+    fractions, names, pairs = _average_cells(materialize, positions)
+    levels = (fractions * (len(_SHARES) - 1)).ceil().long()
+    legend = ((len(_SHARES) - 1, "may attend"), (0, "masked"))
+    return _picture(title, levels, names=names, positions=positions, pairs=pairs, scale=Scale(_SHARES, 0, legend))
 
 
-def draw_bias(see: Callable[[Places], Tensor], places: Places, *, title: str) -> Picture:
-    """Draw a bias, given as its values at places: a floating tensor that broadcasts to (..., query, key).
+def draw_bias(materialize: Callable[[Positions], Tensor], positions: Positions, *, title: str) -> Picture:
+    """Draw a bias. `materialize` returns its tensor at positions, which broadcasts to (..., query, key).
 
     Raises: ValueError unless there are at least one query and one key, and for NaN.
     """
-    means, names, pairs = _reduced(see, places)
+    means, names, pairs = _average_cells(materialize, positions)
     hidden = means == float("-inf")
     finite = means.masked_fill(hidden, 0.0)
     bound = float(finite.abs().max())
@@ -135,15 +135,15 @@ def draw_bias(see: Callable[[Places], Tensor], places: Places, *, title: str) ->
     ends = {0: f"{-bound:.3g}", 2 * steps: f"{bound:.3g}"} if bound else {}
     legend = tuple((level, ends.get(level, "")) for level in range(2 * steps + 1)) if bound else ((steps, "0"),)
     if bool(hidden.any()):
-        legend = (*legend, (2 * steps + 1, "hidden (-inf)"))
+        legend = (*legend, (2 * steps + 1, "masked (-inf)"))
     scale = Scale((*_BELOW, _ZERO, *_ABOVE, _HATCHED), steps, legend)
-    return _picture(title, levels, names=names, places=places, pairs=pairs, scale=scale)
+    return _picture(title, levels, names=names, positions=positions, pairs=pairs, scale=scale)
 
 
 def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
-    """One picture with the panels of several, which must be of one scale: all of masks."""
+    """Combine the panels of several pictures, which must have the same scale (such as masks), into one picture."""
     if len({picture.scale for picture in pictures}) != 1:
-        raise ValueError("pictures side by side must have one scale, but these differ in colors or bounds")
+        raise ValueError("pictures side by side must have the same scale, got different colors or bounds")
     panels = tuple(
         panel._replace(title=" ".join(filter(None, (picture.heading, panel.title))))
         for picture in pictures
@@ -153,8 +153,8 @@ def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
     return Picture(heading=heading, panels=panels, scale=pictures[0].scale, left_out=left_out)
 
 
-def save_as_asked(picture: Picture, default: str) -> None:
-    """Write a picture to the path on the command line, or `default`; `--overwrite` may replace a file."""
+def save_from_command_line(picture: Picture, default: str) -> None:
+    """Write a picture to the path on the command line, or to `default`; `--overwrite` allows replacing a file."""
     paths = [argument for argument in sys.argv[1:] if argument != "--overwrite"]
     print(picture.save(paths[0] if paths else default, overwrite="--overwrite" in sys.argv))
 
@@ -162,26 +162,26 @@ def save_as_asked(picture: Picture, default: str) -> None:
 # From pairs to cells
 
 
-def _reduced(
-    see: Callable[[Places], Tensor], places: Places
+def _average_cells(
+    materialize: Callable[[Positions], Tensor], positions: Positions
 ) -> tuple[Float[Tensor, "panel row column"], list[str], int]:
-    """Mean of each cell, names of the panels (of all there are), and the pairs along a cell's side."""
-    for name, size in (("num_queries", places.num_queries), ("num_keys", places.num_keys)):
+    """Return the mean of each cell, the names of all panels, and the number of pairs along the side of a cell."""
+    for name, size in (("num_queries", positions.num_queries), ("num_keys", positions.num_keys)):
         if size < 1:
-            raise ValueError(f"{name} of a picture must be at least 1, but is {size}")
-    leading = tuple(see(places.tile(0, 1)).shape[:-2])
-    pairs = _pairs(places.num_queries, places.num_keys, min(math.prod(leading), _MAX_PANELS))
-    strip = pairs * max(1, _STRIP // (pairs * places.num_keys))
+            raise ValueError(f"{name} of a picture must be at least 1, got {size}")
+    leading = tuple(materialize(positions.tile(0, 1)).shape[:-2])
+    pairs = _pairs_per_cell(positions.num_queries, positions.num_keys, min(math.prod(leading), _MAX_PANELS))
+    strip = pairs * max(1, _STRIP // (pairs * positions.num_keys))
     means = [
-        _means(see(places.tile(first, last)), leading, last - first, places.num_keys, pairs)
-        for first in range(0, places.num_queries, strip)
-        for last in [min(first + strip, places.num_queries)]
+        _cell_means(materialize(positions.tile(first, last)), leading, last - first, positions.num_keys, pairs)
+        for first in range(0, positions.num_queries, strip)
+        for last in [min(first + strip, positions.num_queries)]
     ]
     return torch.cat(means, 1), _names(leading), pairs
 
 
-def _pairs(num_queries: int, num_keys: int, num_panels: int) -> int:
-    """The least pairs along a cell's side that keep within the number of cells."""
+def _pairs_per_cell(num_queries: int, num_keys: int, num_panels: int) -> int:
+    """Return the least number of pairs along the side of a cell that respects the limits on cells."""
     pairs = 1
     while True:
         rows, columns = -(-num_queries // pairs), -(-num_keys // pairs)
@@ -190,11 +190,11 @@ def _pairs(num_queries: int, num_keys: int, num_panels: int) -> int:
         pairs += 1
 
 
-def _means(values: Tensor, leading: tuple[int, ...], rows: int, columns: int, pairs: int) -> Tensor:
-    """Mean of the values of each cell, (panel, row, column); -inf does not count, and is what is left of it alone."""
+def _cell_means(values: Tensor, leading: tuple[int, ...], rows: int, columns: int, pairs: int) -> Tensor:
+    """Return the mean of each cell, (panel, row, column), ignoring -inf; a cell with nothing else is -inf."""
     values = values.detach().expand(*leading, rows, columns).reshape(-1, rows, columns)[:_MAX_PANELS].float().cpu()
     if bool(values.isnan().any()):
-        raise ValueError(f"a picture cannot show NaN, but {int(values.isnan().sum())} of the values are")
+        raise ValueError(f"values must not be NaN to be drawn, got {int(values.isnan().sum())} NaN")
     counts = values != float("-inf")
     beyond = (0, -columns % pairs, 0, -rows % pairs)
     sums, totals = (
@@ -205,17 +205,19 @@ def _means(values: Tensor, leading: tuple[int, ...], rows: int, columns: int, pa
 
 
 def _names(leading: tuple[int, ...]) -> list[str]:
-    """What each panel is: "row 0, head 2"; axes of size 1 are not mentioned."""
+    """Return the name of each panel, such as "row 0, head 2", without axes of size 1."""
     axes = ["row", "head", *(f"axis {axis}" for axis in range(2, len(leading)))]
     return [
-        ", ".join(f"{axis} {at}" for axis, at, size in zip(axes, index, leading, strict=False) if size > 1)
+        ", ".join(f"{axis} {i}" for axis, i, size in zip(axes, index, leading, strict=False) if size > 1)
         for index in product(*(range(size) for size in leading))
     ]
 
 
-def _picture(heading: str, levels: Tensor, *, names: list[str], places: Places, pairs: int, scale: Scale) -> Picture:
+def _picture(
+    heading: str, levels: Tensor, *, names: list[str], positions: Positions, pairs: int, scale: Scale
+) -> Picture:
     panels = tuple(
-        Panel(name, tuple(map(tuple, rows)), places.num_queries, places.num_keys, pairs)
+        Panel(name, tuple(map(tuple, rows)), positions.num_queries, positions.num_keys, pairs)
         for name, rows in zip(names, levels.tolist(), strict=False)
     )
     return Picture(heading=heading, panels=panels, scale=scale, left_out=len(names) - len(panels))
@@ -225,9 +227,9 @@ def _picture(heading: str, levels: Tensor, *, names: list[str], places: Places, 
 
 
 def _document(picture: Picture) -> Iterator[str]:
-    """The lines of the SVG file: heading, panels in a grid, legend."""
+    """Yield the lines of the SVG file: heading, panels in a grid, legend."""
     panels = picture.panels
-    # About four panels wide for three high, as a page lying down; all as large as the largest.
+    # Aspect ratio of about 4:3 panels, as on a landscape page; all as large as the largest.
     columns = min(len(panels), max(1, math.ceil(math.sqrt(len(panels) * 4 / 3))))
     boxes = [_box(panel) for panel in panels]
     width, height = max(box[0] for box in boxes) + _GAP, max(box[1] for box in boxes) + _GAP
@@ -236,7 +238,7 @@ def _document(picture: Picture) -> Iterator[str]:
     bottom = top + -(-len(panels) // columns) * height
     across = max(columns * width - _GAP, legend_width)
     total = f"{2 * _EDGE + across:g}", f"{bottom + _LINE + _EDGE:g}"
-    label = _escaped(f"{picture.heading}: queries down, keys across, by place")
+    label = html.escape(f"{picture.heading}: queries down, keys across, by position")
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" width="{total[0]}" '
         f'height="{total[1]}" viewBox="0 0 {total[0]} {total[1]}" style="max-width:100%;height:auto" '
@@ -257,26 +259,26 @@ def _document(picture: Picture) -> Iterator[str]:
 
 
 def _margins(panel: Panel) -> tuple[float, float]:
-    """Left of the cells and above them: labels, ticks, and the title if there is one."""
+    """Return the margins left of the cells and above them: labels, ticks, and the title if there is one."""
     largest = max(panel.num_keys - 1, abs(panel.num_keys - panel.num_queries))
     ticks = _CHARACTER * (len(str(largest)) + (panel.num_queries > panel.num_keys))
     return _LABEL + ticks + 4, (_LINE + 2 if panel.title else 0) + 2 * _LINE
 
 
 def _box(panel: Panel) -> tuple[float, float]:
-    """Width and height of a panel with all its words."""
+    """Return width and height of a panel with its labels."""
     left, top = _margins(panel)
     width, height = len(panel.levels[0]) * panel.cell, len(panel.levels) * panel.cell
     return max(left + width, _MIN_PANEL), top + height + (_LINE if panel.pairs > 1 else 0)
 
 
-def _panel(panel: Panel, scale: Scale, room: float) -> Iterator[str]:
-    """Title, axes, cells and frame of one panel."""
+def _panel(panel: Panel, scale: Scale, max_width: float) -> Iterator[str]:
+    """Yield title, axes, cells and frame of one panel."""
     (left, top), cell = _margins(panel), panel.cell
     columns, rows = len(panel.levels[0]), len(panel.levels)
     width, height = columns * cell, rows * cell
     if panel.title:
-        yield _title(panel.title, 0, _LINE - 4, room)
+        yield _title(panel.title, 0, _LINE - 4, max_width)
     label = f'fill="{_PALE}" text-anchor="middle"'
     yield f'<text x="{left + width / 2:g}" y="{top - _LINE - 4:g}" {label}>key</text>'
     yield f'<text transform="translate({_LABEL - 9} {top + height / 2:g}) rotate(-90)" {label}>query</text>'
@@ -297,41 +299,44 @@ def _panel(panel: Panel, scale: Scale, room: float) -> Iterator[str]:
 
 
 def _ticks(panel: Panel, left: float, top: float) -> Iterator[str]:
-    """Places along both axes, as many as there is room for."""
+    """Yield tick labels, positions along both axes, as many as fit."""
     pixels, shift = panel.cell / panel.pairs, panel.num_keys - panel.num_queries
-    across = _step(_CHARACTER * len(str(panel.num_keys - 1)) + 6, pixels)
-    for place in range(0, panel.num_keys, across):
-        x = left + (place + 0.5) * pixels
-        yield f'<text x="{x:g}" y="{top - 5:g}" text-anchor="middle">{place}</text>'
-    down = _step(_FONT, pixels)
-    for place in range(shift + -shift % down, panel.num_keys, down):
-        y = top + (place - shift + 0.5) * pixels + 4
-        yield f'<text x="{left - 4:g}" y="{y:g}" text-anchor="end">{place}</text>'
+    across = _tick_step(_CHARACTER * len(str(panel.num_keys - 1)) + 6, pixels)
+    for position in range(0, panel.num_keys, across):
+        x = left + (position + 0.5) * pixels
+        yield f'<text x="{x:g}" y="{top - 5:g}" text-anchor="middle">{position}</text>'
+    down = _tick_step(_FONT, pixels)
+    for position in range(shift + -shift % down, panel.num_keys, down):
+        y = top + (position - shift + 0.5) * pixels + 4
+        yield f'<text x="{left - 4:g}" y="{y:g}" text-anchor="end">{position}</text>'
 
 
-def _step(room: float, pixels: float) -> int:
-    """The least of 1, 2, 5, 10, 20 ... places that are at least `room` apart."""
+def _tick_step(min_distance: float, pixels: float) -> int:
+    """Return the least of 1, 2, 5, 10, 20 ... positions that are at least `min_distance` apart."""
     return next(
-        step for power in range(12) for step in (10**power, 2 * 10**power, 5 * 10**power) if step * pixels >= room
+        step
+        for power in range(12)
+        for step in (10**power, 2 * 10**power, 5 * 10**power)
+        if step * pixels >= min_distance
     )
 
 
 def _rectangles(levels: Sequence[Sequence[int]], ground: int) -> dict[int, list[str]]:
-    """Path of each level: runs of equal cells in a row, joined with equal runs of the rows below."""
+    """Return the SVG path of each level: runs of equal cells in a row, merged with equal runs of the rows below."""
     paths: dict[int, list[str]] = {}
-    standing: dict[tuple[int, int, int], int] = {}  # level, first column, columns -> first row
+    open_runs: dict[tuple[int, int, int], int] = {}  # level, first column, columns -> first row
     for y, row in enumerate([*levels, ()]):
         runs = list(_runs(row, ground))
-        for run in standing.keys() - set(runs):
+        for run in open_runs.keys() - set(runs):
             level, x, width = run
-            start = standing[run]
+            start = open_runs[run]
             paths.setdefault(level, []).append(f"M{x} {start}h{width}v{y - start}h-{width}z")
-        standing = {run: standing.get(run, y) for run in runs}
+        open_runs = {run: open_runs.get(run, y) for run in runs}
     return {level: sorted(path) for level, path in paths.items()}
 
 
 def _runs(row: Sequence[int], ground: int) -> Iterator[tuple[int, int, int]]:
-    """Level, first column and number of columns of each run of equal cells that are not the ground."""
+    """Yield level, first column and number of columns of each run of equal cells that are not background."""
     x = 0
     for level, cells in groupby(row):
         width = len(list(cells))
@@ -341,12 +346,12 @@ def _runs(row: Sequence[int], ground: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _fill(scale: Scale, level: int, cell: float) -> str:
-    """Color of a level, where a unit is drawn as `cell` pixels."""
+    """Return the fill of a level, where a unit is drawn as `cell` pixels."""
     return f"url(#hatched-{cell:g})" if scale.colors[level] == _HATCHED else scale.colors[level]
 
 
 def _hatch(cell: float) -> str:
-    """Lines four pixels apart, where a unit is drawn as `cell` pixels."""
+    """Return a hatch pattern of lines four pixels apart, where a unit is drawn as `cell` pixels."""
     return (
         f'<defs><pattern id="hatched-{cell:g}" width="4" height="4" patternUnits="userSpaceOnUse" '
         f'patternTransform="scale({1 / cell:g})"><rect width="4" height="4" fill="#ffffff"/>'
@@ -355,18 +360,18 @@ def _hatch(cell: float) -> str:
 
 
 def _legend(picture: Picture) -> tuple[str, float]:
-    """A swatch of each level with its words, and their width; swatches without words stand side by side."""
+    """Return a swatch per level with its label, and the total width; swatches without labels adjoin."""
     parts, x = [], 0.0
-    for level, words in picture.scale.legend:
-        if words.startswith("-"):  # the lower end stands before its swatch
-            parts.append(f'<text x="{x:g}" y="11">{words}</text>')
-            x += _CHARACTER * len(words) + 6
+    for level, label in picture.scale.legend:
+        if label.startswith("-"):  # the label of the lower end precedes its swatch
+            parts.append(f'<text x="{x:g}" y="11">{label}</text>')
+            x += _CHARACTER * len(label) + 6
         fill = _fill(picture.scale, level, 1.0)
         parts.append(f'<rect x="{x:g}" width="14" height="14" fill="{fill}" stroke="{_FRAME}" stroke-width="0.5"/>')
         x += 14
-        if words and not words.startswith("-"):
-            parts.append(f'<text x="{x + 6:g}" y="11">{words}</text>')
-            x += _CHARACTER * len(words) + 24
+        if label and not label.startswith("-"):
+            parts.append(f'<text x="{x + 6:g}" y="11">{label}</text>')
+            x += _CHARACTER * len(label) + 24
     if picture.left_out:
         words = f"the first {len(picture.panels)} of {len(picture.panels) + picture.left_out}"
         parts.append(f'<text x="{x + 6:g}" y="11" fill="{_PALE}">{words}</text>')
@@ -374,13 +379,9 @@ def _legend(picture: Picture) -> tuple[str, float]:
     return "".join(parts), x
 
 
-def _title(words: str, x: float, y: float, room: float, *, weight: str = "400") -> str:
-    """A line of text, cut where there is no more room; pointing at it shows all."""
-    fits = max(8, int(room / _CHARACTER))
-    shown = words if len(words) <= fits else words[: fits - 3] + "..."
-    full = "" if shown == words else f"<title>{_escaped(words)}</title>"
-    return f'<text x="{x:g}" y="{y:g}" font-weight="{weight}">{full}{_escaped(shown)}</text>'
-
-
-def _escaped(words: str) -> str:
-    return html.escape(words)
+def _title(text: str, x: float, y: float, max_width: float, *, weight: str = "400") -> str:
+    """Return a line of text, truncated to the width; the full text is its tooltip."""
+    max_len = max(8, int(max_width / _CHARACTER))
+    truncated = text if len(text) <= max_len else text[: max_len - 3] + "..."
+    tooltip = "" if truncated == text else f"<title>{html.escape(text)}</title>"
+    return f'<text x="{x:g}" y="{y:g}" font-weight="{weight}">{tooltip}{html.escape(truncated)}</text>'

@@ -1,4 +1,4 @@
-"""What `regard bench` found, as people read it: tables, bars, and what could be done about it."""
+"""Text report of `regard bench`: tables, bars and suggestions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,178 +6,181 @@ from typing import Any
 from regard.cli.report import table
 
 _BAR = 24
-"""Characters of the longest bar."""
+"""Length of the longest bar, in characters."""
 _MUCH = 40.0
-"""Per cent of the time."""
+"""Percentage of the time above which a group is worth a suggestion."""
 _FASTER = _CACHED = _SLOWER = 1.3
 _OTHER = "other operators"
 
-Found = dict[str, Any]
+Results = dict[str, Any]
 Rows = list[list[str]]
 
 
-def in_words(found: Found) -> str:
-    """The whole report."""
+def format_report(results: Results) -> str:
+    """Return the whole report as text."""
     parts = [
-        f"{found['run']}: recipe {found['recipe']}, {found['weights']:,} weights, {found['weights_mb']:,.3g} MB",
-        _machine(found["machine"]),
-        _training(found["training"]),
-        _using(found),
-        *(_where(name, shares) for name, shares in panels(found)),
-        *_watching(found),
+        f"{results['run']}: recipe {results['recipe']}, {results['weights']:,} parameters, "
+        f"{results['weights_mb']:,.3g} MB",
+        _format_machine(results["machine"]),
+        _format_training(results["training"]),
+        _format_inference(results),
+        *(_format_shares(name, shares) for name, shares in panels(results)),
+        *_format_overhead(results),
     ]
-    told = [f"  {one}" for one in hints(found)]
-    return "\n\n".join([*parts, *(["\n".join(["what could be tried", *told])] if told else [])])
+    suggestions = [f"  {hint}" for hint in hints(results)]
+    if suggestions:
+        parts.append("\n".join(["suggestions", *suggestions]))
+    return "\n\n".join(parts)
 
 
-def panels(found: Found) -> list[tuple[str, list[Found]]]:
-    """What was looked into, each with its groups."""
-    shown = [("training", found["training"]["where"])] if "where" in found["training"] else []
-    several = len(found["using"].get("where", ())) > 1
-    for one in found["using"].get("where", ()):
-        engine = f", {one['engine']}" if several else ""
-        shown.append((f"{one['way']}, one at a time{engine}", one["where"]))
-    return shown
+def panels(results: Results) -> list[tuple[str, list[Results]]]:
+    """Return the title and the groups of each profile."""
+    profiles = [("training", results["training"]["where"])] if "where" in results["training"] else []
+    several = len(results["using"].get("where", ())) > 1
+    for profile in results["using"].get("where", ()):
+        engine = f", {profile['engine']}" if several else ""
+        profiles.append((f"{profile['way']}, one at a time{engine}", profile["where"]))
+    return profiles
 
 
-def _machine(machine: Found) -> str:
+def _format_machine(machine: Results) -> str:
     title = f"machine: {machine['processor']}, {_count(machine['threads'], 'thread')}, torch {machine['torch']}"
     if machine["device"] != "cpu":
         title += f", {machine['device']}"
     rows = []
     for precision, products in machine["products_gflops"].items():
-        each = ", ".join(f"{name} {rate:,.0f}" for name, rate in products.items())
+        rates = ", ".join(f"{name} {rate:,.0f}" for name, rate in products.items())
         is_emulated = precision == "bfloat16" and not machine["has_native_bfloat16"]
-        note = f"{each}; emulated" if is_emulated else each
+        note = f"{rates}; emulated" if is_emulated else rates
         rows.append([f"matrix products, {precision}", f"{max(products.values()):,.0f} GFLOP/s", f"({note})"])
     rows.append(["reading memory", f"{machine['memory_read_gb_s']:,.0f} GB/s", ""])
     rows.append(["copying memory", f"{machine['memory_copy_gb_s']:,.0f} GB/s", "(read and written)"])
-    again = machine["weights_read_gb_s"]
-    cached = "(they stay in a cache)" if again > _CACHED * machine["memory_read_gb_s"] else ""
-    rows.append(["as many bytes as the weights", f"{again:,.0f} GB/s", f"read again and again {cached}".rstrip()])
+    repeated = machine["weights_read_gb_s"]
+    cached = "(they fit into a cache)" if repeated > _CACHED * machine["memory_read_gb_s"] else ""
+    rows.append(["as many bytes as the parameters", f"{repeated:,.0f} GB/s", f"read repeatedly {cached}".rstrip()])
     return f"{title}\n{table(rows)}"
 
 
-def _training(training: Found) -> str:
+def _format_training(training: Results) -> str:
     if "missing" in training:
-        return f"training: not measured, for the data cannot be read: {training['missing']}"
+        return f"training: not measured, because the data cannot be read: {training['missing']}"
     title = (
         f"training in {training['precision']}, on {training['batches']} of the {training['steps_an_epoch']:,} steps "
     )
     step = training["step"]
-    spread = f"({_ms(step['low_ms'])} to {_ms(step['high_ms'])}: eight in ten of {step['measured']})"
-    rows = [["a step", _ms(step["median_ms"]), spread]]
-    rows.append(["examples a second", _number(training["examples_per_second"]), ""])
+    spread = f"({_ms(step['low_ms'])} to {_ms(step['high_ms'])}: 10th to 90th percentile of {step['measured']})"
+    rows = [["step", _ms(step["median_ms"]), spread]]
+    rows.append(["examples per second", _number(training["examples_per_second"]), ""])
     if training["targets_per_second"] != training["examples_per_second"]:
-        rows.append(["targets a second", _number(training["targets_per_second"]), ""])
+        rows.append(["targets per second", _number(training["targets_per_second"]), ""])
     share = f"({training['percent_of_limit']:.0f} % of {training['limit_gflops']:,.0f})"
     rows.append(["matrix products", f"{training['gflops']:,.3g} GFLOP/s", share])
-    rows.append(
-        ["", f"{training['flop_a_step'] / 1e9:,.3g} GFLOP", "a step: of products alone, those of padding included"]
-    )
+    rows.append(["", f"{training['flop_a_step'] / 1e9:,.3g} GFLOP", "per step, matrix products only, padding included"])
     if training["padding_percent"]:
-        rows.append(["padding", f"{training['padding_percent']:.1f} %", "of the places in a batch"])
+        rows.append(["padding", f"{training['padding_percent']:.1f} %", "of the positions in a batch"])
     if training["peak_memory_mb"] is not None:
-        before = f"({training['memory_before_mb']:,.0f} MB before, with the data read)"
+        before = f"({training['memory_before_mb']:,.0f} MB before, with the data loaded)"
         rows.append(["peak memory", f"{training['peak_memory_mb']:,.0f} MB", before])
     return f"{title}of an epoch\n{table(rows)}"
 
 
-def _using(found: Found) -> str:
-    using = found["using"]
-    if "missing" in using:
-        return f"using: not measured: {using['missing']} (--input FILE gives others)"
-    several = len({one["engine"] for one in using["ways"]}) > 1
-    rows = [["", "median", "95 % within", "answers/s", "at once", "answers/s"]]
-    for one in using["ways"]:
-        alone, many = one["one_by_one"], one["at_once"]
+def _format_inference(results: Results) -> str:
+    inference = results["using"]
+    if "missing" in inference:
+        return f"inference: not measured: {inference['missing']} (--input FILE gives other inputs)"
+    modes = inference["ways"]
+    several = len({mode["engine"] for mode in modes}) > 1
+    rows = [["", "median", "95 % within", "answers/s", "batch", "answers/s"]]
+    for mode in modes:
+        alone, batched = mode["one_by_one"], mode["at_once"]
         times = [_ms(alone["median_ms"]), _ms(alone["p95_ms"])]
-        rates = [_number(alone["answers_per_second"]), str(many["inputs"]), _number(many["answers_per_second"])]
-        rows.append([_way(one, several), *times, *rates])
-    lines = [f"using: {using['inputs']} inputs of the {using['inputs_from']}, one at a time and many at once"]
-    lines.append(table(_columns(rows)))
-    reading = [row for one in using["ways"] if (row := _reading(one, several))]
-    if reading:
-        lines += [
-            "",
-            "writing token after token, one input at a time: each step reads the weights once",
-            table(reading),
-        ]
+        rates = [_number(alone["answers_per_second"]), str(batched["inputs"]), _number(batched["answers_per_second"])]
+        rows.append([_label(mode, several), *times, *rates])
+    lines = [f"inference: {inference['inputs']} inputs of the {inference['inputs_from']}, one at a time and as a batch"]
+    lines.append(table(_align(rows)))
+    reads = [row for mode in modes if (row := _format_reads(mode, several))]
+    if reads:
+        lines += ["", "token-by-token decoding, one input at a time: each step reads all parameters", table(reads)]
     return "\n".join(lines)
 
 
-def _reading(one: Found, several: bool) -> list[str] | None:
-    alone = one["one_by_one"]
+def _format_reads(mode: Results, several: bool) -> list[str] | None:
+    alone = mode["one_by_one"]
     if "steps_per_second" not in alone:
         return None
-    steps = f"{alone['steps_an_answer']:.1f} steps an answer"
+    steps = f"{alone['steps_an_answer']:.1f} steps per answer"
     rate = f"{_number(alone['steps_per_second'])} steps/s"
-    read = f"weights read at {alone['weights_read_gb_s']:.3g} GB/s"
-    share = f"{_percent(alone['percent_of_memory_read'])} % of what memory gives"
+    read = f"parameters read at {alone['weights_read_gb_s']:.3g} GB/s"
+    share = f"{_percent(alone['percent_of_memory_read'])} % of the memory bandwidth"
     if alone["percent_of_memory_read"] > _CACHED * alone["percent_of_weights_read"]:
-        share += f", {_percent(alone['percent_of_weights_read'])} % of what the cache gives"
-    return [_way(one, several), steps, rate, read, share]
+        share += f", {_percent(alone['percent_of_weights_read'])} % of the cache bandwidth"
+    return [_label(mode, several), steps, rate, read, share]
 
 
-def _where(name: str, shares: Sequence[Found]) -> str:
-    most = max(one["percent"] for one in shares) or 1.0
+def _format_shares(name: str, shares: Sequence[Results]) -> str:
+    most = max(share["percent"] for share in shares) or 1.0
     rows = [
-        [one["group"], f"{one['percent']:5.1f}", "#" * round(_BAR * one["percent"] / most) + _named(one)]
-        for one in shares
-        if one["percent"] >= 0.05 or one is shares[-1]
+        [share["group"], f"{share['percent']:5.1f}", "#" * round(_BAR * share["percent"] / most) + _operators(share)]
+        for share in shares
+        if share["percent"] >= 0.05 or share is shares[-1]
     ]
     return f"where the time goes, %: {name}\n{table(rows)}"
 
 
-def _named(share: Found) -> str:
-    """What is meant by others."""
+def _operators(share: Results) -> str:
+    """Return the names of the largest operators of the group `other operators`."""
     return f" ({', '.join(share['operators'])})" if share["group"] == _OTHER else ""
 
 
-def _watching(found: Found) -> list[str]:
-    """How much slower all was while the profiler looked on, where it matters."""
-    looks = [("a step", found["training"]), *(("an answer", one) for one in found["using"].get("where", ()))]
-    much = [f"{what} {one['slower']:.1f} times" for what, one in looks if one.get("slower", 1.0) > _SLOWER]
-    if not much:
+def _format_overhead(results: Results) -> list[str]:
+    """Return a note on the overhead of the profiler, if it is large."""
+    profiles = [
+        ("a step", results["training"]),
+        *(("an answer", profile) for profile in results["using"].get("where", ())),
+    ]
+    slow = [
+        f"{name} {profile['slower']:.1f} times" for name, profile in profiles if profile.get("slower", 1.0) > _SLOWER
+    ]
+    if not slow:
         return []
-    told = (
-        f"While the profiler looked on, it took {' and '.join(much)} as long. That is taken off as far as it is known:"
-    )
-    return [f"{told}\nsmall operators may still look slower than they are."]
+    return [
+        f"With the profiler, it took {' and '.join(slow)} as long. The known overhead is subtracted;\n"
+        "small operators may still look slower than they are."
+    ]
 
 
-def hints(found: Found) -> list[str]:
-    """What the figures suggest."""
-    training, using, told = found["training"], found["using"], []
-    products = found["machine"]["products_gflops"]
+def hints(results: Results) -> list[str]:
+    """Return suggestions that follow from the measurements."""
+    training, inference, suggestions = results["training"], results["using"], []
+    products = results["machine"]["products_gflops"]
     faster = max(products["bfloat16"].values()) / max(products["float32"].values())
-    shares = {one["group"]: one["percent"] for one in training.get("where", ())}
-    is_wide = training.get("precision") == "float32" and found["machine"]["has_native_bfloat16"]
+    shares = {share["group"]: share["percent"] for share in training.get("where", ())}
+    is_wide = training.get("precision") == "float32" and results["machine"]["has_native_bfloat16"]
     if is_wide and faster > _FASTER and shares.get("matrix products", 0.0) > _MUCH:
-        told.append(f"matrix products in bfloat16 are {faster:.1f} times as fast here: --train.precision bfloat16")
+        suggestions.append(f"matrix products in bfloat16 are {faster:.1f} times as fast: --train.precision bfloat16")
     if shares.get("Python and waiting", 0.0) > _MUCH:
-        told.append("training waits for Python between small operations: larger batches do more in each")
-    for one in using.get("ways", ())[:1]:
-        gain = one["at_once"]["answers_per_second"] / one["one_by_one"]["answers_per_second"]
+        suggestions.append("training waits for Python between small operations: use larger batches")
+    for mode in inference.get("ways", ())[:1]:
+        gain = mode["at_once"]["answers_per_second"] / mode["one_by_one"]["answers_per_second"]
         if gain > _FASTER:
-            told.append(f"inputs handed over together are answered {gain:.1f} times as fast: `regard predict RUN FILE`")
-    return told
+            suggestions.append(f"a batch of inputs is answered {gain:.1f} times as fast: `regard predict RUN FILE`")
+    return suggestions
 
 
-def _columns(rows: Rows) -> Rows:
-    """Numbers at the right of their columns, names at the left."""
+def _align(rows: Rows) -> Rows:
+    """Align the first column to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         [
-            cell.ljust(width) if not number else cell.rjust(width)
+            cell.rjust(width) if number else cell.ljust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         for row in rows
     ]
 
 
-def _way(one: Found, several: bool) -> str:
-    return f"{one['way']}, {one['engine']}" if several else one["way"]
+def _label(mode: Results, several: bool) -> str:
+    return f"{mode['way']}, {mode['engine']}" if several else mode["way"]
 
 
 def _ms(value: float) -> str:
@@ -192,5 +195,5 @@ def _percent(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

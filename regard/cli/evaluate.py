@@ -1,4 +1,4 @@
-"""`regard evaluate RUN`: the task's metric on the run's test data, or on other pairs."""
+"""`regard evaluate RUN`: the metrics of a trained run on its test data, or on other data."""
 
 import json
 from dataclasses import dataclass, field, fields
@@ -6,10 +6,10 @@ from typing import Any
 
 from regard.cli.exits import DONE
 from regard.cli.help import page
-from regard.cli.notices import tell
+from regard.cli.notices import print_notice
 from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
-from regard.cli.use import DecodingOptions, one_run, opened
+from regard.cli.use import DecodingOptions, load_trained, read_run_argument
 from regard.decode.config import DecodeConfig, DrawingConfig
 from regard.recipes.folder import Run
 from regard.recipes.other_data import (
@@ -23,132 +23,132 @@ from regard.recipes.other_data import (
     OtherText,
     OtherTracks,
 )
-from regard.recipes.registry import entry
-from regard.recipes.settings import groups
+from regard.recipes.registry import get_entry
+from regard.recipes.settings import collect_groups
 
 USAGE = "regard evaluate RUN [options]"
-ABOUT = "Score a trained model on its run's own test data, or on other pairs of the same kind."
+ABOUT = "Evaluate a trained model on the test data of its run, or on other data of the same kind."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(DecodingOptions):
+class EvaluateOptions(DecodingOptions):
     """Options of the command."""
 
     json: bool = False
-    """Print one JSON object a test instead of tables."""
+    """Print one JSON object per test set instead of tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What is scored, and how its outputs are searched for."""
+class EvaluationSettings:
+    """Test data and decoding options."""
 
     data: OtherData = field(default_factory=OtherData)
-    """Other pairs than the run's own test data."""
+    """Pairs to evaluate on instead of the run's own test data."""
     decode: DecodeConfig = field(default_factory=DecodeConfig)
-    """How outputs are searched for; the defaults are the run's own."""
+    """Decoding; the defaults are the run's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabeledSettings:
-    """What is scored."""
+class LabeledEvaluationSettings:
+    """Test data."""
 
     data: OtherLabeled = field(default_factory=OtherLabeled)
-    """Other texts than the run's own test data."""
+    """Texts to evaluate on instead of the run's own test data."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageSettings:
-    """What is scored."""
+class ImageEvaluationSettings:
+    """Test data."""
 
     data: OtherImages = field(default_factory=OtherImages)
-    """Other images than the run's own test data."""
+    """Images to evaluate on instead of the run's own test data."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSettings:
-    """What is scored."""
+class TextEvaluationSettings:
+    """Test data."""
 
     data: OtherText = field(default_factory=OtherText)
-    """Another text than the run's own test data."""
+    """Text to evaluate on instead of the run's own test data."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrackSettings:
-    """What is scored."""
+class TrackEvaluationSettings:
+    """Test data."""
 
     data: OtherTracks = field(default_factory=OtherTracks)
-    """Other recordings than the run's own test data."""
+    """Recordings to evaluate on instead of the run's own test data."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoxSettings:
-    """What is scored."""
+class BoxEvaluationSettings:
+    """Test data."""
 
     data: OtherBoxes = field(default_factory=OtherBoxes)
-    """Other images than the run's own test data."""
+    """Images to evaluate on instead of the run's own test data."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoundSettings:
-    """What is scored."""
+class SoundEvaluationSettings:
+    """Test data."""
 
     data: OtherSounds = field(default_factory=OtherSounds)
-    """Other sounds than the run's own test data."""
+    """Sounds to evaluate on instead of the run's own test data."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagSettings:
-    """What is scored."""
+class TagEvaluationSettings:
+    """Test data."""
 
     data: OtherTagged = field(default_factory=OtherTagged)
-    """Other sentences than the run's own test data."""
+    """Sentences to evaluate on instead of the run's own test data."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawSettings:
-    """What is scored, and how images are drawn."""
+class DrawEvaluationSettings:
+    """Test data and sampling options."""
 
     data: OtherScenes = field(default_factory=OtherScenes)
-    """Other images than the run's own test data."""
+    """Images to evaluate on instead of the run's own test data."""
     decode: DrawingConfig = field(default_factory=DrawingConfig)
-    """How images are drawn; the defaults are the run's own."""
+    """Sampling of images; the defaults are the run's own."""
 
 
 _SETTINGS: dict[type, type[Any]] = {
-    OtherBoxes: BoxSettings,
-    OtherData: Settings,
-    OtherImages: ImageSettings,
-    OtherLabeled: LabeledSettings,
-    OtherScenes: DrawSettings,
-    OtherSounds: SoundSettings,
-    OtherTagged: TagSettings,
-    OtherText: TextSettings,
-    OtherTracks: TrackSettings,
+    OtherBoxes: BoxEvaluationSettings,
+    OtherData: EvaluationSettings,
+    OtherImages: ImageEvaluationSettings,
+    OtherLabeled: LabeledEvaluationSettings,
+    OtherScenes: DrawEvaluationSettings,
+    OtherSounds: SoundEvaluationSettings,
+    OtherTagged: TagEvaluationSettings,
+    OtherText: TextEvaluationSettings,
+    OtherTracks: TrackEvaluationSettings,
 }
 
 
 def run(argv: list[str]) -> int:
-    """Read the options; score; print."""
-    folder, record = one_run(argv, USAGE)
+    """Parse the options, evaluate and print the scores."""
+    folder, record = read_run_argument(argv, USAGE)
     settings = _settings(record)
     if wants_help(argv):
-        print(page(USAGE, ABOUT, [*groups(Options()), *groups(settings)]))
+        print(page(USAGE, ABOUT, [*collect_groups(EvaluateOptions()), *collect_groups(settings)]))
         return DONE
-    parsed = parse(argv, Options(), settings, most_positionals=1, what="one run folder, and options")
-    trained = opened(folder, parsed.own)
+    parsed = parse(argv, EvaluateOptions(), settings, max_positionals=1, what="one run folder, and options")
+    trained = load_trained(folder, parsed.own)
     data = parsed.config.data
     tests: list[dict[str, Any]] = [{}]
     if data.test:
-        names = [one.name for one in fields(data) if one.name not in ("test", "test_target")]
-        given = {name: getattr(data, name) for name in names}
-        tests = [{"path": path} | given for path in data.test]
+        names = [item.name for item in fields(data) if item.name not in ("test", "test_target")]
+        options = {name: getattr(data, name) for name in names}
+        tests = [{"path": path} | options for path in data.test]
     if isinstance(data, OtherData) and data.test:
         targets = data.test_target or (None,) * len(data.test)
         tests = [test | {"target": target} for test, target in zip(tests, targets, strict=True)]
-    if isinstance(parsed.config, Settings | DrawSettings):
+    if isinstance(parsed.config, EvaluationSettings | DrawEvaluationSettings):
         tests = [test | {"decode": parsed.config.decode} for test in tests]
     for number, test in enumerate(tests):
-        scores = trained.evaluate(tell=tell, **test)
+        scores = trained.evaluate(tell=print_notice, **test)
         if parsed.own.json:
             print(json.dumps(scores, ensure_ascii=False))
         else:
@@ -157,12 +157,12 @@ def run(argv: list[str]) -> int:
 
 
 def _settings(record: Run | None) -> Any:
-    """What can be set for a run of this kind."""
+    """Return the default settings for a run of this recipe."""
     if record is None:
-        return Settings()
-    kind = _SETTINGS[entry(record.recipe).other]
-    if not any(one.name == "decode" for one in fields(kind)):
+        return EvaluationSettings()
+    kind = _SETTINGS[get_entry(record.recipe).other]
+    if not any(item.name == "decode" for item in fields(kind)):
         return kind()
     decode = getattr(record.config, "decode", None)
-    # A user's own recipe searches for nothing and says no more than which files.
-    return TextSettings() if decode is None else kind(decode=decode)
+    # The recipe of a user may have no decoding options.
+    return TextEvaluationSettings() if decode is None else kind(decode=decode)

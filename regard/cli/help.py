@@ -1,4 +1,4 @@
-"""The text that --help prints: the usage, then every option with its meaning and its value when not given."""
+"""Text of --help: the usage, then every option with its description and default."""
 
 import shutil
 import textwrap
@@ -8,29 +8,29 @@ from regard.cli.options import option_name
 from regard.recipes.settings import Group, Setting
 
 LEFT = 34
-"""Width of the column of names."""
+"""Width of the column of option names."""
 
 
 def page(usage: str, about: str, groups: Sequence[Group], *, ending: str = "") -> str:
-    """A whole help page; the first group may have no path: the command's own options."""
+    """Return a help page; the group of the command's own options has no path."""
     width = _width()
-    parts = [f"usage: {usage}", _wrapped(about, width)]
+    parts = [f"usage: {usage}", _wrap(about, width)]
     for group in groups:
-        first = _wrapped(group.doc.partition("\n\n")[0], width - 2)
+        first = _wrap(group.doc.partition("\n\n")[0], width - 2)
         title = f"{option_name(group.path)}.*: " if group.path else ""
-        rows = [(_left(setting), _right(setting)) for setting in group.settings]
+        rows = [(_format_option(setting), _format_description(setting)) for setting in group.settings]
         if rows:
-            parts.append(_wrapped(title + first, width) + "\n" + two_columns(rows))
+            parts.append(_wrap(title + first, width) + "\n" + two_columns(rows))
     if ending:
-        parts.append(_wrapped(ending, width))
+        parts.append(_wrap(ending, width))
     return "\n\n".join(parts)
 
 
 def two_columns(rows: Sequence[tuple[str, str]]) -> str:
-    """Names at the left, what they mean wrapped at the right (below a name that is too long)."""
+    """Format names on the left and wrapped descriptions on the right (below a name that is too long)."""
     lines = []
     for left, right in rows:
-        # A value such as self-attentive stays in one piece, to be copied.
+        # No line break inside a value such as self-attentive, so that it can be copied.
         body = textwrap.wrap(right, max(_width() - LEFT - 2, 24), break_on_hyphens=False) or [""]
         if len(left) + 2 > LEFT:
             lines.append(f"  {left}")
@@ -40,25 +40,25 @@ def two_columns(rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _left(setting: Setting) -> str:
+def _format_option(setting: Setting) -> str:
     if setting.kind.bases == (bool,):
         return option_name(setting.path)
     return f"{option_name(setting.path)} {setting.kind.label}"
 
 
-def _right(setting: Setting) -> str:
+def _format_description(setting: Setting) -> str:
     text = setting.doc
     if setting.kind.within is not None:
         text += f" {str(setting.kind.within).capitalize()}."
     if setting.variants:
         others = [name for name in setting.variants if name != setting.value]
-        say = " or ".join(f"`{option_name(setting.path)} {name} --help`" for name in others)
-        whose = "the other's" if len(others) == 1 else "the others'"
-        text += f" Shown here: {setting.value}; see {say} for {whose} options."
-    return f"{text} [{_default(setting.value)}]".lstrip()
+        commands = " or ".join(f"`{option_name(setting.path)} {name} --help`" for name in others)
+        owner = "the other's" if len(others) == 1 else "the others'"
+        text += f" Shown here: {setting.value}; see {commands} for {owner} options."
+    return f"{text} [{_format_default(setting.value)}]".lstrip()
 
 
-def _default(value: object) -> str:
+def _format_default(value: object) -> str:
     if value is None:
         return "not given"
     if isinstance(value, bool):
@@ -68,7 +68,7 @@ def _default(value: object) -> str:
     return str(value)
 
 
-def _wrapped(text: str, width: int) -> str:
+def _wrap(text: str, width: int) -> str:
     paragraphs = text.split("\n\n")
     return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), width) for paragraph in paragraphs)
 

@@ -1,4 +1,4 @@
-"""`regard new NAME`: a recipe of one's own, in a file that runs at once and is meant to be changed."""
+"""`regard new NAME`: a template of a recipe, in one file that runs as it is and is meant to be edited."""
 
 import keyword
 from pathlib import Path
@@ -11,8 +11,8 @@ from regard.recipes.registry import RECIPES
 
 USAGE = "regard new NAME"
 ABOUT = (
-    "Write NAME.py: settings, data, a tiny model, its metric and its answers, all in one file that runs at once "
-    "(python NAME.py train) and is meant to be changed into yours. A file that is there is never replaced."
+    "Write NAME.py: settings, data, a tiny model, its metric and its predictions, all in one file that runs as it is "
+    "(python NAME.py train) and is meant to be edited. An existing file is never replaced."
 )
 _TEMPLATE = Path(__file__).with_name("recipe.py.txt")
 
@@ -22,14 +22,14 @@ def run(argv: list[str]) -> int:
     if wants_help(argv):
         print(page(USAGE, ABOUT, []))
         return 0
-    parsed = parse(argv, NoSettings(), NoSettings(), most_positionals=1, what="one name")
+    parsed = parse(argv, NoSettings(), NoSettings(), max_positionals=1, what="one name")
     if not parsed.positionals:
-        raise UserError(f"which name? {USAGE}")
+        raise UserError(f"NAME is missing. {USAGE}")
     (name,) = parsed.positionals
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or name == "regard":
-        raise UserError(f"the name must be letters, digits and _, as names in Python are, but is {name!r}")
+        raise UserError(f"NAME must be a Python identifier (letters, digits and _), got {name!r}")
     if name in RECIPES:
-        raise UserError(f"there is a recipe {name!r} already; choose another name")
+        raise UserError(f"a recipe {name!r} exists already; choose another name")
     path = Path(f"{name}.py")
     text = _TEMPLATE.read_text(encoding="utf-8").replace("NAME", name)
     try:

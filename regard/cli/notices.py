@@ -1,10 +1,10 @@
-"""Sentences beside the answers, on standard error: they may quote data, so they are always written escaped."""
+"""Notices on standard error; they may quote data, so control characters are escaped."""
 
 import sys
 
-from regard.display import escaped
+from regard.display import escape_text
 
 
-def tell(text: str) -> None:
-    """Write a sentence."""
-    print(escaped(text), file=sys.stderr, flush=True)
+def print_notice(text: str) -> None:
+    """Print a notice to standard error."""
+    print(escape_text(text), file=sys.stderr, flush=True)

@@ -1,11 +1,11 @@
-"""Options of a command, made from dataclasses: `--model.core.layers 3` sets the field layers of model.core.
+"""Command-line options generated from dataclasses: `--model.core.layers 3` sets the field layers of model.core.
 
-A command has its own options (a flat dataclass) and may also set a configuration (regard.recipes.settings).
-Of a union of variants, which one holds is decided first, so that its fields are options and no other's are.
+A command has its own options (a flat dataclass) and may also set a configuration (regard.recipes.settings). The variant
+of a union is selected first, so that only its fields are options.
 
-    --name value    --name=value    --names a b c    --switch    --switch false    -- (no options from here)
+    --name value    --name=value    --names a b c    --switch    --switch false    -- (no options after this)
 
-Dashes and underscores in names are the same. An option given twice counts as given last.
+Dashes and underscores in names are equivalent. The last value of a repeated option counts.
 """
 
 import re
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from regard.errors import UserError
-from regard.recipes.kinds import nearest
-from regard.recipes.settings import Setting, changed, groups
+from regard.recipes.kinds import suggest
+from regard.recipes.settings import Setting, apply_changes, collect_groups
 
 Own = TypeVar("Own")
 Config = TypeVar("Config")
@@ -23,52 +23,52 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True)
 class Parsed(Generic[Own, Config]):
-    """A command line that was understood."""
+    """Parsed command line."""
 
     positionals: list[str]
-    """What is no option, in order."""
+    """Arguments that are not options, in order."""
     own: Own
     """The command's own options."""
     config: Config
-    """The configuration with what was set."""
+    """The configuration with the values that were set."""
 
 
 @dataclass(frozen=True)
 class NoSettings:
-    """Of a command without a configuration, or without options of its own."""
+    """Placeholder for a command without a configuration or without options of its own."""
 
 
 def option_name(path: str) -> str:
-    """How a setting is written on the command line: --train.label-smoothing."""
+    """Return the command-line form of a setting: --train.label-smoothing."""
     return "--" + path.replace("_", "-")
 
 
 def wants_help(argv: Sequence[str]) -> bool:
-    """Whether -h or --help stands among the options."""
+    """Return True if -h or --help is among the options."""
     return any(word in ("-h", "--help") for word in _before_end(argv))
 
 
-def given_first(argv: Sequence[str], name: str) -> str | None:
-    """The value of one option, before the others are known."""
-    found = [value for path, value in _pairs(argv) if path == name]
-    return found[-1] if found else None
+def peek_option(argv: Sequence[str], name: str) -> str | None:
+    """Return the value of one option before the command line is parsed."""
+    values = [value for path, value in _pairs(argv) if path == name]
+    return values[-1] if values else None
 
 
-def parse(argv: Sequence[str], own: Own, config: Config, *, most_positionals: int, what: str) -> Parsed[Own, Config]:
-    """Read a command line. `what` says in a message which positionals there may be.
+def parse(argv: Sequence[str], own: Own, config: Config, *, max_positionals: int, what: str) -> Parsed[Own, Config]:
+    """Parse a command line. `what` describes the expected positionals in messages.
 
-    Raises UserError, naming the nearest option or value, for what does not exist or is out of range.
+    Raises UserError, naming the nearest option or value, for one that does not exist or is out of range.
     """
-    config = with_variants(config, argv)
+    config = apply_variants(config, argv)
     settings = _by_path(own) | _by_path(config)
-    positionals, options = _take_apart(argv, settings, others=_other_variants(config))
-    if len(positionals) > most_positionals:
-        raise UserError(f"{positionals[most_positionals]!r} is one argument too many; expected {what}")
+    positionals, options = _split(argv, settings, others=_other_variants(config))
+    if len(positionals) > max_positionals:
+        raise UserError(f"{positionals[max_positionals]!r} is one argument too many; expected {what}")
     return Parsed(positionals, _set(own, options), _set(config, options))
 
 
-def with_variants(config: Config, argv: Sequence[str]) -> Config:
-    """The configuration with the variants (`--model.core recurrent`) that the command line asks for.
+def apply_variants(config: Config, argv: Sequence[str]) -> Config:
+    """Return the configuration with the variants that the command line selects (`--model.core recurrent`).
 
     Raises UserError for a variant that does not exist.
     """
@@ -79,30 +79,30 @@ def with_variants(config: Config, argv: Sequence[str]) -> Config:
         if not given:
             return config
         done |= set(given)
-        config = changed(config, _nested(given), called=option_name)
+        config = apply_changes(config, _nest(given), called=option_name)
 
 
 def _by_path(config: Any) -> dict[str, Setting]:
-    return {setting.path: setting for group in groups(config) for setting in group.settings}
+    return {setting.path: setting for group in collect_groups(config) for setting in group.settings}
 
 
 def _other_variants(config: Any) -> dict[str, str]:
-    """By path, the options of variants that are not chosen, each with the choices that would bring it."""
-    found: dict[str, str] = {}
+    """Return the options of variants that are not selected, each with the selection that would enable it."""
+    options: dict[str, str] = {}
     for path, setting in _by_path(config).items():
         for name, variant in setting.variants.items():
             if name == setting.value:
                 continue
             choice = f"{option_name(path)} {name}"
             for inner in (f"{path}.{below}" for below in _by_path(variant())):
-                found[inner] = f"{found[inner]} or {choice}" if inner in found else choice
-    return found
+                options[inner] = f"{options[inner]} or {choice}" if inner in options else choice
+    return options
 
 
-def _take_apart(
+def _split(
     argv: Sequence[str], settings: Mapping[str, Setting], *, others: Mapping[str, str]
 ) -> tuple[list[str], dict[str, Any]]:
-    """What is no option, and by path what each option was given."""
+    """Split a command line into positionals and the values of options by path."""
     positionals: list[str] = []
     options: dict[str, Any] = {}
     rest = list(argv)
@@ -126,7 +126,7 @@ def _take_apart(
 
 
 def _take(setting: Setting, name: str, rest: list[str]) -> Any:
-    """Remove an option's value or values from what follows it."""
+    """Remove the value or values of an option from the arguments after it."""
     kind = setting.kind
     if kind.bases == (bool,):
         is_value = bool(rest) and rest[0].lower() in ("true", "false", "yes", "no", "on", "off")
@@ -142,33 +142,33 @@ def _take(setting: Setting, name: str, rest: list[str]) -> Any:
 def _set(config: Config, options: Mapping[str, Any]) -> Config:
     own = _by_path(config)
     given = {path: value for path, value in options.items() if path in own}
-    return changed(config, _nested(given), called=option_name)
+    return apply_changes(config, _nest(given), called=option_name)
 
 
-def _nested(options: Mapping[str, Any]) -> dict[str, Any]:
-    """{"a.b": 1, "c": 2} as {"a": {"b": 1}, "c": 2}; a choice of variant becomes `name` inside its dict."""
+def _nest(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}; a selected variant becomes `name` inside its dict."""
     tree: dict[str, Any] = {}
     for path in sorted(options):
         *above, name = path.split(".")
-        place = tree
+        node = tree
         for part in above:
-            below = place.setdefault(part, {})
-            place[part] = below if isinstance(below, dict) else {"name": below}
-            place = place[part]
-        place[name] = options[path]
+            below = node.setdefault(part, {})
+            node[part] = below if isinstance(below, dict) else {"name": below}
+            node = node[part]
+        node[name] = options[path]
     return tree
 
 
 def _unknown(name: str, path: str, settings: Mapping[str, Setting], others: Mapping[str, str]) -> UserError:
     if path in others:
-        return UserError(f"option {name} goes with {others[path]}, which is not chosen")
+        return UserError(f"option {name} needs {others[path]}, which is not selected")
     known = [option_name(known) for known in settings]
-    hint = nearest(option_name(path), known) or _same_ending(path, settings)
+    hint = suggest(option_name(path), known) or _suggest_same_ending(path, settings)
     return UserError(f"unknown option {name}{hint or '; --help lists all'}")
 
 
-def _same_ending(path: str, settings: Iterable[str]) -> str:
-    """`--layers` was meant as --model.core.layers."""
+def _suggest_same_ending(path: str, settings: Iterable[str]) -> str:
+    """Suggest --model.core.layers for `--layers`."""
     last = path.rpartition(".")[2]
     names = [option_name(known) for known in settings if known.rpartition(".")[2] == last][:3]
     return f"; did you mean {' or '.join(names)}?" if names else ""
@@ -179,7 +179,7 @@ def _before_end(argv: Sequence[str]) -> Sequence[str]:
 
 
 def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Each option with the word after it (None at the end), whatever the options there are."""
+    """Yield each option with the argument after it (None at the end), known or not."""
     words = _before_end(argv)
     for word, after in zip(words, [*words, None][1:], strict=True):
         if word.startswith("--"):

@@ -1,9 +1,9 @@
-"""The command line of a recipe of the user's own: the file that holds it is run, and no other is looked for.
+"""Command line of a user's own recipe, run through the file that defines it.
 
-    python mine.py train --run runs/mine        as `regard train mine`, which only this file knows
-    python mine.py predict runs/mine INPUT      as `regard predict`, and so evaluate and look
+    python mine.py train --run runs/mine        like `regard train mine`, which only this file knows
+    python mine.py predict runs/mine INPUT      like `regard predict`; evaluate and look likewise
 
-A run folder names its recipe and imports nothing: `regard predict` of such a run says that its own file must be run.
+A run folder only names its recipe and imports nothing: `regard predict` on such a run asks to run the file instead.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""`regard recipes`: what can be trained."""
+"""`regard recipes`: list the recipes."""
 
 from regard.cli.help import page, two_columns
 from regard.cli.options import NoSettings, parse, wants_help
@@ -8,9 +8,9 @@ from regard.recipes.registry import RECIPES
 def run(argv: list[str]) -> int:
     """List the recipes."""
     if wants_help(argv):
-        print(page("regard recipes", "List what can be trained.", []))
+        print(page("regard recipes", "List the recipes.", []))
         return 0
-    parse(argv, NoSettings(), NoSettings(), most_positionals=0, what="nothing after `recipes`")
+    parse(argv, NoSettings(), NoSettings(), max_positionals=0, what="nothing after `recipes`")
     print(two_columns([(name, entry.summary) for name, entry in RECIPES.items()]))
     print("\n`regard train RECIPE --help` explains every setting of a recipe.")
     return 0

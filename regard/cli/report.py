@@ -1,34 +1,34 @@
-"""Scores and outputs as people read them."""
+"""Tables of scores and sample outputs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 _NAMES = {
     "exact": "exact match, %",
-    "ceiling": "most that a perfect reader gets, %",
+    "ceiling": "upper bound on the score, %",
     "bleu": "BLEU",
     "accuracy": "accuracy, %",
-    "drawn": "drawings that show what was asked for, %",
-    "items": "items asked for that are seen, %",
-    "drawn_real": "real canvases that show it, as they are judged, %",
-    "drawn_rebuilt": "the same through the autoencoder, %",
+    "drawn": "images that show the prompt, %",
+    "items": "items of the prompt that are recognized, %",
+    "drawn_real": "real images that show the prompt, as judged, %",
+    "drawn_rebuilt": "the same after reconstruction by the autoencoder, %",
     "judge_accuracy": "accuracy of the judge on real images, %",
-    "error": "mean squared error a pixel, of pixels within [0, 1]",
-    "error_pca": "the same by as many principal components",
+    "error": "mean squared error per pixel, pixels in [0, 1]",
+    "error_pca": "the same for PCA with as many components",
     "codes_used": "codes in use",
-    "code_perplexity": "perplexity of their use",
+    "code_perplexity": "perplexity of code usage",
     "ap": "AP, %",
     "ap50": "AP50, %",
     "ap75": "AP75, %",
     "f1": "F1 of events, onset within 50 ms, %",
     "f1_200ms": "F1 of events, onset and offset within 200 ms, %",
-    "f1_segments": "F1 of segments of a second, %",
-    "onset_ms": "mean error of their onset, ms",
-    "duration_ms": "mean error of their duration, ms",
+    "f1_segments": "F1 of one-second segments, %",
+    "onset_ms": "mean onset error, ms",
+    "duration_ms": "mean duration error, ms",
     "ade": "ADE, m",
     "fde": "FDE, m",
-    "ade_walking_on": "ADE of walking on at the last step, m",
-    "fde_walking_on": "FDE of walking on at the last step, m",
+    "ade_walking_on": "ADE of the constant-velocity baseline, m",
+    "fde_walking_on": "FDE of the constant-velocity baseline, m",
     "micro_f1": "micro F1, %",
     "macro_f1": "macro F1, %",
     "average_precision": "mean average precision, %",
@@ -38,16 +38,16 @@ _NAMES = {
     "mae": "mean absolute error",
     "rmse": "root mean squared error",
     "r2": "R^2",
-    "bits": "bits a token",
+    "bits": "bits per token",
     "unknown": "unknown tokens, %",
-    "nll": "nll, nats a token",
-    "perplexity": "perplexity a token",
+    "nll": "nll, nats per token",
+    "perplexity": "perplexity per token",
 }
 _WIDE = 48
 
 
 def score_table(scores: Mapping[str, Any]) -> str:
-    """One test's scores, how they were made, and a few outputs."""
+    """Format the scores of a test set, their signature, and some sample outputs."""
     title = f"{scores['data']}: {scores['examples']:,} examples"
     if "beam" in scores:
         title += ", greedy search" if scores["beam"] == 1 else f", beam {scores['beam']}"
@@ -55,23 +55,23 @@ def score_table(scores: Mapping[str, Any]) -> str:
     numbers = {name: value for name, value in scores.items() if isinstance(value, float)} | {
         name: scores[name] for name in names if name in scores
     }
-    # What has no name here, such as the scores of a user's own recipe, goes under the one it was given.
+    # Unknown scores, such as those of a user's own recipe, keep the name they have.
     order = [*(name for name in names if name in numbers), *(name for name in numbers if name not in names)]
     rows = [[names.get(name, name.replace("_", " ")), f"{numbers[name]:.4g}"] for name in order]
     rows.append(["signature", scores["signature"]])
     classes = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
-    told = f"\n\nby class, %\n{table(classes)}" if classes else ""
+    by_class = f"\n\nby class, %\n{table(classes)}" if classes else ""
     samples = []
-    for one in scores["samples"]:
-        right = "" if one["output"] == one["reference"] else f"(reference: {one['reference']})"
-        samples.append([one["source"].strip(), one["output"], right])
-    shown = f"\n\nsome outputs\n{table(samples)}" if samples else ""
-    return f"{title}\n{table(rows)}{told}{shown}"
+    for sample in scores["samples"]:
+        reference = "" if sample["output"] == sample["reference"] else f"(reference: {sample['reference']})"
+        samples.append([sample["source"].strip(), sample["output"], reference])
+    outputs = f"\n\nsample outputs\n{table(samples)}" if samples else ""
+    return f"{title}\n{table(rows)}{by_class}{outputs}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns lined up, two spaces apart; a very wide cell sticks out and widens nothing."""
-    rows = [[cell.replace("\n", "\\n") for cell in row] for row in rows]  # a line is a row
+    """Format rows as aligned columns, two spaces apart; a very wide cell does not widen its column."""
+    rows = [[cell.replace("\n", "\\n") for cell in row] for row in rows]  # one line per row
     columns = list(zip(*rows, strict=True))
     widths = [max((len(cell) for cell in column if len(cell) <= _WIDE), default=0) for column in columns]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

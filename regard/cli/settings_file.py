@@ -1,10 +1,11 @@
-"""A YAML file of settings: mappings, lists, text, numbers, truth values and null, and nothing that YAML has beside.
+"""YAML files of settings, restricted to mappings, lists, text, numbers, booleans and null.
 
-Refused are aliases and merges (a few lines can stand for billions), tags, keys given twice, deep nesting, large files.
+Aliases and merges (which can expand to billions of values), tags, duplicate keys, deep nesting and large files are
+refused.
 
-Numbers, truth values and null are what YAML 1.1 and 1.2 both read so. All else (yes, 1:30, 1_000, 2001-01-01) is text,
-which the setting reads as it reads an option of the command line. A whole number with a leading zero is refused: 010 is
-8 in YAML 1.1 and 10 in YAML 1.2.
+Numbers, booleans and null are the scalars on which YAML 1.1 and 1.2 agree. Any other scalar (yes, 1:30, 1_000,
+2001-01-01) is text, which the setting parses like an option of the command line. A whole number with a leading zero is
+refused: 010 is 8 in YAML 1.1 and 10 in YAML 1.2.
 """
 
 import re
@@ -16,7 +17,7 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from regard.errors import UserError
 from regard.files import read_bytes
-from regard.ranges import shown
+from regard.ranges import short_repr
 
 MOST_BYTES = 256 << 10
 _MOST_DEPTH = 16
@@ -32,28 +33,28 @@ _SCALARS = {
         "timestamp": "(?!)",
     }.items()
 }
-"""By kind, the scalars that are of this kind in YAML 1.1 and in YAML 1.2; others of the kind are text."""
+"""Scalars that have the same type in YAML 1.1 and 1.2, by tag; others with the tag are text."""
 _LEADING_ZERO = re.compile("[-+]?0[0-9_]+")
 
 
 class SettingsFile(NamedTuple):
-    """What a file holds, and where."""
+    """Settings of a file, with their line numbers."""
 
     path: Path
     settings: dict[str, Any]
     lines: dict[str, int]
-    """By dotted name of a setting, its line."""
+    """Line of each setting, by its dotted name."""
 
-    def called(self, name: str) -> str:
-        """How a message names a setting of the file."""
+    def describe(self, name: str) -> str:
+        """Return how messages refer to a setting of the file."""
         line = self.lines.get(name)
         return f"{self.path}{f', line {line}' if line else ''}: {name}"
 
 
 def read_settings(path: Path) -> SettingsFile:
-    """Read a file.
+    """Read a YAML file of settings.
 
-    Raises: UserError with the file, and the line if there is one, for what cannot be read or is refused.
+    Raises: UserError naming the file, and the line if known, if it cannot be read or is refused.
     """
     content = read_bytes(path, limit=MOST_BYTES)
     loader: _Loader | None = None
@@ -61,72 +62,74 @@ def read_settings(path: Path) -> SettingsFile:
         loader = _Loader(content.decode("utf-8-sig"))
         node = loader.get_single_node()
         lines: dict[str, int] = {}
-        found = None if node is None else _value(loader, node, "", lines)
+        settings = None if node is None else _construct(loader, node, "", lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = "" if mark is None else f", line {mark.line + 1}"
-        raise UserError(f"{path}{where}: no YAML file of settings: {error.problem or error.context}") from error
+        raise UserError(
+            f"{path}{where}: not a valid YAML file of settings: {error.problem or error.context}"
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: no YAML file of settings: {' '.join(str(error).split())}") from error
+        raise UserError(f"{path}: not a valid YAML file of settings: {' '.join(str(error).split())}") from error
     finally:
         if loader is not None:
             loader.dispose()
-    if found is None:
+    if settings is None:
         return SettingsFile(path, {}, {})
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: must hold settings by name, but holds {type(found).__name__}")
-    return SettingsFile(path, found, lines)
+    if not isinstance(settings, dict):
+        raise UserError(f"{path}: must hold settings by name, got {type(settings).__name__}")
+    return SettingsFile(path, settings, lines)
 
 
 class _Loader(yaml.SafeLoader):
-    """The events of SafeLoader, composed without aliases and to a bounded depth."""
+    """SafeLoader without aliases and with a maximum depth."""
 
     _depth = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise _refused("an alias (*) is not read: write the value itself", self.peek_event().start_mark)
+            raise _error("an alias (*) is not allowed: write the value itself", self.peek_event().start_mark)
         if self._depth == _MOST_DEPTH:
-            raise _refused(f"nested more than {_MOST_DEPTH} deep", self.peek_event().start_mark)
+            raise _error(f"nested more than {_MOST_DEPTH} deep", self.peek_event().start_mark)
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
 
 
-def _value(loader: _Loader, node: Node, path: str, lines: dict[str, int]) -> Any:
-    """What a node stands for; notes the line of each name below `path`."""
+def _construct(loader: _Loader, node: Node, path: str, lines: dict[str, int]) -> Any:
+    """Return the value of a node, and add the line of each name below `path` to `lines`."""
     if isinstance(node, SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
-        return [_value(loader, item, path, lines) for item in node.value]
+        return [_construct(loader, item, path, lines) for item in node.value]
     if isinstance(node, ScalarNode) and node.tag in _SCALARS:
-        return _scalar(loader, node)
+        return _construct_scalar(loader, node)
     if not isinstance(node, MappingNode) or node.tag != "tag:yaml.org,2002:map":
-        raise _refused(f"a value of the kind {shown(node.tag)} is not read", node.start_mark)
-    found: dict[str, Any] = {}
+        raise _error(f"a value with the tag {short_repr(node.tag)} is not allowed", node.start_mark)
+    values: dict[str, Any] = {}
     for key, value in node.value:
         name = key.value
         if not isinstance(key, ScalarNode) or key.tag not in _SCALARS:
-            what = "a merge (<<)" if key.tag == _MERGE else "a key that is no text"
-            raise _refused(f"{what} is not read", key.start_mark)
-        if name in found:
-            raise _refused(f"{shown(name)} is given twice", key.start_mark)
+            problem = "a merge (<<)" if key.tag == _MERGE else "a key that is not text"
+            raise _error(f"{problem} is not allowed", key.start_mark)
+        if name in values:
+            raise _error(f"{short_repr(name)} is given twice", key.start_mark)
         below = f"{path}.{name}" if path else name
         lines[below] = key.start_mark.line + 1
-        found[name] = _value(loader, value, below, lines)
-    return found
+        values[name] = _construct(loader, value, below, lines)
+    return values
 
 
-def _scalar(loader: _Loader, node: ScalarNode) -> Any:
+def _construct_scalar(loader: _Loader, node: ScalarNode) -> Any:
     if node.style is None and _LEADING_ZERO.fullmatch(node.value):
-        problem = "has a leading zero, which versions of YAML read differently: write it without, or text in quotes"
-        raise _refused(f"{shown(node.value)} {problem}", node.start_mark)
+        problem = "has a leading zero, which YAML 1.1 and 1.2 read differently: write it without, or as text in quotes"
+        raise _error(f"{short_repr(node.value)} {problem}", node.start_mark)
     if not _SCALARS[node.tag].fullmatch(node.value):
         return node.value
     try:
         return loader.construct_object(node)
     except ValueError as error:  # a whole number of thousands of digits
-        raise _refused(f"{shown(node.value)} cannot be read: {error}", node.start_mark) from error
+        raise _error(f"{short_repr(node.value)} cannot be read: {error}", node.start_mark) from error
 
 
-def _refused(problem: str, mark: Any) -> yaml.MarkedYAMLError:
+def _error(problem: str, mark: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)

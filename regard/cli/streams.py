@@ -1,8 +1,8 @@
-"""Standard streams as a command needs them, also where they are closed, full, or a terminal.
+"""Standard streams that are closed, full, or a terminal.
 
-standard input    closed: `regard predict` says so
-standard output   closed: as a pipe that nobody reads, the first answer ends the command; terminal: written escaped
-standard error    closed or full: messages are lost, and the command goes on
+standard input    closed: `regard predict` reports it
+standard output   closed: treated as a broken pipe, so the first output ends the command; terminal: written escaped
+standard error    closed or full: messages are dropped, and the command continues
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from regard.display import EscapedStream
 
 
 class MessageStream:
-    """A stream whose messages are lost where it cannot take them; everything else is the stream's own."""
+    """Wrapper of a stream that drops messages that cannot be written; other attributes are those of the stream."""
 
     def __init__(self, stream: Any):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write it if that is possible."""
+        """Write the text if possible."""
         try:
             self._stream.write(text)
             self._stream.flush()
@@ -32,21 +32,21 @@ class MessageStream:
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: each message has been flushed."""
+        """Do nothing, because each message is flushed when written."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
 class _LostStream(io.StringIO):
-    """Standard error that nobody reads."""
+    """Replacement of a closed standard error."""
 
     def write(self, text: str) -> int:
         return len(text)
 
 
 class _ClosedStream(io.StringIO):
-    """Standard output that nobody can read."""
+    """Replacement of a closed standard output."""
 
     def write(self, _text: str) -> int:
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
@@ -54,13 +54,13 @@ class _ClosedStream(io.StringIO):
 
 @contextlib.contextmanager
 def usable_streams() -> Iterator[None]:
-    """Replace standard output and standard error by streams that can be written, for as long as this lasts."""
+    """Replace standard output and standard error by streams that can be written, within this block."""
     if any(stream is None for stream in (sys.stdin, sys.stdout, sys.stderr)):
         _occupy_descriptors()
     errors = MessageStream(sys.stderr or _LostStream())
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stderr(cast("TextIO", errors)))
-        # Data and answers may hold control characters: a terminal gets them escaped, a file or a pipe as they are.
+        # Data and predictions may hold control characters: escaped for a terminal, unchanged for a file or a pipe.
         if sys.stdout is None:
             stack.enter_context(contextlib.redirect_stdout(_ClosedStream()))
         elif sys.stdout.isatty():
@@ -69,9 +69,9 @@ def usable_streams() -> Iterator[None]:
 
 
 def _occupy_descriptors() -> None:
-    """Open the null device as each standard descriptor that is closed, so that no file of a run becomes one of them."""
+    """Open the null device as each closed standard descriptor, so that no file of a run gets its number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor

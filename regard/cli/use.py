@@ -1,4 +1,4 @@
-"""What the verbs share that use a trained run: finding it, reading its settings, loading its model."""
+"""Shared code of the commands that use a trained run: reading its settings and loading its model."""
 
 import importlib
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.cli.notices import tell
+from regard.cli.notices import print_notice
 from regard.cli.options import wants_help
 from regard.engines.config import EngineConfig
 from regard.errors import UserError
@@ -19,9 +19,9 @@ class UseOptions:
     """Options of the command."""
 
     device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:1, mps, xpu, or auto (an accelerator if there is one)."""
+    """Device: cpu, cuda, cuda:1, mps, xpu, or auto (an accelerator if available)."""
     threads: Threads | None = None
-    """Processor threads to compute with; torch's choice if not given."""
+    """Number of CPU threads; torch's default if not given."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -37,24 +37,24 @@ class DecodingOptions(EngineConfig, UseOptions):
         UseOptions.__post_init__(self)
 
 
-def one_run(argv: Sequence[str], usage: str) -> tuple[Path, Run | None]:
-    """The run folder, which comes first, and its settings; for --help without a folder, no settings.
+def read_run_argument(argv: Sequence[str], usage: str) -> tuple[Path, Run | None]:
+    """Return the run folder, the first argument, and its settings; no settings for --help without a folder.
 
-    Raises UserError if no folder is given, or it holds no run.
+    Raises UserError if no folder is given, or it is not a run folder.
     """
     if not argv or argv[0].startswith("-"):
         if wants_help(argv):
             return Path(), None
-        raise UserError(f"which run? {usage}")
+        raise UserError(f"RUN is missing: {usage}")
     return Path(argv[0]), read_run(argv[0])
 
 
-def opened(folder: Path, options: UseOptions) -> Any:
-    """The trained model of a run folder; from here on torch is loaded."""
+def load_trained(folder: Path, options: UseOptions) -> Any:
+    """Load the trained model of a run folder; this imports torch."""
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
-    how: dict[str, Any] = {"device": options.device, "tell": tell}
+    load_options: dict[str, Any] = {"device": options.device, "tell": print_notice}
     if isinstance(options, DecodingOptions):
-        how |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
-    importlib.import_module("regard.cli.waits").tell_of_compiling()
-    return importlib.import_module("regard.recipes.task").load(folder, **how)
+        load_options |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
+    importlib.import_module("regard.cli.waits").announce_compiling()
+    return importlib.import_module("regard.recipes.task").load(folder, **load_options)

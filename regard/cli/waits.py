@@ -1,30 +1,30 @@
-"""Says why the first training step or the first answer on a machine is waited for: loops are compiled."""
+"""Notice that the first training step or prediction on a machine waits for compilation."""
 
 import logging
 
-from regard.cli.notices import tell
+from regard.cli.notices import print_notice
 
 _LOG = logging.getLogger("regard.attention.kernels.compiled_cache")
 
 
-def tell_of_compiling() -> None:
-    """From here on, say it on standard error when a loop is first compiled; it is said once."""
-    if not any(isinstance(handler, _Teller) for handler in _LOG.handlers):
+def announce_compiling() -> None:
+    """Print a notice on standard error when a loop is first compiled, once."""
+    if not any(isinstance(handler, _CompilationNotice) for handler in _LOG.handlers):
         _LOG.setLevel(logging.INFO)
-        _LOG.addHandler(_Teller())
+        _LOG.addHandler(_CompilationNotice())
 
 
-class _Teller(logging.Handler):
-    """Says the first of what is logged, in words for somebody who waits."""
+class _CompilationNotice(logging.Handler):
+    """Logging handler that prints a notice for the first record."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self._is_told = False
+        self._is_printed = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it."""
-        if not self._is_told:
-            self._is_told = True
+        """Print the notice."""
+        if not self._is_printed:
+            self._is_printed = True
             remedy = getattr(record, "remedy", None)
-            more = f" They cannot be kept for later: {remedy}." if remedy else ""
-            tell(f"Compiling loops for this machine: this may take half a minute.{more}")
+            more = f" They cannot be cached: {remedy}." if remedy else ""
+            print_notice(f"Compiling loops for this machine: this may take half a minute.{more}")

@@ -1,1 +1,1 @@
-"""Text to padded batches: sources of pairs, tokenizers, batches by number of tokens."""
+"""Data sets, tokenizers and batches: readers of the user's files, embedded and synthetic data, padded tensors."""

@@ -1,4 +1,4 @@
-"""An image's boxes as a file tells them: names, labels and four numbers each, checked."""
+"""Annotations of one image: its file name and its labeled boxes, checked while they are read."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -8,39 +8,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.config import OnBad
-from regard.data.numbers import numbers
+from regard.data.numbers import parse_numbers
 from regard.errors import UserError
 
 _MOST = 1e9
-"""Pixels: sums of such are exact to a millionth."""
+"""Pixels; sums of such coordinates are exact to a millionth."""
 _SHOWN = 100
 
 
 @dataclass(frozen=True)
-class Boxed:
-    """An image's name and the boxes in it."""
+class AnnotatedImage:
+    """File name of an image, with its boxes and their labels."""
 
     file: str
     boxes: NDArray[np.float64]
     """(boxes, 4): x, y, width, height in pixels"""
     labels: tuple[str, ...]
     where: str
-    """Where it is described, for messages."""
+    """Location of the annotation (file and line), for messages."""
     size: tuple[int, int] | None = None
-    """Width and height of the image, if the file tells them."""
+    """Width and height of the image, if the file states them."""
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """What is left out of a set of boxes, and why."""
+class SkippedItems:
+    """Collector of unusable images and boxes that are skipped, with the reason for each."""
 
     on_bad: OnBad
-    """What is done with what cannot be used: error stops, skip leaves it out."""
+    """error: stop at the first one; skip: leave it out."""
     reasons: list[str] = field(default_factory=list)
 
     @contextmanager
-    def checking(self) -> Generator[None, None, None]:
-        """Leave out what this block reads if it raises UserError; with on_bad = error, raise that, with the remedy."""
+    def catch_errors(self) -> Generator[None, None, None]:
+        """Record a UserError raised in this block and go on; with on_bad = error, raise it with a hint."""
         try:
             yield
         except UserError as error:
@@ -49,40 +49,41 @@ class LeftOut:
             self.reasons.append(str(error))
 
 
-def boxed(
+def annotate_image(
     file: str, boxes: Sequence[tuple[Sequence[float], str]], where: str, *, size: tuple[int, int] | None = None
-) -> Boxed:
-    """An image with its boxes and their labels."""
+) -> AnnotatedImage:
+    """Build the annotation of an image from its boxes and their labels."""
     array = np.array([box for box, _ in boxes], np.float64).reshape(-1, 4)
-    return Boxed(file, array, tuple(label for _, label in boxes), where, size)
+    return AnnotatedImage(file, array, tuple(label for _, label in boxes), where, size)
 
 
-def four(given: object, where: str) -> list[float]:
-    """x, y, width and height: a list of four numbers, or of texts that are numbers. Raises UserError."""
-    found = numbers(given, most=_MOST) if isinstance(given, list) else []
-    if len(found) != 4:
-        shown = repr(given)[:_SHOWN]
+def parse_box(value: object, where: str) -> list[float]:
+    """Return x, y, width and height from a list of four numbers or numeric strings. Raises UserError otherwise."""
+    box = parse_numbers(value, most=_MOST) if isinstance(value, list) else []
+    if len(box) != 4:
+        shown = repr(value)[:_SHOWN]
         raise UserError(f"{where}: expected x, y, width, height, four numbers of at most {_MOST:g}, got {shown}.")
-    return found
+    return box
 
 
-def label_of(given: object, where: str) -> str:
-    """A label: a text, or a whole number as text. Raises UserError for anything else, and for none."""
-    if isinstance(given, int) and not isinstance(given, bool):
-        return str(given)
-    return _text(given, where, "a label")
+def parse_label(value: object, where: str) -> str:
+    """Return a label, a string or an integer, as a string. Raises UserError for other types and empty strings."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return _parse_string(value, where, "a label")
 
 
-def name_of(given: object, where: str) -> str:
-    """The name of an image file. Raises UserError for anything that is no text, and for none."""
-    return _text(given, where, "the name of an image file")
+def parse_file_name(value: object, where: str) -> str:
+    """Return the name of an image file. Raises UserError for other types and empty strings."""
+    return _parse_string(value, where, "the name of an image file")
 
 
-def _text(given: object, where: str, what: str) -> str:
-    if not isinstance(given, str) or not given.strip():
-        raise UserError(f"{where}: expected {what}, got {repr(given)[:_SHOWN] if given not in (None, '') else 'none'}.")
+def _parse_string(value: object, where: str, expected: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        shown = repr(value)[:_SHOWN] if value not in (None, "") else "none"
+        raise UserError(f"{where}: expected {expected}, got {shown}.")
     try:
-        given.encode()
+        value.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{where}: expected {what}, got half a surrogate pair ({ascii(given)[:_SHOWN]}).") from error
-    return given
+        raise UserError(f"{where}: expected {expected}, got a lone surrogate ({ascii(value)[:_SHOWN]}).") from error
+    return value

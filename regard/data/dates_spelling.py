@@ -1,15 +1,15 @@
-"""How each language writes a date: CLDR patterns turned into templates and tables of names, once per locale.
+"""Spellings of dates in each language: CLDR patterns, compiled once per locale into templates and tables of names.
 
     pattern "EEEE, d 'de' MMMM 'de' y"  ->  template "%s, %s de %s de %s" + one table of names for each %s
 
-so that writing a date is four look-ups. The patterns are those of the CLDR (as Babel has it) for the locale,
-with the year in full, and a few that people use everywhere. A pattern is in CLDR letters, which Babel's
-`format_date` reads, except that `do` stands for a day with its ordinal: 1st, 1er.
+so that formatting a date is four look-ups. The patterns are those of the CLDR (as shipped with Babel) for the locale,
+with a four-digit year, and a few that are common everywhere. A pattern is in the syntax of the CLDR, as for Babel's
+`format_date`, except that `do` is a day with its ordinal: 1st, 1er.
 
-Two rules keep a numeric date readable by one who is not told the language. After the year comes the month.
-Before the year, the day comes first, and 03/04/2019 is always 3 April: a locale that puts the month first
-(English, Filipino) does so only where it shows, in 04/13/2019, and in 03/03/2019 where it makes no odds; on
-other days it uses its pattern with the month's name.
+Two rules make a numeric date unambiguous without the language. After the year comes the month. Before the year, the
+day comes first, and 03/04/2019 is always 3 April: a locale with the month first (English, Filipino) uses that order
+only where it is visible, as in 04/13/2019, or makes no difference, as in 03/03/2019; on other days it uses its pattern
+with the name of the month.
 
 Source:  Unicode Technical Standard 35, part 4 (dates); the data is Babel's.
 """
@@ -26,7 +26,7 @@ from babel.localedata import locale_identifiers
 
 from regard.errors import UserError
 
-# Weights, within a locale. A pattern that comes twice keeps its first weight.
+# Weights within a locale. A pattern that occurs twice keeps its first weight.
 _CLDR = {"full": 4, "long": 4, "medium": 4, "short": 2}
 _SKELETONS = {"yMMMMd": 2, "yMMMd": 2, "yMMMEd": 2, "yMMMMEEEEd": 2, "yMd": 2, "yMEd": 1}
 _WRITTEN = {
@@ -61,7 +61,7 @@ _OWN = {
 }
 _OWN_WEIGHT = 2
 
-# Babel has no ordinals. `d` is the day; on other days than these it stands alone. English: see _ordinal.
+# Babel has no ordinals. `d` is replaced by the day; other days have no ordinal. English: see _ordinal.
 _EACH_DAY = range(1, 32)
 _ORDINALS = {
     "fr": ("der", (1,)),
@@ -85,7 +85,7 @@ _IN_A_DATE = str.maketrans("Lc", "ME")
 
 
 class Day(NamedTuple):
-    """A day of the Gregorian calendar: month and day from 1, weekday from 0 (Monday)."""
+    """Day of the Gregorian calendar: month and day from 1, weekday from 0 (Monday)."""
 
     year: int
     month: int
@@ -94,12 +94,12 @@ class Day(NamedTuple):
 
     @property
     def iso(self) -> str:
-        """The date as ISO 8601 writes it, such as `2019-03-04`."""
+        """ISO 8601 form, such as `2019-03-04`."""
         return f"{self.year:04d}-{self.month:02d}-{self.day:02d}"
 
 
 class Spelling(NamedTuple):
-    """One pattern of one locale, ready to write any day."""
+    """Compiled pattern of one locale, which formats any day."""
 
     pattern: str
     weight: int
@@ -107,35 +107,35 @@ class Spelling(NamedTuple):
     fields: tuple[tuple[int, tuple[str, ...]], ...]
     is_month_first: bool
 
-    def write(self, day: Day) -> str:
-        """The day in this pattern, in the CLDR's case and ASCII digits."""
+    def format(self, day: Day) -> str:
+        """Format a day, in the case of the CLDR and in ASCII digits."""
         return self.template % tuple([table[day[part]] for part, table in self.fields])
 
-    def suits(self, day: Day) -> bool:
-        """Whether a reader who takes 03/04/2019 for 3 April reads this day right."""
+    def is_unambiguous(self, day: Day) -> bool:
+        """Return True if the date is correct when 03/04/2019 is read as 3 April."""
         return not self.is_month_first or day.day > 12 or day.day == day.month
 
 
-class Locution(NamedTuple):
-    """The ways in which one locale writes a date."""
+class LocaleSpellings(NamedTuple):
+    """All spellings of dates in one locale."""
 
     locale: str
     language: str
     spellings: tuple[Spelling, ...]
     plain: Spelling
     digits: dict[int, str] | None
-    """ASCII digit to the locale's own, for `str.translate`; None where the locale writes 0-9."""
+    """Mapping from ASCII to native digits, for `str.translate`; None if the locale uses 0-9."""
 
     def choose(self, spelling: Spelling, day: Day) -> Spelling:
-        """The spelling, or the CLDR's long one (month by name) where it would be misread."""
-        return spelling if spelling.suits(day) else self.plain
+        """Return the spelling, or the long one of the CLDR (month by name) if the date would be ambiguous."""
+        return spelling if spelling.is_unambiguous(day) else self.plain
 
 
 @cache
-def locution(name: str) -> Locution:
-    """All spellings of a locale. Read once, then kept.
+def load_spellings(name: str) -> LocaleSpellings:
+    """Compile all spellings of a locale; cached.
 
-    Raises:  UserError if Babel has no such locale (the nearest names are in the message).
+    Raises:  UserError if Babel has no such locale; the message has the nearest names.
     """
     locale = _parse_locale(name)
     tables: _Tables = {}
@@ -143,17 +143,17 @@ def locution(name: str) -> Locution:
     spellings = [spelling for spelling in compiled if spelling is not None]
     plain = _compile(locale, locale.date_formats["long"].pattern, 0, tables)
     if plain is None or plain.is_month_first:
-        raise UserError(f"`locales` has {name!r}, whose long date format is in numbers, or in no order we read.")
+        raise UserError(f"`locales`: the long date format of {name!r} is numeric, or in an unsupported order.")
     zero = _ZEROS.get(locale.default_numbering_system)
     digits = {ord("0") + i: chr(zero + i) for i in range(10)} if zero else None
-    return Locution(name, locale.language, tuple(spellings), plain, digits)
+    return LocaleSpellings(name, locale.language, tuple(spellings), plain, digits)
 
 
 @cache
 def month_names(name: str) -> tuple[frozenset[str], ...]:
-    """For each month from January, the names that the locale's spellings use: long and short, no numbers."""
+    """Return the full and abbreviated names of each month, from January, that occur in the spellings of a locale."""
     months = [set() for _ in range(12)]
-    for spelling in locution(name).spellings:
+    for spelling in load_spellings(name).spellings:
         for part, table in spelling.fields:
             if part == 1 and not table[1].isdigit():
                 for names, text in zip(months, table[1:], strict=True):
@@ -166,19 +166,19 @@ def _parse_locale(name: str) -> Locale:
         return Locale.parse(name)
     except (UnknownLocaleError, ValueError) as error:
         near = difflib.get_close_matches(name, locale_identifiers(), n=3) or ["en", "de", "pt_BR"]
-        known = f"near it: {', '.join(near)}"
-        raise UserError(f"`locales` must be CLDR locales, but has {name!r} ({known}).") from error
+        hint = f"similar: {', '.join(near)}"
+        raise UserError(f"`locales` must be CLDR locales, got {name!r} ({hint}).") from error
 
 
 def _patterns(locale: Locale) -> dict[str, int]:
-    """Each pattern of a locale and its weight."""
-    given = [(locale.date_formats[name].pattern, weight) for name, weight in _CLDR.items()]
+    """Return each pattern of a locale and its weight."""
+    weighted = [(locale.date_formats[name].pattern, weight) for name, weight in _CLDR.items()]
     skeletons = locale.datetime_skeletons
-    given += [(skeletons[name].pattern, weight) for name, weight in _SKELETONS.items() if name in skeletons]
+    weighted += [(skeletons[name].pattern, weight) for name, weight in _SKELETONS.items() if name in skeletons]
     patterns: dict[str, int] = {}
-    for pattern, weight in given:
+    for pattern, weight in weighted:
         patterns.setdefault(_adapt(pattern), weight)
-    # A month that is a number and a word (Japanese, Vietnamese) or brings its "of" (Catalan) stays in place.
+    # A month that is a number and a word (Japanese, Vietnamese) or includes its "of" (Catalan) is not moved.
     movable = not re.search(r"[\d ]", "".join(locale.months["format"]["abbreviated"].values()))
     own = dict.fromkeys(_OWN.get(locale.language, ()), _OWN_WEIGHT)
     for more in (_WRITTEN if movable else {}, own, _NUMERIC, _YEAR_FIRST):
@@ -188,19 +188,19 @@ def _patterns(locale: Locale) -> dict[str, int]:
 
 
 def _adapt(pattern: str) -> str:
-    """The pattern with the year in full, and names as in a date instead of the stand-alone ones.
+    """Return the pattern with a four-digit year, and with the names used in dates instead of the stand-alone ones.
 
-    Babel (2.18 and before) can hand out another language's stand-alone names: python-babel/babel#1234. Ask for none.
+    Babel (2.18 and before) can return stand-alone names of another language (python-babel/babel#1234): none are used.
     """
-    pieces = re.split("('[^']*')", pattern)  # odd ones are quoted text
-    pieces[::2] = [re.sub("(?<!y)yy(?!y)", "y", piece).translate(_IN_A_DATE) for piece in pieces[::2]]
-    return "".join(pieces)
+    parts = re.split("('[^']*')", pattern)  # odd ones are quoted text
+    parts[::2] = [re.sub("(?<!y)yy(?!y)", "y", part).translate(_IN_A_DATE) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _compile(locale: Locale, pattern: str, weight: int, tables: _Tables) -> Spelling | None:
-    """The pattern as a template and its tables.
+    """Compile a pattern into a template and its tables.
 
-    None if it has a field that is not a date's, or is numeric in an order that no reader would guess.
+    Returns None for a pattern with fields other than those of a date, or with numbers in an ambiguous order.
     """
     source = str(parse_pattern(pattern).format)
     if pattern in _OWN.get(locale.language, ()):
@@ -222,7 +222,7 @@ def _compile(locale: Locale, pattern: str, weight: int, tables: _Tables) -> Spel
 
 
 def _table(locale: Locale, field: str) -> tuple[str, ...]:
-    """What a field writes, by the number of its year, month, day or weekday."""
+    """Return the texts of a field, indexed by year, month, day or weekday."""
     if field == "do":
         return ("", *(_ordinal(locale.language, day) for day in range(1, 32)))
     part = _PARTS[field[0]]

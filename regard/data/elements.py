@@ -1,4 +1,4 @@
-"""The elements of sets as tensors: the boxes of images, the events of sounds."""
+"""Targets of set prediction as padded tensors: the boxes of images, the events of sounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,28 +10,30 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Elements:
-    """The elements of each row: classes (rows, elements), -1 behind the last, and regions (rows, elements, sides)."""
+class LabeledRegions:
+    """Padded sets of labeled regions: labels (rows, elements), padded with -1, and regions (rows, elements, sides)."""
 
     labels: Tensor
     regions: Tensor
 
     @classmethod
-    def of(cls, labels: Sequence[NDArray[np.int64]], regions: Sequence[NDArray[np.float64]], axes: int) -> "Elements":
-        """Rows of any numbers of elements, padded to the longest."""
-        most = max((len(row) for row in labels), default=0)
-        table = torch.full((len(labels), most), -1, dtype=torch.int64)
-        places = torch.zeros(len(labels), most, 2 * axes)
-        for row, (classes, where) in enumerate(zip(labels, regions, strict=True)):
-            table[row, : len(classes)] = torch.from_numpy(np.asarray(classes, np.int64))
-            places[row, : len(classes)] = torch.from_numpy(np.asarray(where, np.float32).reshape(-1, 2 * axes))
-        return cls(table, places)
+    def from_rows(
+        cls, labels: Sequence[NDArray[np.int64]], regions: Sequence[NDArray[np.float64]], axes: int
+    ) -> "LabeledRegions":
+        """Pad rows of different numbers of elements to the longest."""
+        longest = max((len(row) for row in labels), default=0)
+        padded_labels = torch.full((len(labels), longest), -1, dtype=torch.int64)
+        padded_regions = torch.zeros(len(labels), longest, 2 * axes)
+        for row, (classes, sides) in enumerate(zip(labels, regions, strict=True)):
+            padded_labels[row, : len(classes)] = torch.from_numpy(np.asarray(classes, np.int64))
+            padded_regions[row, : len(classes)] = torch.from_numpy(np.asarray(sides, np.float32).reshape(-1, 2 * axes))
+        return cls(padded_labels, padded_regions)
 
     @property
     def real(self) -> Tensor:
-        """Which there are."""
+        """Mask (rows, elements): True for elements, False for padding."""
         return self.labels >= 0
 
-    def to(self, device: torch.device | str) -> "Elements":
-        """The same on a device."""
-        return Elements(self.labels.to(device), self.regions.to(device))
+    def to(self, device: torch.device | str) -> "LabeledRegions":
+        """Copy the tensors to a device."""
+        return LabeledRegions(self.labels.to(device), self.regions.to(device))

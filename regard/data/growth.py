@@ -1,13 +1,13 @@
-"""How much longer normalization makes a text, counted before memory is used for the result.
+"""Limit on the length of normalized texts, checked before memory is allocated for the result.
 
-A character becomes up to 18 in NFKC (U+FDFA), 3 in NFC, so a small file can hold a very long text.
+A character becomes up to 18 in NFKC (U+FDFA) and up to 3 in NFC, so a small file can expand to a very long text.
 """
 
 import unicodedata
 from typing import Literal
 
 MOST_CHARACTERS = 1_000_000
-"""Of one text of a file of many: what is longer is no sentence and no review, but a file without line ends."""
+"""Maximum length of one text; a longer one is probably a file without line ends."""
 _MOST_FACTOR = 18
 _MOST_GROWTH = 2
 _BLOCK = 1 << 14
@@ -25,7 +25,7 @@ def check_growth(text: str, normalize: str) -> None:
         return
     form, grown = _FORMS[normalize], 0
     for start in range(0, len(text), _BLOCK):
-        # Pieces that a block's end separates are not composed, which adds a few characters at most.
+        # Characters are not composed across the end of a block, which overestimates the length slightly.
         grown += len(unicodedata.normalize(form, text[start : start + _BLOCK]))
         if grown > most:
             raise ValueError(f"a text of {len(text):,} characters has more than {most:,} after normalization ({form})")

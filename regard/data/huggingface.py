@@ -1,10 +1,10 @@
-"""Rows of a Hugging Face data set: from the hub, from a local file, or from a folder that `datasets` wrote.
+"""Hugging Face data sets: from the Hub, from a local file, or from a folder written by `datasets`.
 
     hf:NAME[:CONFIG][#SPLIT]        hf:bentrevett/multi30k#validation      hf:wmt16:de-en
     hf:KIND:FILE[#SPLIT]            KIND is csv, json, parquet, text or arrow
     FOLDER                          written by save_to_disk
 
-The package `datasets` is optional and is imported only when such a set is read. No code from the hub is run.
+The package `datasets` is optional and imported only when such a data set is read. No code from the Hub is run.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from regard.data.formats import Records, field_of
-from regard.digests import note
+from regard.data.formats import Records, get_field
+from regard.digests import add_digest
 from regard.errors import UserError
 from regard.files import did_you_mean
 
@@ -22,26 +22,26 @@ _FILE_KINDS = ("csv", "json", "parquet", "text", "arrow")
 _SPLIT_NAMES = {"val": "validation"}
 
 
-def hugging_face_records(
+def read_hugging_face_records(
     spec: str, *, split: str, source_field: str, target_field: str, also: tuple[type, ...] = ()
 ) -> Records:
-    """The rows of a data set, each with a source and a target field (dots go into nested fields).
+    """Read the rows of a data set that have a source and a target field (with dots for nested fields).
 
     Args:
         spec: hf:NAME[:CONFIG][#SPLIT], hf:KIND:FILE[#SPLIT], or a folder.
-        split: the part to read when `spec` names none: train, val (read as validation) or test.
+        split: split to read if `spec` has none: train, val (read as validation) or test.
         source_field: name of the field with the source text.
         target_field: name of the field with the target text.
-        also: what the target may be beside a text, see `field_of`.
+        also: types of the target that are allowed besides str, see `get_field`.
 
     Raises:  UserError if the package, the data set, the split or a field is missing.
     """
     name, _, chosen = spec.partition("#")
     rows = _load(_datasets(spec), spec, name.removeprefix(PREFIX), chosen or _SPLIT_NAMES.get(split, split))
-    note(spec, str(getattr(rows, "_fingerprint", "")).encode())  # its own digest of data and changes
+    add_digest(spec, str(getattr(rows, "_fingerprint", "")).encode())  # digest of the data and its transforms
     tops = [_top_field(field, rows.column_names, spec) for field in (source_field, target_field)]
     numbered = enumerate(rows.select_columns(list(dict.fromkeys(tops))), start=1)
-    return Records(numbered, lambda row: (field_of(row, source_field), field_of(row, target_field, also=also)))
+    return Records(numbered, lambda row: (get_field(row, source_field), get_field(row, target_field, also=also)))
 
 
 def _datasets(spec: str) -> ModuleType:
@@ -56,14 +56,14 @@ def _datasets(spec: str) -> ModuleType:
 
 
 def _load(datasets: ModuleType, spec: str, name: str, split: str) -> Any:
-    """A table with column_names, select_columns and iteration (datasets.Dataset)."""
+    """Load a datasets.Dataset."""
     try:
         if not spec.startswith(PREFIX):
             return _split_of(datasets.load_from_disk(name), spec, split)
         head, _, rest = name.partition(":")
         if head in _FILE_KINDS:
             _require_file(spec, rest)
-            # A lone file is one split, which `datasets` calls train whatever it is used for.
+            # A single file is one split, which `datasets` always calls train.
             return datasets.load_dataset(head, data_files=rest, split=split if "#" in spec else "train")
         return datasets.load_dataset(head, rest or None, split=split)
     except UserError:
@@ -83,16 +83,17 @@ def _split_of(table: Any, spec: str, split: str) -> Any:
     if not isinstance(table, Mapping):
         return table
     if split not in table:
-        raise UserError(f"{spec}: no part {split!r}; there are {', '.join(map(repr, table))}.")
+        raise UserError(f"{spec}: no split {split!r}; the splits are {', '.join(map(repr, table))}.")
     return table[split]
 
 
 def _top_field(field: str, names: list[str], spec: str) -> str:
-    """The column that holds a (perhaps nested) field."""
+    """Return the column that contains a field, which may be nested."""
     for top in (field, field.partition(".")[0]):
         if top in names:
             return top
     known = ", ".join(map(repr, names))
     raise UserError(
-        f"{spec}: no field {field!r} (see source_column, target_column); there are {known}.{did_you_mean(field, names)}"
+        f"{spec}: no field {field!r} (see source_column, target_column); the fields are {known}."
+        f"{did_you_mean(field, names)}"
     )

@@ -1,11 +1,11 @@
-"""Image files: one function prepares every image, in whatever recipe, from a folder, a tar or the caller.
+"""Image files, from a folder, a tar or the caller, with the same preparation in all recipes.
 
     file -> format by content -> number of pixels -> decode -> upright (EXIF) -> 8 bits -> transparency over white
 
-Only the formats of FORMATS are tried, by content: Pillow has others, of which one starts Ghostscript. Of an animated
-image the first frame is read. The EXIF orientation is applied, so that an image is read as viewers show it. 16-bit
-images in gray become 8-bit, v -> round(v / 257); images of 32-bit whole numbers and of floating numbers have no scale
-of their own and are refused. Transparent pixels show a white ground.
+Only FORMATS are accepted, recognized by content: Pillow has other formats, one of which starts Ghostscript. Animated
+images are read as their first frame. The EXIF orientation is applied, as in image viewers. 16-bit grayscale images are
+converted to 8 bits, v -> round(v / 257); images of 32-bit integers or floating-point numbers have no defined scale and
+are refused. Transparent pixels are composited over white.
 """
 
 import io
@@ -20,24 +20,24 @@ import numpy as np
 from PIL import Image
 
 from regard.available import variable_limit
-from regard.digests import note
+from regard.digests import add_digest
 from regard.errors import UserError
 from regard.files import check_file, read_bytes
 
 _HAS_AVIF = find_spec("PIL._avif") is not None
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", *(("AVIF",) if _HAS_AVIF else ()))
-"""Formats that are opened, by Pillow's names; PPM is PGM and PBM as well. AVIF where Pillow was built with it."""
+"""Accepted formats, by Pillow's names; PPM includes PGM and PBM. AVIF if Pillow was built with it."""
 ENDINGS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp", ".tif", ".tiff"),
     *(".pbm", ".pgm", ".ppm", ".pnm", *((".avif",) if _HAS_AVIF else ())),
 )
-"""Endings of the files in a folder that are images."""
+"""File extensions of images in a folder."""
 _MOST_PIXELS = 178_956_970
-"""Pillow's own bound, twice its MAX_IMAGE_PIXELS."""
+"""Pillow's limit, twice its MAX_IMAGE_PIXELS."""
 _VARIABLE = "REGARD_MAX_IMAGE_MEGAPIXELS"
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 _SCALED_IN_I = ("PNG", "PPM")
-"""Formats whose whole numbers in Pillow's mode I reach 65,535; in TIFF they may be anything."""
+"""Formats in which integers of Pillow's mode I range up to 65,535; in TIFF they have no defined range."""
 _ORIENTATION = 0x0112
 _TRANSPOSES = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -48,47 +48,47 @@ _TRANSPOSES = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""The change that brings an image of each EXIF orientation upright (JEITA CP-3451, tag Orientation)."""
+"""Transpose that makes an image of each EXIF orientation upright (JEITA CP-3451, tag Orientation)."""
 _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 
 class UprightImage(NamedTuple):
-    """An image as viewers show it."""
+    """Image with its EXIF orientation applied."""
 
     image: Image.Image
     orientation: int
-    """EXIF orientation that was applied; 1 for none."""
+    """EXIF orientation that was applied; 1 if none."""
 
     @property
     def stored_size(self) -> tuple[int, int]:
-        """Width and height before the orientation was applied."""
+        """Width and height before the rotation."""
         width, height = self.image.size
         return (height, width) if self.orientation >= 5 else (width, height)
 
     def describe_size(self) -> str:
-        """Width x height in pixels, and the size before rotation where EXIF changed it."""
+        """Return width x height in pixels, and the stored size if the rotation changed it."""
         size = f"{self.image.width} x {self.image.height}"
         if self.orientation < 5:
             return size
         stored = " x ".join(map(str, self.stored_size))
-        return f"{size} (stored as {stored} and rotated, as its EXIF orientation {self.orientation} says)"
+        return f"{size} (stored as {stored} and rotated by its EXIF orientation {self.orientation})"
 
 
 def pixel_limit() -> int:
-    """Pixels that an image may have: 178,956,970, or the millions that REGARD_MAX_IMAGE_MEGAPIXELS states."""
+    """Return the maximum number of pixels of an image: 178,956,970, or REGARD_MAX_IMAGE_MEGAPIXELS million."""
     limit = variable_limit(_VARIABLE, "million pixels")
     return _MOST_PIXELS if limit is None else limit * 1_000_000
 
 
 def read_image(path: Path, where: str = "") -> UprightImage:
-    """Return the image in a file, prepared.
+    """Read and prepare an image.
 
-    where:  the place that names the file, for messages.
-    Raises: UserError naming both if it is no image of FORMATS, damaged, above `pixel_limit()`, or of numbers without
-            scale.
+    where:  location of the reference to the file, for messages.
+    Raises: UserError naming both if the file is not an image of FORMATS, is damaged, exceeds `pixel_limit()`, or has
+            pixels without a defined scale.
     """
     try:
-        check_file(path)  # a pipe in a folder of images would be waited for
+        check_file(path)  # refuses pipes, which would block
         content = read_bytes(path)
     except UserError as error:
         raise UserError(f"{where}: {error}" if where else str(error)) from error
@@ -96,16 +96,16 @@ def read_image(path: Path, where: str = "") -> UprightImage:
 
 
 def prepare_image(image: Image.Image, name: str) -> UprightImage:
-    """Return an image upright, of 8 bits a channel, without transparency.
+    """Convert an image to upright orientation, 8 bits a channel and no transparency.
 
-    name:   for messages.
-    Raises: UserError if its numbers have no scale of their own.
+    name:   of the image, for messages.
+    Raises: UserError if its pixels have no defined scale.
     """
-    applied = getattr(image, "tag_v2", {}).get(_ORIENTATION)  # of a TIFF, which Pillow turns when it loads the pixels
+    applied = getattr(image, "tag_v2", {}).get(_ORIENTATION)  # of a TIFF, which Pillow rotates when it loads the pixels
     image.load()
     try:
         orientation = image.getexif().get(_ORIENTATION)
-    except Exception:  # noqa: BLE001  # damaged EXIF says nothing of the pixels; Pillow raises any of a dozen kinds
+    except Exception:  # noqa: BLE001  # damaged EXIF is ignored; Pillow raises many types of exceptions
         orientation = None
     image = _flatten(_to_eight_bits(image, name))
     if orientation in _TRANSPOSES:
@@ -113,21 +113,21 @@ def prepare_image(image: Image.Image, name: str) -> UprightImage:
     return UprightImage(image, applied if applied in _TRANSPOSES else 1)
 
 
-def path_of_name(folder: Path, name: str) -> Path:
-    """Return the path of a name in a folder.
+def resolve_path(folder: Path, name: str) -> Path:
+    """Return the path of a file in a folder.
 
-    A backslash separates folders, as in lists written on Windows, if there is no such file otherwise.
+    A backslash is a separator of folders, as in lists written on Windows, if no file has the name as it is.
     """
-    return next((folder / one for one in _spellings(name) if _exists(folder / one)), folder / name)
+    return next((folder / path for path in _candidate_paths(name) if _exists(folder / path)), folder / name)
 
 
 def _decode(content: bytes, name: str) -> UprightImage:
     limit = pixel_limit()
-    if limit > _MOST_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # the user asked for more than Pillow allows
+    if limit > _MOST_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # the user raised the limit above Pillow's
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, (limit + 1) // 2)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of many pixels, for which the bound here decides, and of damaged EXIF
+            warnings.simplefilter("ignore")  # about many pixels, which are checked below, and damaged EXIF
             image = Image.open(io.BytesIO(content), formats=FORMATS)
             pixels = image.width * image.height
             if pixels > limit:
@@ -137,12 +137,12 @@ def _decode(content: bytes, name: str) -> UprightImage:
         raise
     except Image.DecompressionBombError:
         raise _too_many("its pixels", limit, name) from None
-    except Exception as error:  # Pillow's readers raise any of a dozen kinds for damaged files
-        raise UserError(f"{name}: no image that can be read ({_reason(error, content)}).") from error
+    except Exception as error:  # Pillow raises many types of exceptions for damaged files
+        raise UserError(f"{name}: not a readable image ({_reason(error, content)}).") from error
 
 
-def _too_many(what: str, limit: int, name: str) -> UserError:
-    return UserError(f"{name}: {what} are more than the {limit:,} that are read ({_VARIABLE} raises this).")
+def _too_many(pixels: str, limit: int, name: str) -> UserError:
+    return UserError(f"{name}: {pixels} exceed the limit of {limit:,} ({_VARIABLE} raises it).")
 
 
 def _to_eight_bits(image: Image.Image, name: str) -> Image.Image:
@@ -150,35 +150,35 @@ def _to_eight_bits(image: Image.Image, name: str) -> Image.Image:
         wide = np.asarray(image).astype(np.uint32)  # below 65,536
         return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
     if image.mode in ("I", "F"):
-        kind = "32-bit whole" if image.mode == "I" else "floating"
-        raise UserError(f"{name}: holds {kind} numbers, of which nothing tells black and white: convert it to 8 bits.")
+        kind = "32-bit integer" if image.mode == "I" else "floating-point"
+        raise UserError(f"{name}: {kind} pixels have no defined range from black to white: convert it to 8 bits.")
     return image
 
 
 def _flatten(image: Image.Image) -> Image.Image:
-    """Return the image over a white ground, if it has transparency: L or RGB."""
+    """Composite an image with transparency over white: L or RGB."""
     if not image.has_transparency_data:
         return image
     image = image.convert("LA" if image.mode in ("1", "L", "LA", "La") else "RGBA")
     mode = image.mode[:-1]
-    ground = Image.new(mode, image.size, "white")
-    ground.paste(image.convert(mode), mask=image.getchannel("A"))
-    return ground
+    background = Image.new(mode, image.size, "white")
+    background.paste(image.convert(mode), mask=image.getchannel("A"))
+    return background
 
 
-def _to_color(found: UprightImage) -> UprightImage:
-    return found if found.image.mode == "RGB" else found._replace(image=found.image.convert("RGB"))
+def _to_color(upright: UprightImage) -> UprightImage:
+    return upright if upright.image.mode == "RGB" else upright._replace(image=upright.image.convert("RGB"))
 
 
 def _reason(error: Exception, content: bytes) -> str:
     if not isinstance(error, Image.UnidentifiedImageError):
         return f"{type(error).__name__}: {error}"[:200]
     if content[4:8] == b"ftyp" and content[8:12] in _HEIF_BRANDS:
-        return "it is HEIC, which is not read: convert it to JPEG"
-    return f"its content is none of {', '.join(FORMATS)}"
+        return "HEIC is not supported: convert it to JPEG"
+    return f"its format is not one of {', '.join(FORMATS)}"
 
 
-def _spellings(name: str) -> tuple[str, ...]:
+def _candidate_paths(name: str) -> tuple[str, ...]:
     return (name, name.replace("\\", "/")) if "\\" in name else (name,)
 
 
@@ -189,67 +189,71 @@ def _is_inside(name: str) -> bool:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # too long, or with a null character
+    except (OSError, ValueError):  # too long, or contains a null character
         return False
 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """The image files of a folder or a tar, by name."""
+    """Image files of a folder or a tar, by name."""
 
     path: Path
-    """The folder or the tar."""
+    """Path of the folder or tar."""
     members: dict[str, tuple[int, int]] | None
-    """Of a tar: where the bytes of each file begin, and how many there are."""
+    """Offset and size of each file of a tar; None for a folder."""
 
     @classmethod
-    def of(cls, path: Path) -> "ImageFiles":
-        """The images in a folder or a tar. Raises UserError if it is neither."""
+    def from_path(cls, path: Path) -> "ImageFiles":
+        """Open a folder or a tar of images. Raises UserError for anything else."""
         if path.is_dir():
             return cls(path, None)
         size = check_file(path).st_size
         try:
             with tarfile.open(path, "r:") as archive:
-                found = {one.name: (one.offset_data, one.size) for one in archive if one.isreg() and not one.issparse()}
+                members = {
+                    member.name: (member.offset_data, member.size)
+                    for member in archive
+                    if member.isreg() and not member.issparse()
+                }
         except (OSError, ValueError, OverflowError, tarfile.TarError) as error:
             raise UserError(f"{path}: expected a folder or an uncompressed tar of images ({error}).") from error
-        for name, (start, length) in found.items():
+        for name, (start, length) in members.items():
             if start < 0 or length < 0 or start + length > size:
-                raise UserError(f"{path}: the tar is cut off: {name[:200]!r} ends behind its {size:,} bytes.")
-        short: dict[str, list[tuple[int, int]]] = {}
-        for name, place in found.items():
-            short.setdefault(name.rsplit("/", 1)[-1], []).append(place)
-        # A last part of a name that several files have says of none which it is.
-        return cls(path, {name: places[0] for name, places in short.items() if len(places) == 1} | found)
+                raise UserError(f"{path}: the tar is truncated: {name[:200]!r} ends beyond its {size:,} bytes.")
+        by_base_name: dict[str, list[tuple[int, int]]] = {}
+        for name, span in members.items():
+            by_base_name.setdefault(name.rsplit("/", 1)[-1], []).append(span)
+        # A base name identifies a file only if it is unique.
+        return cls(path, {name: spans[0] for name, spans in by_base_name.items() if len(spans) == 1} | members)
 
     def has(self, name: str) -> bool:
-        """Return True if there is a file of this name, with a backslash as a separator if not otherwise."""
+        """Return True if there is a file of this name; see `resolve_path` about backslashes."""
         return self._find(name) is not None
 
     def open(self, name: str, where: str) -> UprightImage:
-        """Return the image of this name, in color.
+        """Read the image of this name, as RGB.
 
-        where:  the place that names the file, for messages.
+        where:  location of the reference to the file, for messages.
         Raises: UserError naming both.
         """
-        found = self._find(name)
+        path = self._find(name)
         if self.members is None and not _is_inside(name):
-            raise UserError(f"{where}: the image {name[:200]!r} must be a name inside {self.path}.")
-        if found is None:
+            raise UserError(f"{where}: the image {name[:200]!r} must be inside {self.path}.")
+        if path is None:
             raise UserError(f"{where}: there is no image {name[:200]} in {self.path}.")
         if self.members is None:
-            return _to_color(read_image(self.path / found, where))
-        start, size = self.members[found]
+            return _to_color(read_image(self.path / path, where))
+        start, size = self.members[path]
         with self.path.open("rb") as archive:
             archive.seek(start)
             content = archive.read(size)
-        note(f"{self.path}/{found}", content)
-        return _to_color(_decode(content, f"{where}: {self.path} / {found}"))
+        add_digest(f"{self.path}/{path}", content)
+        return _to_color(_decode(content, f"{where}: {self.path} / {path}"))
 
     def _find(self, name: str) -> str | None:
-        return next((one for one in _spellings(name) if self._is_there(one)), None)
+        return next((path for path in _candidate_paths(name) if self._contains(path)), None)
 
-    def _is_there(self, name: str) -> bool:
+    def _contains(self, name: str) -> bool:
         if self.members is not None:
             return name in self.members
         return _is_inside(name) and _exists(self.path / name)

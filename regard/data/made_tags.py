@@ -1,10 +1,10 @@
-"""Made-up sentences with a date in each, whose day, month, year and weekday are tagged: a recipe needs no data to run.
+"""Synthetic sentences with tagged dates (day, month, year and weekday), the default data of the recipe.
 
     we  met  on  5      March    2019    in  room  12
     O   O    O   B-DAY  B-MONTH  B-YEAR  O   O     O
 
-Dates are written as in twelve languages (regard.data.dates_spelling), in words or in numbers, so what a number is, is
-told by its neighbors alone. No date stands in two splits.
+Dates are spelled as in twelve languages (regard.data.dates_spelling), with names or numbers, so the meaning of a number
+depends on its context. No date is in two splits.
 """
 
 import random
@@ -12,8 +12,8 @@ import re
 from datetime import date
 
 from regard.data.dates import split_of
-from regard.data.dates_spelling import Day, Spelling, locution
-from regard.data.tagged import Sentences
+from regard.data.dates_spelling import Day, Spelling, load_spellings
+from regard.data.tagged import TaggedSentences
 
 _LOCALES = ("en", "de", "fr", "es", "it", "nl", "pt", "sv", "da", "nb", "pl", "fi")
 _BEFORE = (
@@ -29,31 +29,31 @@ _SIZES = {"train": 3000, "val": 300, "test": 500}
 _FIRST, _LAST = date(1950, 1, 1).toordinal(), date(2049, 12, 31).toordinal()
 
 
-def made_sentences(split: str, seed: int) -> Sentences:
-    """The sentences of a split, the same for the same seed."""
+def make_sentences(split: str, seed: int) -> TaggedSentences:
+    """Generate the sentences of a split, the same for the same seed."""
     draw, rows = random.Random(f"tags/{seed}/{split}"), []
     while len(rows) < _SIZES[split]:
-        when = date.fromordinal(draw.randint(_FIRST, _LAST))
-        day = Day(when.year, when.month, when.day, when.weekday())
+        drawn = date.fromordinal(draw.randint(_FIRST, _LAST))
+        day = Day(drawn.year, drawn.month, drawn.day, drawn.weekday())
         if split_of(day.iso) != split:
             continue
-        ways = locution(draw.choice(_LOCALES))
-        spelling = ways.choose(draw.choice(ways.spellings), day)
-        plain = [[(word, "O") for word in draw.choice(part).split()] for part in (_BEFORE, _AFTER)]
-        rows.append([*plain[0], *_tagged(spelling, day), *plain[1]])
+        locale = load_spellings(draw.choice(_LOCALES))
+        spelling = locale.choose(draw.choice(locale.spellings), day)
+        context = [[(word, "O") for word in draw.choice(part).split()] for part in (_BEFORE, _AFTER)]
+        rows.append([*context[0], *_tag_date(spelling, day), *context[1]])
     tokens, tags = (tuple(tuple(pair[side] for pair in row) for row in rows) for side in (0, 1))
-    return Sentences(tokens, tags, tuple(range(1, len(rows) + 1)), f"made-up sentences, {split}")
+    return TaggedSentences(tokens, tags, tuple(range(1, len(rows) + 1)), f"synthetic sentences, {split}")
 
 
-def _tagged(spelling: Spelling, day: Day) -> list[tuple[str, str]]:
-    """The tokens of a date, each with its tag: what the template adds is of no field."""
+def _tag_date(spelling: Spelling, day: Day) -> list[tuple[str, str]]:
+    """Return the tokens of a date and their tags; the text of the template is tagged O."""
     between = spelling.template.split("%s")
-    found = [(word, "O") for word in _words(between[0])]
+    tagged = [(word, "O") for word in _words(between[0])]
     for (part, table), after in zip(spelling.fields, between[1:], strict=True):
         for i, word in enumerate(_words(table[day[part]])):
-            found.append((word, f"{'I' if i else 'B'}-{_KINDS[part]}"))
-        found += [(word, "O") for word in _words(after)]
-    return found
+            tagged.append((word, f"{'I' if i else 'B'}-{_KINDS[part]}"))
+        tagged += [(word, "O") for word in _words(after)]
+    return tagged
 
 
 def _words(text: str) -> list[str]:

@@ -1,29 +1,29 @@
-"""Numbers that files hold: what Python takes for a number, as far as a person would, and within bounds."""
+"""Parsing of numbers in files."""
 
 import math
 from collections.abc import Iterable
 
 
-def number(given: object, *, most: float) -> float | None:
-    """The number that a text or a JSON value is; None if it is none, or its size is above `most`.
+def parse_number(value: object, *, most: float) -> float | None:
+    """Parse a number from a string or a JSON value. Returns None if it is not a number of magnitude at most `most`.
 
-    True is no number, nor are nan, inf, 1_000 and 0x10.
+    True, nan, inf, 1_000 and 0x10 are not numbers.
     """
-    if isinstance(given, bool) or not isinstance(given, int | float | str) or (isinstance(given, str) and "_" in given):
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or (isinstance(value, str) and "_" in value):
         return None
     try:
-        found = float(given)
+        number = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) and abs(found) <= most else None
+    return number if math.isfinite(number) and abs(number) <= most else None
 
 
-def numbers(given: Iterable[object], *, most: float) -> list[float]:
-    """As `number`, of several; an empty list if one of them is none."""
-    found = [number(one, most=most) for one in given]
-    return [] if None in found else [one for one in found if one is not None]
+def parse_numbers(values: Iterable[object], *, most: float) -> list[float]:
+    """Parse several numbers as `parse_number`. Returns an empty list if one of them is not a number."""
+    numbers = [parse_number(value, most=most) for value in values]
+    return [] if None in numbers else [number for number in numbers if number is not None]
 
 
-def plain(value: float) -> str:
-    """A number as a person writes it: 3 of 3.0, and all digits of a large one."""
+def format_number(value: float) -> str:
+    """Format a number for users: 3 instead of 3.0, and all digits of a large integer."""
     return str(int(value)) if value.is_integer() and abs(value) <= 2**53 else f"{value:.12g}"

@@ -1,4 +1,4 @@
-"""16-bit samples of any number of sounds, end to end: in memory, or in a temporary file if they are many."""
+"""Storage of 16-bit samples of many sounds: in memory, or in a temporary file above a limit."""
 
 import tempfile
 from typing import IO
@@ -13,10 +13,10 @@ _NUMBER_BYTES = 2
 
 
 class SampleStore:
-    """Samples that are appended and then read as one array.
+    """Growing array of samples.
 
-    Beyond 256 MiB they move to a temporary file without a name (in the folder that TMPDIR names), from which the array
-    is mapped; the system removes it with the process.
+    Above 256 MiB, samples are moved to an unnamed temporary file (in the folder TMPDIR), from which the array is
+    memory-mapped; the system removes the file with the process.
     """
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class SampleStore:
         except OSError as error:
             raise UserError(
                 f"{tempfile.gettempdir()}: {_NUMBER_BYTES * self._count:,} bytes of samples cannot be written to a "
-                f"temporary file: {error.strerror or error}. The environment variable TMPDIR names another folder."
+                f"temporary file: {error.strerror or error}. Set the environment variable TMPDIR to another folder."
             ) from error
 
     def array(self) -> NDArray[np.int16]:
-        """Return all samples; nothing can be appended from now on."""
+        """Return all samples. Nothing can be appended afterwards."""
         if self._file is None:
             return np.frombuffer(self._memory, np.int16)
         with self._file as file:

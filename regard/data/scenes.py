@@ -1,14 +1,14 @@
-"""Canvases and the texts that describe them: scenes made on the fly of images with a class each, or the user's own.
+"""Data sets of images with captions: scenes composed of images with classes, or the user's own images and texts.
 
-    scene(i) = items at some of the places of a canvas, and a sentence: a pure function of (seed, split, i)
+    scene(i) = items in some of the cells of a canvas, and a sentence: a pure function of (seed, split, i)
 
     +----------+----------+
     |  sandal  |   bag    |     "a sandal and a bag", "a bag right of a sandal"
     +----------+----------+
 
-One to `most` items; each after the first is of the first one's class in one scene of three. Two items of two
-classes in one row or column are described by how they lie in every other scene. Otherwise items are named as one reads,
-row by row, which a drawing need not follow: the text does not say so.
+A scene has one to `most` items; each item after the first has the class of the first with probability 1/3. Two items of
+different classes in one row or column are described by their spatial relation in half of the scenes. Otherwise the
+sentence lists the items row by row, without stating an order.
 """
 
 from collections.abc import Sequence
@@ -20,30 +20,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.config import OnBad, ScenesConfig
-from regard.data.image_files import path_of_name
-from regard.data.images import Images, embedded_digits, read_images, read_one, read_training, shape_of
+from regard.data.image_files import resolve_path
+from regard.data.images import (
+    ImageDataset,
+    image_shape,
+    load_digits,
+    read_image_array,
+    read_images,
+    read_training_images,
+)
 from regard.data.labeled import Labels
 from regard.data.pairs import read_pairs
-from regard.data.sentences import related, sentence
+from regard.data.sentences import describe_items, describe_relation
 from regard.errors import UserError
 from regard.packed import plain_name
 
 Split = Literal["train", "val", "test"]
 
 NOTHING = -1
-"""What is at a place where no item is."""
+"""Class of an empty cell."""
 
 _SPLITS: dict[Split, int] = {"train": 0, "val": 1, "test": 2}
 _DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 @runtime_checkable
-class Drawings(Protocol):
-    """Numbered canvases with a text each."""
+class CanvasDataset(Protocol):
+    """Data set of canvases (images) with a text each, indexed by number."""
 
     @property
     def origin(self) -> str:
-        """Where they are from, for people."""
+        """Description of the source, for messages."""
         ...
 
     @property
@@ -52,56 +59,56 @@ class Drawings(Protocol):
         ...
 
     def epoch(self, number: int) -> Sequence[int]:
-        """The numbers of the canvases of an epoch."""
+        """Return the indices of the canvases of an epoch."""
         ...
 
     def left_out(self) -> tuple[str, ...]:
-        """What was left out, for people, a line each."""
+        """Return notices about skipped files, a line each."""
         ...
 
     def text(self, index: int) -> str:
-        """What describes a canvas."""
+        """Return the text of a canvas."""
         ...
 
     def canvas(self, index: int) -> NDArray[np.uint8]:
-        """The pixels (channels, height, width)."""
+        """Return the pixels of a canvas (channels, height, width)."""
         ...
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What is where on a canvas, and the text that says so."""
+class DrawnScene:
+    """Items of a canvas, and the text that describes them."""
 
     text: str
     items: tuple[int, ...]
-    """The class at each place, row by row; NOTHING where there is none."""
+    """Class of each cell, row by row; NOTHING for an empty cell."""
     images: tuple[int, ...]
-    """Which image is there."""
+    """Index of the image in each cell; NOTHING for an empty cell."""
     named: tuple[int, ...] = ()
-    """The two classes whose relation the text tells, as it names them; empty if it names no order."""
+    """The two classes whose spatial relation the text states, in its order; empty if it states none."""
     columns: int = 1
-    """Places in a row."""
+    """Number of cells in a row."""
 
-    def is_shown_by(self, found: Sequence[int]) -> bool:
-        """Whether a canvas with these classes at its places is what the text asks for."""
-        if sorted(found) != sorted(self.items):
+    def matches(self, items: Sequence[int]) -> bool:
+        """Return True if a canvas with these classes in its cells agrees with the text."""
+        if sorted(items) != sorted(self.items):
             return False
-        return not self.named or self._lie(found) == self._lie(self.items)
+        return not self.named or self._named_relation(items) == self._named_relation(self.items)
 
-    def _lie(self, items: Sequence[int]) -> str | None:
-        one, other = (list(items).index(number) for number in self.named)
-        return _relation(one, other, self.columns)
+    def _named_relation(self, items: Sequence[int]) -> str | None:
+        first, second = (list(items).index(number) for number in self.named)
+        return _relation(first, second, self.columns)
 
 
-class Scenes:
-    """Scenes of the images of a split.
+class SceneDataset:
+    """Data set of scenes, composed of the images of a split.
 
-    numbers: the class of each image, as a number below len(names).
+    numbers: class index of each image, below len(names).
     """
 
     def __init__(
         self,
-        images: Images,
+        images: ImageDataset,
         numbers: Sequence[int],
         names: Sequence[str],
         config: ScenesConfig,
@@ -115,184 +122,184 @@ class Scenes:
         self.numbers = tuple(numbers)
         labels = np.asarray(self.numbers)
         self._of_class = [np.flatnonzero(labels == number) for number in range(len(names))]
-        self._classes = [number for number, found in enumerate(self._of_class) if len(found)]
+        self._classes = [number for number, indices in enumerate(self._of_class) if len(indices)]
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """All places, side by side."""
-        channels, height, width = shape_of(self.images)
+        """(channels, height, width) of a canvas."""
+        channels, height, width = image_shape(self.images)
         return channels, height * self.config.rows, width * self.config.columns
 
     def epoch(self, number: int) -> range:
-        """New scenes for each epoch of training; of the others the same few."""
+        """Return the indices of the scenes of an epoch: new ones in each epoch of training, else always the same."""
         if self.split != "train":
             count = self.config.test_scenes
             return range(count if self.split == "test" else -(-count // 2))
         return range(number * self.config.scenes, (number + 1) * self.config.scenes)
 
     def left_out(self) -> tuple[str, ...]:
-        """What was left out of the images."""
+        """Return notices about skipped images, a line each."""
         return self.images.left_out()
 
-    def scene(self, index: int) -> Scene:
-        """What is where."""
-        config, places = self.config, self.config.rows * self.config.columns
+    def scene(self, index: int) -> DrawnScene:
+        """Return a scene: a pure function of (seed, split, index)."""
+        config, num_cells = self.config, self.config.rows * self.config.columns
         stream = np.random.PCG64(np.random.SeedSequence((self.seed, _SPLITS[self.split], index)))
-        counting, *draws = (int(number) for number in stream.random_raw(2 + 3 * config.most + places))
-        count = 1 + counting % config.most
-        told, where = draws[0], np.argsort(draws[-places:], kind="stable")[:count].tolist()
+        count_draw, *draws = (int(number) for number in stream.random_raw(2 + 3 * config.most + num_cells))
+        count = 1 + count_draw % config.most
+        text_draw, cells = draws[0], np.argsort(draws[-num_cells:], kind="stable")[:count].tolist()
         classes: list[int] = []
-        for again, which in zip(draws[1 : count + 1], draws[config.most + 1 :], strict=False):
-            is_same = bool(classes) and again % 3 == 0
-            classes.append(classes[0] if is_same else self._classes[which % len(self._classes)])
-        items, images = [NOTHING] * places, [NOTHING] * places
-        for place, number, which in zip(where, classes, draws[2 * config.most + 1 :], strict=False):
-            items[place] = number
-            images[place] = int(self._of_class[number][which % len(self._of_class[number])])
-        lie = _relation(where[0], where[1], config.columns) if count == 2 and classes[0] != classes[1] else None
-        if lie is None or told % 2:
+        for same_draw, class_draw in zip(draws[1 : count + 1], draws[config.most + 1 :], strict=False):
+            is_same = bool(classes) and same_draw % 3 == 0
+            classes.append(classes[0] if is_same else self._classes[class_draw % len(self._classes)])
+        items, images = [NOTHING] * num_cells, [NOTHING] * num_cells
+        for cell, number, image_draw in zip(cells, classes, draws[2 * config.most + 1 :], strict=False):
+            items[cell] = number
+            images[cell] = int(self._of_class[number][image_draw % len(self._of_class[number])])
+        relation = _relation(cells[0], cells[1], config.columns) if count == 2 and classes[0] != classes[1] else None
+        if relation is None or text_draw % 2:
             names = [self.names[number] for number in items if number != NOTHING]
-            return Scene(sentence(names), tuple(items), tuple(images), columns=config.columns)
+            return DrawnScene(describe_items(names), tuple(items), tuple(images), columns=config.columns)
         names = [self.names[number] for number in classes]
-        text = related(names[0], lie, names[1])
-        return Scene(text, tuple(items), tuple(images), named=tuple(classes), columns=config.columns)
+        text = describe_relation(names[0], relation, names[1])
+        return DrawnScene(text, tuple(items), tuple(images), named=tuple(classes), columns=config.columns)
 
     def text(self, index: int) -> str:
-        """The sentence."""
+        """Return the sentence that describes a scene."""
         return self.scene(index).text
 
     def canvas(self, index: int) -> NDArray[np.uint8]:
-        """The images at their places."""
-        _, height, width = shape_of(self.images)
+        """Draw a scene (channels, height, width)."""
+        _, height, width = image_shape(self.images)
         canvas = np.zeros(self.shape, np.uint8)
-        for place, image in enumerate(self.scene(index).images):
+        for cell, image in enumerate(self.scene(index).images):
             if image != NOTHING:
-                row, column = divmod(place, self.config.columns)
-                down, right = row * height, column * width
-                canvas[:, down : down + height, right : right + width] = self.images.pixels[image]
+                row, column = divmod(cell, self.config.columns)
+                top, left = row * height, column * width
+                canvas[:, top : top + height, left : left + width] = self.images.pixels[image]
         return canvas
 
 
 @dataclass(frozen=True)
-class Captions:
-    """The user's own images with a text each; an epoch shows them all."""
+class CaptionDataset:
+    """Data set of the user's images with a text each; an epoch has all of them."""
 
     pixels: NDArray[np.uint8]
     """(count, channels, height, width)"""
     texts: tuple[str, ...]
     origin: str
     skipped: tuple[str, ...] = ()
-    """What was left out because the user asked for that, and why."""
+    """Reason for each image that was skipped (on_bad = skip)."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of every image."""
+        """(channels, height, width) of an image."""
         channels, height, width = self.pixels.shape[1:]
         return channels, height, width
 
     def left_out(self) -> tuple[str, ...]:
-        """The number of images and texts that were skipped, and the first of them."""
+        """Return the number of skipped images and texts, with the first of them."""
         return (f"{self.origin}: skipped {len(self.skipped)}; first: {self.skipped[0]}",) if self.skipped else ()
 
     def epoch(self, number: int) -> range:
-        """All."""
+        """Return the indices of all images."""
         return range(len(self.texts))
 
     def text(self, index: int) -> str:
-        """As it was written."""
+        """Return the text of an image."""
         return self.texts[index]
 
     def canvas(self, index: int) -> NDArray[np.uint8]:
-        """As it was read."""
+        """Return the pixels of an image (channels, height, width)."""
         return self.pixels[index]
 
 
-def cells(canvases: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
-    """Canvases (count, channels, height, width) cut into their places, row by row: (count * places, ...)."""
+def split_cells(canvases: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
+    """Split canvases (count, channels, height, width) into their cells, row by row: (count * cells, ...)."""
     count, channels, height, width = canvases.shape
-    cut = canvases.reshape(count, channels, rows, height // rows, columns, width // columns)
-    return cut.transpose(0, 2, 4, 1, 3, 5).reshape(-1, channels, height // rows, width // columns)
+    grid = canvases.reshape(count, channels, rows, height // rows, columns, width // columns)
+    return grid.transpose(0, 2, 4, 1, 3, 5).reshape(-1, channels, height // rows, width // columns)
 
 
-def is_captions(path: str | Path | None) -> bool:
-    """Whether a path names image files with texts, and not images with classes."""
+def is_caption_file(path: str | Path | None) -> bool:
+    """Return True if a path is a list of image files with texts, not images with classes."""
     return path is not None and plain_name(path).endswith((".tsv", ".tab", ".jsonl", ".ndjson"))
 
 
-def training_drawings(config: ScenesConfig, *, seed: int) -> tuple[Drawings, Drawings, Labels | None]:
-    """What is learned from, what chooses the weights, and the classes, if there are any.
+def load_training_canvases(config: ScenesConfig, *, seed: int) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
+    """Load the training and validation data, and the labels if images have classes.
 
-    Raises: UserError naming the file, what was expected and what was got.
+    Raises: UserError naming the file, what was expected and what was found.
     """
-    if is_captions(config.train):
+    if is_caption_file(config.train):
         assert config.train is not None
         train = read_captions(config.train, config)
         if config.val is not None:
-            return train, _captions_beside(config.val, config, train.shape), None
+            return train, _read_matching_captions(config.val, config, train.shape), None
         return *_split_captions(train, config.val_share, seed), None
-    images, chosen = read_training(config, seed=seed)
-    labels = Labels.of(images.labels, origin=images.origin)
+    train_images, val_images = read_training_images(config, seed=seed)
+    labels = Labels.from_names(train_images.labels, origin=train_images.origin)
     return (
-        scenes_of(images, labels, config, seed=seed, split="train"),
-        scenes_of(chosen, labels, config, seed=seed, split="val"),
+        make_scenes(train_images, labels, config, seed=seed, split="train"),
+        make_scenes(val_images, labels, config, seed=seed, split="val"),
         labels,
     )
 
 
-def drawings_to_test(
+def load_test_canvases(
     path: str | Path | None, config: ScenesConfig, *, seed: int, labels: Labels | None, shape: tuple[int, int, int]
-) -> Drawings:
-    """What is tested on: scenes of the images of a folder or an IDX file, captions; the digits' test part if None.
+) -> CanvasDataset:
+    """Load test data: scenes of the images of a folder or an IDX file, captions, or the test digits if `path` is None.
 
-    shape:  of the run's canvases.
-    Raises: UserError also if there are classes and texts of one's own, or images of another size.
+    shape:  of the canvases of the run.
+    Raises: UserError for data of the other kind than in training, and images of another size.
     """
-    if is_captions(path):
+    if is_caption_file(path):
         assert path is not None
-        return _captions_beside(path, config, shape)
+        return _read_matching_captions(path, config, shape)
     if labels is None:
-        raise UserError(f"{path}: the run learned from images with texts: expected FILE.tsv or FILE.jsonl of such.")
+        raise UserError(f"{path}: the run was trained on images with texts: expected FILE.tsv or FILE.jsonl of those.")
     channels, height, width = shape
     item = (channels, height // config.rows, width // config.columns)
-    images = embedded_digits("test") if path is None else read_images(path, config, item)
-    return scenes_of(images, labels, config, seed=seed, split="test")
+    images = load_digits("test") if path is None else read_images(path, config, item)
+    return make_scenes(images, labels, config, seed=seed, split="test")
 
 
-def scenes_of(images: Images, labels: Labels, config: ScenesConfig, *, seed: int, split: Split) -> Scenes:
-    """Scenes of images whose classes are known."""
-    place = {"where": images.where, "origin": images.origin, "what": ("class", "image")}
-    keep, numbers = labels.numbers(images.labels, config.on_bad, **place)
+def make_scenes(images: ImageDataset, labels: Labels, config: ScenesConfig, *, seed: int, split: Split) -> SceneDataset:
+    """Compose scenes of images, whose classes must be in `labels`."""
+    location = {"where": images.where, "origin": images.origin, "what": ("class", "image")}
+    keep, numbers = labels.encode(images.labels, config.on_bad, **location)
     if len(keep) < len(images):
-        left = [
+        unknown = [
             f"{images.where(i)}: class {images.labels[i]!r} is unknown" for i in set(range(len(images))) - set(keep)
         ]
-        kept = images.take(keep, images.origin)
-        images = replace(kept, skipped=(*images.skipped, *left), notices=images.notices)
-    return Scenes(images, numbers, item_names(labels, config), config, seed=seed, split=split)
+        known = images.take(keep, images.origin)
+        images = replace(known, skipped=(*images.skipped, *unknown), notices=images.notices)
+    return SceneDataset(images, numbers, class_names(labels, config), config, seed=seed, split=split)
 
 
-def item_names(labels: Labels, config: ScenesConfig) -> tuple[str, ...]:
-    """What sentences call the classes: data.names by number; digits by their words; else their own names.
+def class_names(labels: Labels, config: ScenesConfig) -> tuple[str, ...]:
+    """Return the names of the classes in sentences: `config.names`, words for digits, or the labels.
 
-    Raises: UserError if there is not one other name for each class.
+    Raises: UserError if the names are not different, or not one for each class.
     """
-    names, given = labels.names, config.names or (_DIGIT_NAMES if config.train is None else ())
-    if given:
-        if len(given) != len(names):
-            raise UserError(f"`names` must be {len(names)}, one for each class, but are {len(given)}.")
-        names = given
+    names, custom = labels.names, config.names or (_DIGIT_NAMES if config.train is None else ())
+    if custom:
+        if len(custom) != len(names):
+            raise UserError(f"`names` must have {len(names)} entries, one for each class, got {len(custom)}.")
+        names = custom
     names = tuple(" ".join(name.replace("_", " ").split()) for name in names)
     if len(set(names)) < len(names) or not all(names):
-        raise UserError(f"the names of the classes must all differ, but are {', '.join(map(repr, names))}.")
+        raise UserError(f"the names of the classes must all differ, got {', '.join(map(repr, names))}.")
     return names
 
 
 def read_captions(
     path: str | Path, config: ScenesConfig, shape: tuple[int, int, int] | None = None, on_bad: OnBad | None = None
-) -> Captions:
-    """The images and texts that a file names.
+) -> CaptionDataset:
+    """Read the images and texts of a list.
 
-    shape:  (channels, height, width) that all must have; the first image's if None.
+    shape:  required (channels, height, width); None if the first image determines it.
     Raises: UserError naming the file and the line.
     """
     on_bad = on_bad or config.on_bad
@@ -303,9 +310,9 @@ def read_captions(
         examples = pairs.skipped.examples[reason]
         skipped += [*examples, *[f"{path}: {reason}"] * (count - len(examples))]
     for index, (name, text) in enumerate(pairs):
-        file = path_of_name(Path(path).parent, name)
+        file = resolve_path(Path(path).parent, name)
         try:
-            pixels.append(read_one(file, config, shape, pairs.where(index)))
+            pixels.append(read_image_array(file, config, shape, pairs.where(index)))
         except UserError as error:
             if on_bad == "error":
                 hint = f"Names of images are relative to the folder of {Path(path).name}."
@@ -315,43 +322,43 @@ def read_captions(
         shape = _shape(pixels[-1])
         texts.append(text)
     if not texts:
-        raise UserError(f"{path}: there is no image with a text in it.")
-    return Captions(np.stack(pixels), tuple(texts), str(path), tuple(skipped))
+        raise UserError(f"{path}: contains no image with a text.")
+    return CaptionDataset(np.stack(pixels), tuple(texts), str(path), tuple(skipped))
 
 
 def _shape(image: NDArray[np.uint8]) -> tuple[int, int, int]:
-    """(channels, height, width)"""
+    """Return (channels, height, width)."""
     channels, height, width = image.shape
     return channels, height, width
 
 
-def _captions_beside(path: str | Path, config: ScenesConfig, shape: tuple[int, int, int]) -> Captions:
-    if not is_captions(path):
+def _read_matching_captions(path: str | Path, config: ScenesConfig, shape: tuple[int, int, int]) -> CaptionDataset:
+    if not is_caption_file(path):
         raise UserError(f"{path}: expected FILE.tsv or FILE.jsonl of images with texts, as in training.")
     return read_captions(path, config, shape)
 
 
-def _split_captions(captions: Captions, share: float, seed: int) -> tuple[Captions, Captions]:
-    """All but a share of them, and that, drawn at random."""
+def _split_captions(captions: CaptionDataset, share: float, seed: int) -> tuple[CaptionDataset, CaptionDataset]:
+    """Split captions at random into training and validation data."""
     count = len(captions.texts)
     cut = count - max(1, round(count * share))
     if cut < 1:
-        raise UserError(f"{captions.origin}: {count} images are too few to keep a share of {share} for validation.")
+        raise UserError(f"{captions.origin}: {count} images are too few for a validation share of {share}.")
     order = np.random.Generator(np.random.PCG64(seed)).permutation(count)
 
-    def part(index: NDArray[np.int64], origin: str) -> Captions:
-        return Captions(captions.pixels[index], tuple(captions.texts[i] for i in index), origin)
+    def part(index: NDArray[np.int64], origin: str) -> CaptionDataset:
+        return CaptionDataset(captions.pixels[index], tuple(captions.texts[i] for i in index), origin)
 
     return replace(part(order[:cut], captions.origin), skipped=captions.skipped), part(
         order[cut:], f"{captions.origin}, kept for validation"
     )
 
 
-def _relation(one: int, other: int, columns: int) -> str | None:
-    """How place `one` lies to `other`, if they share a row or a column."""
-    (row, column), (row_other, column_other) = divmod(one, columns), divmod(other, columns)
-    if row == row_other and column != column_other:
-        return "left of" if column < column_other else "right of"
-    if column == column_other and row != row_other:
-        return "above" if row < row_other else "below"
+def _relation(first: int, second: int, columns: int) -> str | None:
+    """Return the spatial relation of the cell `first` to `second`, or None if they share no row or column."""
+    (first_row, first_column), (second_row, second_column) = divmod(first, columns), divmod(second, columns)
+    if first_row == second_row and first_column != second_column:
+        return "left of" if first_column < second_column else "right of"
+    if first_column == second_column and first_row != second_row:
+        return "above" if first_row < second_row else "below"
     return None

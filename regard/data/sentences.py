@@ -1,16 +1,16 @@
-"""Sentences of what a canvas shows: "a sandal", "two ankle boots and a bag", "a bag left of a shirt".
+"""Sentences that describe the items of a canvas: "a sandal", "two ankle boots and a bag", "a bag left of a shirt".
 
     phrase      a NAME, an NAME, or NUMBER and the plural of NAME
     sentence    phrases joined by commas and "and"; or "a NAME left of a NAME"
 
-A name's last word is made plural, on both sides of a slash: T-shirt/top, T-shirts/tops.
+The plural is that of the last word, on both sides of a slash: T-shirt/top, T-shirts/tops.
 """
 
 import re
 from collections.abc import Sequence
 
 RELATIONS = ("left of", "right of", "above", "below")
-"""How one item may lie to another."""
+"""Spatial relations of two items."""
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _CONSONANT_SOUND = re.compile(r"(one|once|uni([^mn]|$)|use|usu|ut[ei]|eu|ewe|u-|u$)", re.IGNORECASE)
@@ -54,40 +54,40 @@ _IRREGULAR = {
 
 
 def article(name: str) -> str:
-    """a or an, by the sound that a name begins with, as far as its letters tell."""
+    """Return the article, a or an, by the initial sound of the name, guessed from its letters."""
     if _CONSONANT_SOUND.match(name):
         return "a"
     return "an" if _VOWEL_SOUND.match(name) else "a"
 
 
 def plural(name: str) -> str:
-    """More than one of it."""
+    """Return the plural of a name."""
     return "/".join(_plural(part) for part in name.split("/"))
 
 
-def phrase(count: int, name: str) -> str:
-    """So many of it, at least one."""
+def count_phrase(count: int, name: str) -> str:
+    """Return the phrase for a number of items, at least one."""
     if count < 1:
-        raise ValueError(f"count must be at least 1, but is {count}")
+        raise ValueError(f"`count` must be at least 1, got {count}")
     if count == 1:
         return f"{article(name)} {name}"
     return f"{_NUMBERS[count] if count < len(_NUMBERS) else count} {plural(name)}"
 
 
-def sentence(names: Sequence[str]) -> str:
-    """What there is, in the order in which each first comes: equal names are counted."""
+def describe_items(names: Sequence[str]) -> str:
+    """Return a sentence with the number of items of each name, in order of first occurrence."""
     if not names:
-        raise ValueError("names must have one at least, but are none")
-    phrases = [phrase(names.count(name), name) for name in dict.fromkeys(names)]
+        raise ValueError("`names` must have at least one entry, got none")
+    phrases = [count_phrase(names.count(name), name) for name in dict.fromkeys(names)]
     *first, last = phrases
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def related(one: str, relation: str, other: str) -> str:
-    """One item that lies so to another."""
+def describe_relation(first: str, relation: str, second: str) -> str:
+    """Return a sentence with the spatial relation of two items."""
     if relation not in RELATIONS:
-        raise ValueError(f"relation must be one of {', '.join(RELATIONS)}, but is {relation!r}")
-    return f"{phrase(1, one)} {relation} {phrase(1, other)}"
+        raise ValueError(f"`relation` must be one of {', '.join(RELATIONS)}, got {relation!r}")
+    return f"{count_phrase(1, first)} {relation} {count_phrase(1, second)}"
 
 
 def _plural(name: str) -> str:

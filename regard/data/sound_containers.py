@@ -1,7 +1,7 @@
-"""Sound files that are cut off: the samples that a header states, compared with the length of the file.
+"""Detection of truncated sound files: the number of samples stated in the header against the size of the file.
 
-libsndfile reads what there is of such a file and says nothing. Streaming writers, which cannot return to the header,
-state 0 or the largest number there is, or nearly so: such files end where they end.
+libsndfile reads truncated files without an error. Streaming writers, which cannot update the header, state 0 or
+(nearly) the largest possible number: such files are not considered truncated.
 """
 
 import os
@@ -15,8 +15,8 @@ _LARGEST = 1 << 62
 _PAGE_HEADER, _LONGEST_PAGE, _LAST_PAGE = 27, 27 + 255 + 255 * 255, 4
 
 
-def missing(file: BinaryIO) -> str:
-    """Return what is missing at the end of a sound file, for a message; an empty string if nothing is."""
+def describe_truncation(file: BinaryIO) -> str:
+    """Describe what is missing at the end of a sound file, for a message. Empty if nothing is."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     magic = file.read(4)
@@ -24,12 +24,12 @@ def missing(file: BinaryIO) -> str:
         return _missing_pages(file, size)
     for start, stated in _samples(file, magic):
         if stated > max(0, size - start) and stated < _LARGEST and not any(a <= stated <= b for a, b in _UNKNOWN):
-            return f"its header states {stated:,} bytes of samples, the file holds {max(0, size - start):,}"
+            return f"its header states {stated:,} bytes of samples, but the file has {max(0, size - start):,}"
     return ""
 
 
 def _samples(file: BinaryIO, magic: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where the samples begin, and how many bytes of them the header states."""
+    """Yield the offset of the samples, and their size in bytes as stated in the header."""
     chunks = {
         b"RIFF": ("<4sI", 12, 2),
         b"RF64": ("<4sI", 12, 2),
@@ -42,32 +42,32 @@ def _samples(file: BinaryIO, magic: bytes) -> Iterator[tuple[int, int]]:
         yield struct.unpack((">" if magic == b".snd" else "<") + "II", file.read(8).ljust(8, b"\0"))
     if magic not in chunks:
         return
-    form, place, padding = chunks[magic]
-    head, large = struct.calcsize(form), 0
+    layout, offset, padding = chunks[magic]
+    head, large = struct.calcsize(layout), 0
     for _ in range(_MOST_CHUNKS):
-        file.seek(place)
+        file.seek(offset)
         content = file.read(head)
         if len(content) < head:
             return
-        name, length = struct.unpack(form, content)
+        name, length = struct.unpack(layout, content)
         if magic == b"riff":
-            length -= head  # which counts there
+            length -= head  # W64 sizes include the chunk header
         if name == b"ds64":
             _, large = struct.unpack("<QQ", file.read(16).ljust(16, b"\0"))
         if name[:4] in (b"data", b"SSND"):
-            yield place + head, large if magic == b"RF64" and length == 0xFFFF_FFFF else length
+            yield offset + head, large if magic == b"RF64" and length == 0xFFFF_FFFF else length
             return
         if not 0 <= length < _LARGEST:
             return
-        place += head + -(-length // padding) * padding
+        offset += head + -(-length // padding) * padding
 
 
 def _missing_pages(file: BinaryIO, size: int) -> str:
-    """The last page of an Ogg stream says that it is the last."""
+    """Check that the last page of an Ogg stream is complete and has the end-of-stream flag."""
     file.seek(max(0, size - 2 * _LONGEST_PAGE))
     content = file.read()
     page = content[max(0, content.rfind(b"OggS")) :]
-    if not page.startswith(b"OggS"):  # something else follows, so that the sound was not cut
+    if not page.startswith(b"OggS"):  # other data follows, so the sound is complete
         return ""
     if len(page) > _PAGE_HEADER:
         lengths = page[_PAGE_HEADER : _PAGE_HEADER + page[26]]

@@ -1,6 +1,6 @@
-"""Labels in one spelling: an accented letter is one character or two, a letter and a mark. (no torch)
+"""Unicode normalization of labels: an accented letter is one character, or two, a letter and a mark. (no torch)
 
-macOS names folders with two, most other programs write one; people see no difference.
+macOS uses two in names of folders, most other programs one; they look the same.
 
 Source: Unicode Standard Annex #15, "Unicode Normalization Forms" (form NFC).
 """
@@ -12,12 +12,12 @@ from collections import Counter
 _EXCERPT = 60
 
 
-class Spellings(dict[str, str]):
-    """Each label that was looked up, with its form NFC, by which labels are compared and shown.
+class LabelNormalizer(dict[str, str]):
+    """Cache of labels in NFC form, which is used for comparison and in messages.
 
-        spellings = Spellings()
-        labels = [spellings[label] for label in labels]
-        spellings.warn_merged("train.tsv")
+        normalizer = LabelNormalizer()
+        labels = [normalizer[label] for label in labels]
+        normalizer.warn_merged("train.tsv")
     """  # fmt: skip
 
     def __missing__(self, label: str) -> str:
@@ -25,12 +25,12 @@ class Spellings(dict[str, str]):
         return form
 
     def warn_merged(self, origin: str) -> None:
-        """Warn if labels of several spellings have become one."""
+        """Warn if labels of different spellings were merged."""
         merged = [form for form, count in Counter(self.values()).items() if count > 1]
         if merged:
             more = f" and {len(merged) - 1:,} more" if len(merged) > 1 else ""
             warnings.warn(
-                f"{origin}: two Unicode spellings of a label, composed and decomposed, are read as one label: "
+                f"{origin}: two Unicode spellings of a label, composed and decomposed, are treated as one label: "
                 f"{merged[0][:_EXCERPT]!r}{more}.",
                 stacklevel=3,
             )

@@ -1,19 +1,18 @@
-"""Texts to numbers and back: characters, words, or parts of words (BPE), learned from the training texts.
+"""Tokenizers: characters, words or subwords (BPE), learned from the training texts.
 
-    text  --normalize-->  --cut-->  chunks  --model-->  pieces  --vocabulary-->  ids
+    text  --normalize-->  --split-->  chunks  --model-->  pieces (tokens)  --vocabulary-->  ids
 
 Kind   chunk                                            model                       decode
 char   a character, white space included                the chunk itself            pieces joined
-word   what stands between white space                  the chunk itself            pieces joined by one space
-bpe    a space (or the start) and the letters, the      byte pair encoding:         pieces joined, without the
-       digit, or the run of signs that follows it       learned merges of pairs     space before the first
+word   text between white space                         the chunk itself            pieces joined by one space
+bpe    a space (or the start) and the following         byte pair encoding:         pieces joined, without the
+       letters, digit or run of punctuation             learned merges of pairs     space before the first
 
-The space is part of a BPE chunk, so "man ," and "man," are told apart and decode(encode(text)) is the text,
-whether it was tokenized before or not; only runs of white space become one space. Escapes such as &quot; stay
-whole.
+The space is part of a BPE chunk, so "man ," and "man," differ and decode(encode(text)) is the text, whether it was
+pre-tokenized or not; only runs of white space become one space. Escapes such as &quot; are not split.
 
-Four numbers are special in every vocabulary: PAD 0 fills up short rows, UNK 1 stands for what was not in the
-training texts, BOS 2 and EOS 3 begin and end a target.
+Every vocabulary has four special tokens: PAD 0 for padding, UNK 1 for parts that are not in the vocabulary, BOS 2 and
+EOS 3 for the beginning and end of a target.
 
 Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
 """
@@ -36,12 +35,12 @@ from regard.files import read_json
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
-"""How the special pieces are shown, by id."""
+"""Display names of the special tokens, by id."""
 
-# Inside the vocabulary their names end in a space, which no piece does: the text "</s>" must not become EOS.
+# In the vocabulary their names end in a space, which no piece does: the text "</s>" must not become EOS.
 _INNER_SPECIALS = tuple(name + " " for name in SPECIALS)
 _ENTITY = r" ?&(?:[a-z]+|#[0-9]+);"
-# Learning merges takes time quadratic in a chunk's length: a line that is one "word" must not be one chunk.
+# Learning merges takes time quadratic in the length of a chunk: a line that is one "word" must not be one chunk.
 _RUN = "{1,64}"
 _BPE_CHUNK = rf"{_ENTITY}| ?[\p{{L}}\p{{M}}]{_RUN}| ?\p{{N}}| ?[^\p{{L}}\p{{M}}\p{{N}}\s]{_RUN}"
 _SHOWN_SPACE = "\u2581"
@@ -50,15 +49,15 @@ _PARALLEL = "TOKENIZERS_PARALLELISM"
 
 
 class Tokenizer:
-    """A vocabulary with its rule for cutting texts. Make one with `Tokenizer.train` or `Tokenizer.load`.
+    """Tokenizer with a fixed vocabulary. Create one with `Tokenizer.train` or `Tokenizer.load`.
 
-    `len(tokenizer)` is the size of the vocabulary, the special pieces included; at most `config.vocab_size`.
+    `len(tokenizer)` is the size of the vocabulary including special tokens, at most `config.vocab_size`.
     """
 
     def __init__(
         self, config: TokenizerConfig, *, pieces: Sequence[str], merges: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """`pieces` by id, from 4 on (after the special ones); `merges`, for BPE, in their order."""
+        """Create a tokenizer from its `pieces` by id, from 4 on, and, for BPE, its `merges` in order."""
         self.config = config
         self.merges = tuple(merges)
         self._pieces = (*_INNER_SPECIALS, *pieces)
@@ -68,25 +67,25 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], config: TokenizerConfig, *, origin: str = "") -> "Tokenizer":
-        """Learn a vocabulary from texts; the same texts give the same vocabulary, in any process.
+        """Learn a vocabulary from texts. The same texts always give the same vocabulary.
 
-        Words and characters are kept by how often they occur, ties in the order of their code points. BPE
-        keeps the characters first, then merges the most frequent pair of pieces until the vocabulary is full
-        or no pair occurs twice.
+        Words and characters are selected by frequency, with ties in the order of their code points. BPE starts with
+        the characters, and merges the most frequent pair of pieces until the vocabulary is full or no pair occurs
+        twice.
 
-        origin:  the files that the texts are from, for messages.
-        Raises:  UserError if the texts hold nothing to learn from, or as `encode`.
+        origin:  files that the texts are from, for messages.
+        Raises:  UserError if no vocabulary can be learned, or as `encode`.
         """
         normalizer = _normalizer(config)
-        normal = [_normal(text, normalizer, config, origin) for text in texts]
+        normal = [_normalize(text, normalizer, config, origin) for text in texts]
         counts = Counter(piece for text in normal for piece in _simple_chunks(text, config))
-        often = [piece for piece, count in counts.items() if count >= config.min_count]
-        pieces = sorted(often, key=lambda piece: (-counts[piece], piece))[: config.vocab_size - len(SPECIALS)]
+        frequent = [piece for piece, count in counts.items() if count >= config.min_count]
+        pieces = sorted(frequent, key=lambda piece: (-counts[piece], piece))[: config.vocab_size - len(SPECIALS)]
         if not pieces:
             before = f"{origin}: " if origin else ""
             raise UserError(
-                f"{before}no vocabulary of {config.kind} pieces can be learned: the {len(normal)} texts hold none "
-                f"that occurs at least min_count = {config.min_count} times."
+                f"{before}no {config.kind} vocabulary can be learned: the {len(normal)} texts have no token that "
+                f"occurs at least min_count = {config.min_count} times."
             )
         if config.kind != "bpe":
             return cls(config, pieces=pieces)
@@ -97,22 +96,22 @@ class Tokenizer:
         return len(self._pieces)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without BOS and EOS; UNK for each word or character that was never seen.
+        """Convert a text to token ids, without BOS and EOS; UNK for words or characters not in the vocabulary.
 
         Raises:  UserError if the text is not Unicode, or normalization makes it too long (regard.data.growth).
         """
-        normal = _normal(text, self._normalizer, self.config)
+        normal = _normalize(text, self._normalizer, self.config)
         if self._bpe:
             return self._bpe.encode(normal, add_special_tokens=False).ids
         return [self._numbers.get(chunk, UNK) for chunk in _simple_chunks(normal, self.config)]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of each text."""
-        # Not the library's own batch: it starts threads, after which a forked process warns.
+        """Convert each text to token ids."""
+        # The batch method of the library starts threads, after which a forked process warns.
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids. PAD, BOS and EOS say nothing; UNK is shown as <unk>.
+        """Convert token ids to a text. PAD, BOS and EOS are omitted; UNK becomes <unk>.
 
         Raises:  ValueError if an id is not in the vocabulary.
         """
@@ -127,24 +126,24 @@ class Tokenizer:
         return text.removeprefix(" ") if self.config.kind == "bpe" else text
 
     def tokens(self, content: str | Iterable[int]) -> list[str]:
-        r"""One label for each id, for pictures: the piece itself, with its space drawn as "\u2581".
+        r"""Return a display label for each token, with its space shown as "\u2581".
 
-        For a text, what is unknown is shown as <unk:what it was>; for ids, as <unk>.
+        Unknown parts of a text are shown as <unk:part>; UNK in ids as <unk>.
         """
         if not isinstance(content, str):
             return [self._label(number) for number in content]
         return [f"<unk:{part}>" if number == UNK else self._label(number) for number, part in self._parts(content)]
 
-    def cut(self, text: str) -> list[str]:
-        """The parts of a text, normalized, that its ids stand for, known or not."""
+    def segment(self, text: str) -> list[str]:
+        """Return the part of the normalized text for each token, known or not."""
         return [part for _, part in self._parts(text)]
 
     def unknown(self, text: str) -> tuple[str, ...]:
-        """What a text holds that was never seen in training: words (kind word) or characters, each once."""
+        """Return the unknown parts of a text, each once: words (kind word) or characters."""
         return tuple(dict.fromkeys(part for number, part in self._parts(text) if number == UNK))
 
     def save(self, path: str | Path) -> None:
-        """Write everything to a JSON file."""
+        """Write the tokenizer to a JSON file."""
         content = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -156,31 +155,31 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Read what `save` wrote.
+        """Read a file written by `save`.
 
-        Raises:  UserError if the file is missing, is no tokenizer, is damaged, or is from a newer version.
+        Raises:  UserError if the file is missing, not a tokenizer, damaged, or from a newer version.
         """
         content = read_json(Path(path))
         try:
-            return cls._of(content)
+            return cls._from_json(content)
         except _Damaged as error:
             raise UserError(f"{path}: not a tokenizer that this version can read: {error}.") from error
 
     @classmethod
-    def _of(cls, content: object) -> "Tokenizer":
+    def _from_json(cls, content: object) -> "Tokenizer":
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise _Damaged(f'expected "format": "{_FORMAT}"')
         version = content.get("version")
         if version != _VERSION:
             newer = isinstance(version, int) and version > _VERSION
             raise _Damaged(f"expected version {_VERSION}, got {version!r}{', from a newer regard' if newer else ''}")
-        config = _config_of(content.get("config"))
-        pieces = _pieces_of(content.get("pieces"), config)
-        return cls(config, pieces=pieces, merges=_merges_of(content.get("merges"), {*pieces}, config))
+        config = _parse_config(content.get("config"))
+        pieces = _check_pieces(content.get("pieces"), config)
+        return cls(config, pieces=pieces, merges=_check_merges(content.get("merges"), {*pieces}, config))
 
     def _parts(self, text: str) -> list[tuple[int, str]]:
-        """Each id of a text, and the part of the normalized text that it stands for."""
-        normal = _normal(text, self._normalizer, self.config)
+        """Return each token id of a text, with its part of the normalized text."""
+        normal = _normalize(text, self._normalizer, self.config)
         if not self._bpe:
             return [(self._numbers.get(chunk, UNK), chunk) for chunk in _simple_chunks(normal, self.config)]
         encoding = self._bpe.encode(normal, add_special_tokens=False)
@@ -192,13 +191,13 @@ class Tokenizer:
 
     def _check(self, number: int) -> None:
         if not 0 <= number < len(self):
-            raise ValueError(f"an id must be between 0 and {len(self) - 1}, but is {number} instead.")
+            raise ValueError(f"a token id must be from 0 to {len(self) - 1}, got {number}")
 
 
 def train_tokenizers(
     sources: Sequence[str], targets: Sequence[str], config: TokenizerConfig, *, origin: str = ""
 ) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of the source and of the target side; one and the same object when `config.joint`."""
+    """Train the tokenizers of the source and target side; a single one for both if `config.joint`."""
     if config.joint:
         both = Tokenizer.train([*sources, *targets], config, origin=origin)
         return both, both
@@ -207,7 +206,7 @@ def train_tokenizers(
 
 
 class _Damaged(Exception):  # noqa: N818 - it never leaves this module
-    """What is wrong with the content of a tokenizer's file."""
+    """Problem with the content of a tokenizer file."""
 
 
 def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
@@ -224,27 +223,27 @@ def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
 
 
 def _simple_chunks(normal: str, config: TokenizerConfig) -> Sequence[str]:
-    """The words or the characters of a normalized text, where they are the pieces (BPE: to begin with)."""
+    """Split a normalized text into words or characters, which are the pieces (for BPE the initial ones)."""
     return (normal.split(" ") if normal else []) if config.kind == "word" else normal
 
 
-def _bpe_cutter() -> pre_tokenizers.PreTokenizer:
+def _bpe_splitter() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Split(Regex(_BPE_CHUNK), behavior="isolated")
 
 
 def _bpe(numbers: dict[str, int], merges: Sequence[tuple[str, str]]) -> tokenizers.Tokenizer:
     model = models.BPE(vocab=numbers, merges=list(merges), unk_token=_INNER_SPECIALS[UNK], fuse_unk=False)
     engine = tokenizers.Tokenizer(model)
-    engine.pre_tokenizer = _bpe_cutter()
+    engine.pre_tokenizer = _bpe_splitter()
     return engine
 
 
 def _learn_merges(
     normal: Sequence[str], alphabet: Sequence[str], config: TokenizerConfig
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """All pieces (characters, then merges) and the merges, of texts that are normalized already."""
+    """Learn BPE from normalized texts. Returns all pieces (characters, then merges), and the merges."""
     engine = tokenizers.Tokenizer(models.BPE())
-    engine.pre_tokenizer = _bpe_cutter()
+    engine.pre_tokenizer = _bpe_splitter()
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size - len(SPECIALS),
         min_frequency=2,
@@ -262,7 +261,7 @@ def _learn_merges(
 
 @contextmanager
 def _no_threads() -> Generator[None, None, None]:
-    """Keep the library from starting threads: a process that is forked later would warn, or hang."""
+    """Prevent the library from starting threads, after which forked processes would warn or hang."""
     before = os.environ.get(_PARALLEL)
     os.environ[_PARALLEL] = "false"
     try:
@@ -274,11 +273,11 @@ def _no_threads() -> Generator[None, None, None]:
             os.environ[_PARALLEL] = before
 
 
-def _normal(text: str, normalizer: normalizers.Normalizer, config: TokenizerConfig, origin: str = "") -> str:
-    """The normalized text. Raises UserError if it would be too long, or for half a surrogate pair."""
+def _normalize(text: str, normalizer: normalizers.Normalizer, config: TokenizerConfig, origin: str = "") -> str:
+    """Normalize a text. Raises UserError if the result would be too long, or for a lone surrogate."""
     before = f"{origin}: " if origin else ""
     try:
-        text.encode()  # half a surrogate pair comes from decoding bytes wrongly
+        text.encode()  # lone surrogates result from wrongly decoded bytes
         check_growth(text, config.normalize)
     except UnicodeEncodeError as error:
         raise UserError(f"{before}the text is not valid Unicode: {text[:60]!r} ({error.reason}).") from None
@@ -287,20 +286,20 @@ def _normal(text: str, normalizer: normalizers.Normalizer, config: TokenizerConf
     return normalizer.normalize_str(text)
 
 
-def _config_of(content: object) -> TokenizerConfig:
+def _parse_config(content: object) -> TokenizerConfig:
     names = {field.name for field in fields(TokenizerConfig)}
     if not isinstance(content, Mapping) or not set(content) <= names:
-        raise _Damaged(f'expected "config": {{...}} of {", ".join(sorted(names))}')
+        raise _Damaged(f'expected "config": {{...}} with {", ".join(sorted(names))}')
     try:
         return TokenizerConfig(**content)
     except UserError as error:
         raise _Damaged(f"in its config, {error}") from error
 
 
-def _pieces_of(pieces: object, config: TokenizerConfig) -> list[str]:
+def _check_pieces(pieces: object, config: TokenizerConfig) -> list[str]:
     is_list = isinstance(pieces, list) and pieces
     if not is_list or not all(isinstance(piece, str) and piece for piece in pieces):
-        raise _Damaged('expected "pieces": [texts]')
+        raise _Damaged('expected "pieces": [strings]')
     try:
         "".join(pieces).encode()
     except UnicodeEncodeError as error:
@@ -308,16 +307,16 @@ def _pieces_of(pieces: object, config: TokenizerConfig) -> list[str]:
     if len({*pieces, *_INNER_SPECIALS}) != len(pieces) + len(SPECIALS):
         raise _Damaged("a piece occurs twice")
     if config.kind == "char" and max(map(len, pieces)) > 1:
-        raise _Damaged(f"a piece is no single character: {max(pieces, key=len)!r}")
+        raise _Damaged(f"a piece is not a single character: {max(pieces, key=len)!r}")
     return pieces
 
 
-def _merges_of(merges: object, pieces: set[str], config: TokenizerConfig) -> list[tuple[str, str]]:
+def _check_merges(merges: object, pieces: set[str], config: TokenizerConfig) -> list[tuple[str, str]]:
     if not isinstance(merges, list) or (merges and config.kind != "bpe"):
         raise _Damaged('expected "merges": [pairs of pieces] for bpe, and [] otherwise')
     for merge in merges:
         if not isinstance(merge, list) or len(merge) != 2 or not all(isinstance(part, str) for part in merge):
-            raise _Damaged(f"a merge must be two pieces, but is {merge!r}")
+            raise _Damaged(f"a merge must be two pieces, got {merge!r}")
         if not {*merge, "".join(merge)} <= pieces:
-            raise _Damaged(f"the merge {merge!r} is not made of pieces of the vocabulary")
+            raise _Damaged(f"the merge {merge!r} has pieces that are not in the vocabulary")
     return [(left, right) for left, right in merges]

@@ -1,20 +1,20 @@
-"""Files of tracks: who is where in each frame.
+"""Files of trajectories: the positions of all agents in each frame.
 
     780   1   8.46   3.59      FILE: frame, id, x, y; separated by white space, commas or semicolons, in any order
     780   2   9.57   3.79      frames and ids may be written 780.0; ids may be texts
-                               lines that begin with # are left out
+                               lines that begin with # are comments
 
-    frame id x z y vx vz vy    a first line of names chooses columns among others, in any order
+    frame id x z y vx vz vy    a header selects these columns among others, in any order
 
-Source: the form of the files of gupta2018.
+Source: the format of the files of gupta2018.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from regard.data.config import OnBad
-from regard.data.lines import not_utf8, read_lines
-from regard.data.numbers import number, plain
+from regard.data.lines import describe_decode_error, read_lines
+from regard.data.numbers import format_number, parse_number
 from regard.errors import UserError
 
 Frames = dict[float, dict[str, tuple[float, float]]]
@@ -25,61 +25,61 @@ _ALIASES = {"frameid": "frame", "framenumber": "frame", "posx": "x", "posy": "y"
     ("trackid", "agentid", "personid", "pedid", "pedestrianid"), "id"
 )
 _MOST_METERS = 1e9
-"""So far single precision squares them."""
+"""Limit of coordinates, whose squares are finite in single precision."""
 _MOST_FRAME = 2.0**53 - 1
-"""Up to here double precision tells whole numbers apart; milliseconds since 1970 are far below."""
+"""Limit of frame numbers, up to which integers are exact in double precision; includes milliseconds since 1970."""
 _NO_ID = ("", "?", "nan", "none", "null")
 
 
 def read_frames(path: str | Path, on_bad: OnBad = "error") -> tuple[Frames, tuple[str, ...]]:
-    """Who is where in each frame, and what was skipped.
+    """Read the positions of all agents in each frame, and the reasons for skipped lines.
 
-    on_bad:  error raises at the first line that is no position; skip leaves such lines out.
-    Raises:  UserError naming the file, the line, what was expected and what was got.
+    on_bad:  error raises at the first line that is not a position; skip skips such lines.
+    Raises:  UserError naming the file, the line, what was expected and what was found.
     """
     frames: Frames = {}
     skipped: list[str] = []
-    places: Sequence[int] | None = None
-    for count, line in enumerate(read_lines(Path(path)), start=1):
+    columns: Sequence[int] | None = None
+    for number, line in enumerate(read_lines(Path(path)), start=1):
         try:
-            cells = _cells(line)
+            cells = _split(line)
             if not cells or cells[0].startswith("#"):
                 continue
-            if places is None:
-                places = _header(cells)
-                if places:
+            if columns is None:
+                columns = _parse_header(cells)
+                if columns:
                     continue
-            _add(frames, cells, places)
+            _add(frames, cells, columns)
         except _HeaderError as error:
-            raise UserError(f"{path}, line {count}: {error}.") from None
+            raise UserError(f"{path}, line {number}: {error}.") from None
         except ValueError as error:
             if on_bad == "error":
                 hint = "With `on_bad` = skip, such lines are left out and counted."
-                raise UserError(f"{path}, line {count}: {error}. {hint}") from None
-            skipped.append(f"{path}, line {count}: {error}")
+                raise UserError(f"{path}, line {number}: {error}. {hint}") from None
+            skipped.append(f"{path}, line {number}: {error}")
     return frames, tuple(skipped)
 
 
-def in_order(names: set[str]) -> list[str]:
-    """Ids in order: numbers by size, then texts."""
+def sort_ids(names: set[str]) -> list[str]:
+    """Sort ids: numbers by value, then other strings."""
 
     def key(name: str) -> tuple[bool, float, str]:
-        found = number(name, most=_MOST_FRAME)
-        return found is None, found or 0.0, name
+        value = parse_number(name, most=_MOST_FRAME)
+        return value is None, value or 0.0, name
 
     return sorted(names, key=key)
 
 
 class _HeaderError(ValueError):
-    """The names of columns lack one that is needed."""
+    """The header lacks a required column."""
 
 
-def _cells(line: bytes) -> list[str]:
-    """The parts of a line, without empty ones at its end."""
+def _split(line: bytes) -> list[str]:
+    """Split a line into cells, without empty ones at its end."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(not_utf8(error)) from None
+        raise ValueError(describe_decode_error(error)) from None
     separator = next((sign for sign in ";," if sign in text), None)
     cells = [cell.strip() for cell in text.split(separator)]
     while cells and not cells[-1]:
@@ -87,34 +87,39 @@ def _cells(line: bytes) -> list[str]:
     return cells
 
 
-def _header(cells: Sequence[str]) -> list[int]:
-    """Where frame, id, x and y stand, if this is a line of names; else nothing."""
-    if any(number(cell, most=float("inf")) is not None for cell in cells):
+def _parse_header(cells: Sequence[str]) -> list[int]:
+    """Return the indices of frame, id, x and y if this line is a header, else an empty list."""
+    if any(parse_number(cell, most=float("inf")) is not None for cell in cells):
         return []
     plain_names = [cell.lower().replace("_", "").replace(" ", "") for cell in cells]
     names = [_ALIASES.get(name, name) for name in plain_names]
     if any(names.count(name) != 1 for name in _COLUMNS):
-        raise _HeaderError(f"expected frame, id, x, y, four columns, or their names, got {' '.join(cells)[:60]!r}")
+        raise _HeaderError(
+            f"expected four columns frame, id, x, y, or a header with them, got {' '.join(cells)[:60]!r}"
+        )
     return [names.index(name) for name in _COLUMNS]
 
 
-def _add(frames: Frames, cells: Sequence[str], places: Sequence[int] | None) -> None:
-    """Add a line's position. Raises ValueError if it is none."""
+def _add(frames: Frames, cells: Sequence[str], columns: Sequence[int] | None) -> None:
+    """Add the position of a line to its frame. Raises ValueError if the line is not a position."""
     shown = repr(" ".join(cells)[:60])
-    if places:
-        if len(cells) <= max(places):
-            raise ValueError(f"expected {max(places) + 1} columns, as the first line names, got {shown}")
-        cells = [cells[place] for place in places]
+    if columns:
+        if len(cells) <= max(columns):
+            raise ValueError(f"expected {max(columns) + 1} columns, as in the header, got {shown}")
+        cells = [cells[column] for column in columns]
     if len(cells) != len(_COLUMNS):
-        hint = "" if len(cells) < len(_COLUMNS) else "; a first line of names chooses columns: frame id x z y vx vz vy"
-        raise ValueError(f"expected frame, id, x, y, four columns, got {shown}{hint}")
-    frame, x, y = number(cells[0], most=_MOST_FRAME), *(number(cell, most=_MOST_METERS) for cell in cells[2:])
+        hint = "" if len(cells) < len(_COLUMNS) else "; a header selects columns, such as: frame id x z y vx vz vy"
+        raise ValueError(f"expected four columns frame, id, x, y, got {shown}{hint}")
+    frame, x, y = (
+        parse_number(cells[0], most=_MOST_FRAME),
+        *(parse_number(cell, most=_MOST_METERS) for cell in cells[2:]),
+    )
     if frame is None or x is None or y is None or cells[1].lower() in _NO_ID:
         limits = f"at most 2^53 and {_MOST_METERS:g}"
-        raise ValueError(f"expected frame, id, x, y, of which frame, x and y are numbers ({limits}), got {shown}")
-    named = number(cells[1], most=_MOST_FRAME)
-    who = cells[1] if named is None else plain(named)
-    there = frames.setdefault(frame, {})
-    if who in there:
-        raise ValueError(f"id {who} is in frame {plain(frame)} twice")
-    there[who] = (x, y)
+        raise ValueError(f"expected frame, id, x, y with numeric frame, x and y ({limits}), got {shown}")
+    numeric_id = parse_number(cells[1], most=_MOST_FRAME)
+    agent = cells[1] if numeric_id is None else format_number(numeric_id)
+    positions = frames.setdefault(frame, {})
+    if agent in positions:
+        raise ValueError(f"id {agent} is in frame {format_number(frame)} twice")
+    positions[agent] = (x, y)

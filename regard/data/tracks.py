@@ -1,13 +1,13 @@
-"""Tracks of people on a plane: frames, who is where, and windows of them as each person sees the others.
+"""Data sets for trajectory forecasting: windows of recordings, in agent-centric frames.
 
     FILE: frame, id, x, y       in meters (regard.data.track_files)
-    window                      `observed + predicted` consecutive entries of the sorted list of frames, and everybody
-                                who is there in all of them (at least `least` people)
+    window                      `observed + predicted` consecutive entries of the sorted list of frames, and all agents
+                                that are present in all of them (at least `least`)
 
-A person's view of a window: where they last were is the origin, and the way they came points along x. Whatever is moved
-or turned as a whole then looks the same, which is what every crowd has in common.
+The agent-centric frame of the ego agent has its origin at the last observed position, and its x axis along the observed
+motion, so inputs are invariant to translations and rotations of the scene.
 
-Source: windows as in gupta2018, section 4.1 (8 observed, 12 predicted, 0.4 s apart); made-up crowds helbing1995.
+Source: windows as in gupta2018, section 4.1 (8 observed, 12 predicted, 0.4 s apart); synthetic crowds: helbing1995.
 """
 
 from collections.abc import Sequence
@@ -21,157 +21,164 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.config import TracksConfig
-from regard.data.track_files import Frames, in_order, read_frames
+from regard.data.track_files import Frames, read_frames, sort_ids
 from regard.errors import UserError
 
 _SLOW = 1e-6
 
 
 @dataclass(frozen=True)
-class Windows:
-    """All windows of some recordings."""
+class TrackWindows:
+    """Windows of recordings: the trajectories of all agents, window by window."""
 
     positions: NDArray[np.float64]
-    """(people, time, 2), window after window"""
+    """(agents, time, 2), window by window."""
     offsets: NDArray[np.int64]
-    """Window i is people offsets[i] to offsets[i + 1]."""
+    """Window i has the agents offsets[i] to offsets[i + 1]."""
     origin: str
     skipped: tuple[str, ...] = ()
-    """Lines that were left out because the user asked for that, and why."""
+    """Reason for each line that was skipped (on_bad = skip)."""
 
     @property
     def window_of(self) -> NDArray[np.int64]:
-        """The window that each person is in."""
+        """Window of each agent."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
     def __len__(self) -> int:
         return len(self.positions)
 
 
-def windows_of(frames: Frames, length: int, least: int) -> list[NDArray[np.float64]]:
-    """Positions (people, length, 2) of everybody who is there in `length` entries of the list of frames in a row."""
-    names, found = sorted(frames), []
+def extract_windows(frames: Frames, length: int, least: int) -> list[NDArray[np.float64]]:
+    """Extract the positions (agents, length, 2) of all agents that are present in `length` consecutive frames."""
+    names, windows = sorted(frames), []
     for start in range(len(names) - length + 1):
         part = [frames[name] for name in names[start : start + length]]
-        always = in_order(set.intersection(*(set(there) for there in part)))
-        if len(always) >= least:
-            found.append(np.array([[there[who] for there in part] for who in always]))
-    return found
+        agents = sort_ids(set.intersection(*(set(positions) for positions in part)))
+        if len(agents) >= least:
+            windows.append(np.array([[positions[agent] for positions in part] for agent in agents]))
+    return windows
 
 
-def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> Windows:
-    """The windows of several recordings. Raises UserError as `read_frames`, and if there is none."""
-    found: list[NDArray[np.float64]] = []
+def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> TrackWindows:
+    """Read the windows of several recordings. Raises UserError as `read_frames`, or if there is no window."""
+    windows: list[NDArray[np.float64]] = []
     skipped: list[str] = []
     for path in paths:
-        frames, bad = read_frames(path, config.on_bad)
-        found += windows_of(frames, config.observed + config.predicted, config.least)
-        skipped += bad
+        frames, bad_lines = read_frames(path, config.on_bad)
+        windows += extract_windows(frames, config.observed + config.predicted, config.least)
+        skipped += bad_lines
     origin = ", ".join(map(str, paths))
-    if not found:
+    if not windows:
         length = config.observed + config.predicted
-        raise UserError(f"{origin}: nowhere are {config.least} people there in {length} frames in a row.")
-    return replace(_joined(found, origin), skipped=tuple(skipped))
+        raise UserError(
+            f"{origin}: there is no window of {length} consecutive frames with at least {config.least} agents."
+        )
+    return replace(_concatenate(windows, origin), skipped=tuple(skipped))
 
 
-def made_tracks(split: str, seed: int, config: TracksConfig) -> Windows:
-    """People who cross a square, each toward a goal and around the others: a crowd made by forces between people."""
+def make_tracks(split: str, seed: int, config: TracksConfig) -> TrackWindows:
+    """Simulate crowds with a social-force model: agents cross a square, each toward a goal, and avoid each other."""
     draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, sum(map(ord, split))))))
     count = {"train": 400, "val": 60, "test": 100}[split]
     length = config.observed + config.predicted
-    return _joined([_crowd(draw, int(draw.integers(2, 7)), length) for _ in range(count)], f"made-up crowds, {split}")
+    crowds = [_simulate(draw, int(draw.integers(2, 7)), length) for _ in range(count)]
+    return _concatenate(crowds, f"synthetic crowds, {split}")
 
 
-def _crowd(draw: np.random.Generator, people: int, length: int) -> NDArray[np.float64]:
-    angle = draw.uniform(0, 2 * np.pi, people)
-    place = 4 * np.stack((np.cos(angle), np.sin(angle)), -1) + draw.normal(0, 0.5, (people, 2))
-    goal = -place + draw.normal(0, 1.0, (people, 2))
-    pace = draw.uniform(0.8, 1.5, (people, 1))
-    velocity, tracks, dt = np.zeros((people, 2)), [], 0.1
+def _simulate(draw: np.random.Generator, num_agents: int, length: int) -> NDArray[np.float64]:
+    angle = draw.uniform(0, 2 * np.pi, num_agents)
+    position = 4 * np.stack((np.cos(angle), np.sin(angle)), -1) + draw.normal(0, 0.5, (num_agents, 2))
+    goal = -position + draw.normal(0, 1.0, (num_agents, 2))
+    speed = draw.uniform(0.8, 1.5, (num_agents, 1))
+    velocity, tracks, dt = np.zeros((num_agents, 2)), [], 0.1
     for step in range(4 * length):
-        away = place[:, None] - place[None]
-        distance = np.linalg.norm(away, axis=-1, keepdims=True) + np.eye(people)[..., None] * 1e9
-        push = (away / distance * 3.0 * np.exp(-distance / 0.6)).sum(1)
-        wish = (goal - place) / np.maximum(np.linalg.norm(goal - place, axis=-1, keepdims=True), 0.3) * pace
-        velocity = velocity + dt * ((wish - velocity) / 0.5 + push)
-        place = place + dt * velocity
+        away = position[:, None] - position[None]
+        distance = np.linalg.norm(away, axis=-1, keepdims=True) + np.eye(num_agents)[..., None] * 1e9
+        repulsion = (away / distance * 3.0 * np.exp(-distance / 0.6)).sum(1)
+        desired = (goal - position) / np.maximum(np.linalg.norm(goal - position, axis=-1, keepdims=True), 0.3) * speed
+        velocity = velocity + dt * ((desired - velocity) / 0.5 + repulsion)
+        position = position + dt * velocity
         if step % 4 == 0:
-            tracks.append(place)
+            tracks.append(position)
     return np.stack(tracks, 1)
 
 
-def _joined(found: Sequence[NDArray[np.float64]], origin: str) -> Windows:
-    offsets = np.cumsum([0, *(len(one) for one in found)])
-    return Windows(np.concatenate(found), offsets, origin)
+def _concatenate(windows: Sequence[NDArray[np.float64]], origin: str) -> TrackWindows:
+    offsets = np.cumsum([0, *(len(window) for window in windows)])
+    return TrackWindows(np.concatenate(windows), offsets, origin)
 
 
-def views(
-    windows: Windows, people: Sequence[int], *, observed: int, neighbors: int
+def to_agent_frames(
+    windows: TrackWindows, agents: Sequence[int], *, observed: int, neighbors: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """What each of these people sees: (person, 1 + neighbors, observed, 2), themselves first, then the nearest.
+    """Transform windows to the agent-centric frame of each of the given (ego) agents.
 
-    Also how many are there, what is to come in the same frame (person, predicted, 2), and the turns (person, 2, 2) that
-    lead back: x = origin + view @ turn, the origin being where the person last was.
+    Returns:
+        observed positions (agents, 1 + neighbors, observed, 2): the ego agent first, then its nearest neighbors
+        number of agents in each row, the ego agent included
+        future positions of the ego agent in its frame (agents, predicted, 2)
+        rotations (agents, 2, 2) back to the scene: x = origin + position @ rotation, with the last observed position
+        of the ego agent as the origin
     """
     window_of, size = windows.window_of, 1 + neighbors
-    seen = np.zeros((len(people), size, observed, 2))
-    counts, future, turns = np.ones(len(people), np.int64), [], []
-    for row, person in enumerate(people):
-        first, last = windows.offsets[window_of[person]], windows.offsets[window_of[person] + 1]
-        everyone = windows.positions[first:last]
-        own = windows.positions[person]
-        origin, came = own[observed - 1], own[observed - 1] - own[0]
-        reach = np.hypot(*came)
-        along = came / reach if reach > _SLOW else np.array([1.0, 0.0])
-        turn = np.array([along, [-along[1], along[0]]])
-        others = np.delete(np.arange(last - first), person - first)
-        nearest = others[np.argsort(np.linalg.norm(everyone[others, observed - 1] - origin, axis=-1), kind="stable")]
-        who = [person - first, *nearest[:neighbors]]
-        seen[row, : len(who)] = (everyone[who, :observed] - origin) @ turn.T
-        counts[row] = len(who)
-        future.append((own[observed:] - origin) @ turn.T)
-        turns.append(turn)
-    return seen, counts, np.array(future), np.array(turns)
+    history = np.zeros((len(agents), size, observed, 2))
+    counts, future, rotations = np.ones(len(agents), np.int64), [], []
+    for row, ego in enumerate(agents):
+        first, last = windows.offsets[window_of[ego]], windows.offsets[window_of[ego] + 1]
+        positions = windows.positions[first:last]
+        own = windows.positions[ego]
+        origin, motion = own[observed - 1], own[observed - 1] - own[0]
+        distance = np.hypot(*motion)
+        direction = motion / distance if distance > _SLOW else np.array([1.0, 0.0])
+        rotation = np.array([direction, [-direction[1], direction[0]]])
+        others = np.delete(np.arange(last - first), ego - first)
+        nearest = others[np.argsort(np.linalg.norm(positions[others, observed - 1] - origin, axis=-1), kind="stable")]
+        selected = [ego - first, *nearest[:neighbors]]
+        history[row, : len(selected)] = (positions[selected, :observed] - origin) @ rotation.T
+        counts[row] = len(selected)
+        future.append((own[observed:] - origin) @ rotation.T)
+        rotations.append(rotation)
+    return history, counts, np.array(future), np.array(rotations)
 
 
 @dataclass(frozen=True)
 class TrackBatch:
-    """Views and what is to come of each, in meters."""
+    """Batch of observed and future positions in agent-centric frames, in meters."""
 
     source: Padded
-    """(rows, people, observed, 2), the row's own person first"""
+    """(rows, agents, observed, 2), the ego agent first."""
     target: Tensor
     """(rows, predicted, 2)"""
     indices: tuple[int, ...]
 
     def to(self, device: torch.device | str) -> "TrackBatch":
-        """The same batch on a device."""
+        """Copy the batch to a device."""
         return TrackBatch(self.source.to(device), self.target.to(device, non_blocking=True), self.indices)
 
 
 class TrackBatches:
-    """Batches of people in an order of their own for each epoch; training mirrors and scales them at random."""
+    """Batches of agents, in order, or (augment) shuffled in each epoch, and mirrored and scaled at random."""
 
-    def __init__(self, windows: Windows, config: TracksConfig, *, rows: int, seed: int, augment: bool = False):
+    def __init__(self, windows: TrackWindows, config: TracksConfig, *, rows: int, seed: int, augment: bool = False):
         self.config, self.rows, self.seed, self.augment = config, rows, seed, augment
-        people = range(len(windows))
-        seen = views(windows, people, observed=config.observed, neighbors=config.neighbors)
-        self.seen, self.counts, self.future = (torch.from_numpy(part) for part in seen[:3])
+        agents = range(len(windows))
+        frames = to_agent_frames(windows, agents, observed=config.observed, neighbors=config.neighbors)
+        self.history, self.counts, self.future = (torch.from_numpy(part) for part in frames[:3])
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """The rows of each batch: a pure function of (seed, epoch)."""
+        """Return the indices of each batch, a pure function of (seed, epoch)."""
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch))))
         order = draw.permutation(len(self.counts)) if self.augment else np.arange(len(self.counts))
         return [tuple(order[i : i + self.rows].tolist()) for i in range(0, len(order), self.rows)]
 
     def collate(self, epoch: int, indices: Sequence[int]) -> TrackBatch:
-        """The tensors of these people."""
+        """Return the tensors of the given agents."""
         index = torch.tensor(indices)
-        seen, counts, future = self.seen[index].float(), self.counts[index], self.future[index].float()
+        history, counts, future = self.history[index].float(), self.counts[index], self.future[index].float()
         if self.augment:
             draws = [np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i))).random_raw(2) for i in indices]
             sign = torch.tensor([[1.0, 1.0 if draw[0] % 2 else -1.0] for draw in draws])
             scale = torch.tensor([0.8 + 0.5 * float(draw[1] % 1024) / 1024 for draw in draws])
-            change = sign * scale[:, None]
-            seen, future = seen * change[:, None, None], future * change[:, None]
-        return TrackBatch(Padded(seen[:, : int(counts.max())], counts), future, tuple(indices))
+            factor = sign * scale[:, None]
+            history, future = history * factor[:, None, None], future * factor[:, None]
+        return TrackBatch(Padded(history[:, : int(counts.max())], counts), future, tuple(indices))

@@ -1,1 +1,1 @@
-"""Search for an output: greedy and beam, over anything that starts and steps."""
+"""Decoding: greedy search, beam search and sampling for any model with `start` and `step`."""

@@ -1,4 +1,4 @@
-"""How outputs are searched for; holds no tensors, so that the command line can explain it quickly."""
+"""Settings of decoding. Imports no torch, so that the command line shows its help quickly."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -6,30 +6,30 @@ from typing import Annotated
 from regard.ranges import Count, Draws, Length, Range, check_ranges
 
 _LEAST_TEMPERATURE = 0.001
-"""Scores over a smaller one are beyond the range of float32."""
+"""Dividing logits by a smaller temperature overflows float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
-    """Settings of a search.
+    """Settings of beam search.
 
-    Raises: ValueError if a value is out of range, with its name.
+    Raises: ValueError naming the setting that is out of range.
     """
 
     beam: Annotated[int, Range(1, 1_000)] = 5
-    """Hypotheses kept of each sentence at every step; 1 is greedy search."""
+    """Number of hypotheses kept per sentence at every step; 1 is greedy search."""
     length_penalty: Annotated[float, Range(0, 5)] = 1.0
-    """alpha of score = log-probability / length^alpha; a higher one favors longer outputs."""
+    """alpha of score = log-probability / length^alpha; a higher value favors longer outputs."""
     n_best: Annotated[int, Range(1, 1_000)] = 1
-    """Outputs given for each sentence, best first; at most `beam`."""
+    """Number of outputs per sentence, best first; at most `beam`."""
     max_ratio: Annotated[float, Range(0, 1_000)] = 2.0
-    """Longest output, in tokens for each token of the input; `max_extra` is added and EOS is counted."""
+    """Maximum output length as a multiple of the input length; `max_extra` is added, and EOS counts."""
     max_extra: Annotated[int, Range(0, 1_000_000)] = 10
-    """Tokens that an output may have beyond `max_ratio` times its input."""
+    """Number of tokens added to `max_ratio` times the input length."""
     max_length: Length = 512
-    """Longest output in tokens whatever the input, EOS counted."""
+    """Maximum output length in tokens for any input; EOS counts."""
     batch_tokens: Annotated[int, Range(1, 10_000_000)] = 8192
-    """Source tokens searched at once, padding and every hypothesis of the beam counted; a memory limit."""
+    """Source tokens per batch, counting padding and every hypothesis of the beam; limits memory."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -37,58 +37,60 @@ class DecodeConfig:
             raise ValueError(f"n_best must be at most beam ({self.beam}), got {self.n_best}")
 
     def limit(self, source_length: int) -> int:
-        """Longest output: min(max_length, max_ratio * source_length + max_extra), at least 1."""
+        """Return the maximum output length: min(max_length, max_ratio * source_length + max_extra), at least 1."""
         return max(1, min(self.max_length, int(self.max_ratio * source_length) + self.max_extra))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleConfig:
-    """How a text is gone on with: each next token is drawn from what the model expects.
+    """Settings of sampling: each next token is drawn from the model's distribution.
 
-    Raises: ValueError if a value is out of range, with its name.
+    Raises: ValueError naming the setting that is out of range.
     """
 
     length: Length = 200
-    """Tokens that are added to each text."""
+    """Number of tokens generated for each prompt."""
     temperature: Annotated[float, Range(0, 1_000)] = 0.8
-    """Below 1 the likely becomes more likely; 0 always takes the likeliest, and 0.001 is the least beside it."""
+    """Values below 1 sharpen the distribution; 0 always takes the most likely token. The smallest other value is
+    0.001."""
     top_k: Count | None = None
-    """Draw from so many of the likeliest tokens; from all if not given."""
+    """Sample from the k most likely tokens only; from all if not given."""
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0
-    """Draw from the fewest tokens that have this share of the probability together."""
+    """Sample from the smallest set of most likely tokens whose total probability reaches this value."""
     draws: Draws = 1
-    """Which of many possible texts: another number gives another one."""
+    """Seed of sampling: another number gives another text."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if 0 < self.temperature < _LEAST_TEMPERATURE:
-            raise ValueError(f"temperature must be 0 or at least {_LEAST_TEMPERATURE}, but is {self.temperature}")
+            raise ValueError(f"temperature must be 0 or at least {_LEAST_TEMPERATURE}, got {self.temperature}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingConfig:
-    """How an image is drawn: each next code is taken from what the model expects after the text and the codes so far.
+    """Settings of image generation: each next code is drawn given the text and the codes so far.
 
-    Raises: ValueError if a value is out of range, with its name.
+    Raises: ValueError naming the setting that is out of range.
     """
 
     guidance: Annotated[float, Range(0, 1_000)] = 2.0
-    """How much more the text counts than in training: log p = log p(without) + guidance (log p(with) - log p(without));
-    1 is the model as it is."""
+    """Scale of classifier-free guidance: log p = log p(without text) + guidance (log p(with text) - log p(without
+    text)); 1 is no guidance."""
     temperature: Annotated[float, Range(0, 1_000)] = 0.3
-    """Below 1 the likely becomes more likely; 0 always takes the likeliest, and 0.001 is the least beside it."""
+    """Values below 1 sharpen the distribution; 0 always takes the most likely token. The smallest other value is
+    0.001."""
     top_k: Count | None = None
-    """Draw from so many of the likeliest codes; from all if not given."""
+    """Sample from the k most likely codes only; from all if not given."""
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0
-    """Draw from the fewest codes that have this share of the probability together."""
+    """Sample from the smallest set of most likely codes whose total probability reaches this value."""
     draws: Draws = 1
-    """Which of many possible images: another number gives another one."""
+    """Seed of sampling: another number gives another image."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        self.choosing  # noqa: B018  # its own checks
+        self.sampling  # noqa: B018  # runs the checks of SampleConfig
 
     @property
-    def choosing(self) -> SampleConfig:
-        """How each code is chosen."""
+    def sampling(self) -> SampleConfig:
+        """Sampling settings of each code."""
         return SampleConfig(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, draws=self.draws)

@@ -1,8 +1,8 @@
-"""Take the likeliest token, step by step; whole, or as a stream while it is made.
+"""Greedy search: the most likely token at every step, as a whole output or as a stream of tokens.
 
-    y_t = argmax_w log p(w | x, y_1 .. y_{t-1})        until EOS or the maximal length
+    y_t = argmax_w log p(w | x, y_1 .. y_{t-1})        until EOS or the maximum length
 
-The lower id wins a tie. A sentence leaves the batch when it ends, so that later steps cost less.
+Ties go to the lower id. A finished sentence is removed from the batch, so later steps cost less.
 """
 
 import math
@@ -14,20 +14,20 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.decode.hypothesis import Hypothesis, Rules, limits
-from regard.decode.stepper import StateT, Stepper, scored
-from regard.telling import Answer, Answered, Step, tell
+from regard.decode.hypothesis import Hypothesis, Rules, expand_max_length
+from regard.decode.stepper import StateT, Stepper, top_tokens
+from regard.telling import SearchEnd, SearchOutput, SearchStep, emit
 
 
-class Produced(NamedTuple):
-    """One token of one sentence."""
+class GeneratedToken(NamedTuple):
+    """One generated token of one sentence."""
 
     sentence: int
-    """Its place in the source."""
+    """Index of the sentence in the source."""
     token: int
-    """The id; EOS is the last of a sentence that finished."""
+    """Token id; EOS is the last of a finished sentence."""
     log_prob: float
-    """The model's log-probability of the token."""
+    """Log-probability of the token under the model."""
 
 
 def greedy(
@@ -40,25 +40,25 @@ def greedy(
     banned: Sequence[int] = (),
     length_penalty: float = 1.0,
 ) -> list[list[Hypothesis]]:
-    """The greedy hypothesis of each sentence, in a list of one, as `beam` gives them.
+    """Return the greedy hypothesis of each sentence, each in a list of one like the results of `beam`.
 
-    max_length: tokens a sentence may produce at most, EOS counted; one number, or one a sentence.
-    banned:     ids never produced (PAD and BOS, as a rule).
-    length_penalty: changes the score that is reported, not the tokens.
-    A model is put in evaluation mode by its owner; no gradients are recorded.
+    max_length: maximum number of generated tokens, including EOS; one number, or one per sentence.
+    banned:     ids that are never generated (usually PAD and BOS).
+    length_penalty: changes the reported score, not the tokens.
+    The caller sets the model to eval mode; gradients are not recorded.
 
-    Raises: ValueError if an argument is out of range (Rules, limits), if logits hold NaN, or if no token that
-        is allowed has a probability above 0.
+    Raises: ValueError if an argument is out of range (see `Rules` and `expand_max_length`), if logits hold NaN, or
+        if no allowed token has a probability above 0.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty)
-    produced: list[list[Produced]] = [[] for _ in range(len(source.lengths))]
-    rows: list[list[int]] = [[] for _ in produced]
-    for step in _steps(stepper, source, rules, limits(max_length, len(produced))):
-        for row, one in enumerate(step):
-            produced[one.sentence].append(one)
-            rows[one.sentence].append(row)
-    tell(lambda: Answered([[_answer(*found)] for found in zip(produced, rows, strict=True)]))
-    return [[_hypothesis(sentence, rules)] for sentence in produced]
+    outputs: list[list[GeneratedToken]] = [[] for _ in range(len(source.lengths))]
+    rows: list[list[int]] = [[] for _ in outputs]
+    for step in _generate(stepper, source, rules, expand_max_length(max_length, len(outputs))):
+        for row, generated in enumerate(step):
+            outputs[generated.sentence].append(generated)
+            rows[generated.sentence].append(row)
+    emit(lambda: SearchEnd([[_search_output(*output)] for output in zip(outputs, rows, strict=True)]))
+    return [[_to_hypothesis(output, rules)] for output in outputs]
 
 
 def stream(
@@ -69,63 +69,65 @@ def stream(
     eos: int,
     max_length: int | Sequence[int] | Int[Tensor, " batch"],
     banned: Sequence[int] = (),
-) -> Iterator[list[Produced]]:
-    """The tokens of `greedy` as they are made: at each step one of every sentence that has not ended.
+) -> Iterator[list[GeneratedToken]]:
+    """Return an iterator over the steps of `greedy`, each with one token of every unfinished sentence.
 
-    Arguments and errors as those of `greedy`; bad arguments raise at the call, not at the first token.
+    Arguments and errors are those of `greedy`; invalid arguments raise at the call, not at the first token.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned))
-    return _steps(stepper, source, rules, limits(max_length, len(source.lengths)))
+    return _generate(stepper, source, rules, expand_max_length(max_length, len(source.lengths)))
 
 
-def _steps(stepper: Stepper[StateT], source: Padded, rules: Rules, most: list[int]) -> Iterator[list[Produced]]:
-    if not most:
+def _generate(
+    stepper: Stepper[StateT], source: Padded, rules: Rules, max_lengths: list[int]
+) -> Iterator[list[GeneratedToken]]:
+    if not max_lengths:
         return
-    sentences = list(range(len(most)))
+    sentences = list(range(len(max_lengths)))
     device = source.items.device
-    tokens = torch.full((len(most),), rules.bos, dtype=torch.int64, device=device)
-    # Gradients are off around the work only: between two tokens the caller's own mode holds.
+    tokens = torch.full((len(max_lengths),), rules.bos, dtype=torch.int64, device=device)
+    # Gradients are disabled only while the model runs: between two tokens the caller's own mode is in effect.
     with torch.no_grad():
         state = stepper.start(source)
-    for step in range(1, max(most) + 1):
-        tell(lambda now=sentences: Step(now))
+    for step in range(1, max(max_lengths) + 1):
+        emit(lambda now=sentences: SearchStep(now))
         with torch.no_grad():
             logits, state = stepper.step(tokens, state)
-            every = rules.log_probs(logits)
-            tell(lambda every=every: scored(every))
-            # max gives the first of equal values: the lower id.
-            log_probs, tokens = every.max(-1)
-            produced = list(map(Produced, sentences, tokens.tolist(), log_probs.tolist()))
-            _check(produced, step)
-            ends = [one.token == rules.eos or most[one.sentence] == step for one in produced]
+            log_probs = rules.log_probs(logits)
+            emit(lambda log_probs=log_probs: top_tokens(log_probs))
+            # max returns the first of equal values: the lower id.
+            highest, tokens = log_probs.max(-1)
+            outputs = list(map(GeneratedToken, sentences, tokens.tolist(), highest.tolist()))
+            _check(outputs, step)
+            ends = [output.token == rules.eos or max_lengths[output.sentence] == step for output in outputs]
             if any(ends) and not all(ends):
-                keep = [row for row, over in enumerate(ends) if not over]
-                index = torch.tensor(keep, device=device)
+                live = [row for row, is_last in enumerate(ends) if not is_last]
+                index = torch.tensor(live, device=device)
                 tokens, state = tokens[index], state.select(index)
-                sentences = [sentences[row] for row in keep]
-        yield produced
+                sentences = [sentences[row] for row in live]
+        yield outputs
         if all(ends):
             return
 
 
-def _answer(produced: list[Produced], rows: list[int]) -> Answer:
-    return Answer([one.token for one in produced], rows, [one.log_prob for one in produced])
+def _search_output(generated: list[GeneratedToken], rows: list[int]) -> SearchOutput:
+    return SearchOutput([step.token for step in generated], rows, [step.log_prob for step in generated])
 
 
-def _check(produced: list[Produced], step: int) -> None:
-    for one in produced:
-        if math.isnan(one.log_prob):
-            raise ValueError(f"logits must not hold NaN, got one at step {step} of sentence {one.sentence}")
-        if one.log_prob == -math.inf:
+def _check(outputs: list[GeneratedToken], step: int) -> None:
+    for output in outputs:
+        if math.isnan(output.log_prob):
+            raise ValueError(f"logits must not hold NaN, got one at step {step} of sentence {output.sentence}")
+        if output.log_prob == -math.inf:
             raise ValueError(
                 f"some allowed token must have a probability above 0, "
-                f"got none at step {step} of sentence {one.sentence}"
+                f"got none at step {step} of sentence {output.sentence}"
             )
 
 
-def _hypothesis(produced: list[Produced], rules: Rules) -> Hypothesis:
-    tokens = [one.token for one in produced]
+def _to_hypothesis(generated: list[GeneratedToken], rules: Rules) -> Hypothesis:
+    tokens = [step.token for step in generated]
     finished = tokens[-1] == rules.eos
-    log_prob = sum(one.log_prob for one in produced)
+    log_prob = sum(step.log_prob for step in generated)
     score = rules.score(log_prob, len(tokens))
     return Hypothesis(tokens=tokens[:-1] if finished else tokens, score=score, log_prob=log_prob, finished=finished)

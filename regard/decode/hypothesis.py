@@ -1,9 +1,9 @@
-"""What a search may produce, and how what it produced is scored: the rules that greedy and beam share.
+"""Hypotheses, and the constraints and scores that greedy and beam search share.
 
     score(y) = log p(y | x) / |y|^alpha          |y| counts EOS
 
-This is the rule of CTranslate2, Transformers and fairseq, where alpha is named length penalty: 0 compares
-plain probabilities and so favors short outputs, 1 compares the mean of the tokens' log-probabilities.
+CTranslate2, Transformers and fairseq use the same score and call alpha the length penalty: 0 compares
+log-probabilities and so favors short outputs, 1 compares mean log-probabilities per token.
 """
 
 import math
@@ -20,33 +20,33 @@ class Hypothesis:
     """One output of a search."""
 
     tokens: list[int]
-    """The ids produced, without BOS and EOS."""
+    """Generated ids, without BOS and EOS."""
     score: float
-    """log_prob / length^length_penalty: what hypotheses are ranked by."""
+    """log_prob / length^length_penalty; hypotheses are ranked by it."""
     log_prob: float
-    """The model's log-probability of the tokens, and of EOS where it is finished."""
+    """Log-probability of the tokens under the model, including EOS if the hypothesis is finished."""
     finished: bool
-    """True if it ended with EOS, False if it was cut at its maximal length."""
+    """True if it ends with EOS, False if it was cut at the maximum length."""
 
     @property
     def length(self) -> int:
-        """Tokens produced, EOS counted."""
+        """Number of generated tokens, including EOS."""
         return len(self.tokens) + self.finished
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """Which ids may be produced, which one ends, and how length is paid for.
+    """Special ids, banned ids and length penalty of a search.
 
     Raises: ValueError if an id is negative, EOS is banned, or length_penalty is outside 0 to 5.
     """
 
     bos: int
-    """The id that the first step reads."""
+    """Input of the first step."""
     eos: int
-    """The id that ends a hypothesis."""
+    """Id that ends a hypothesis."""
     banned: tuple[int, ...] = ()
-    """Ids that are never produced. The others keep the probabilities that the model gives them."""
+    """Ids that are never generated. The probabilities of the other ids are not renormalized."""
     length_penalty: float = 1.0
     """alpha of the score."""
 
@@ -60,7 +60,7 @@ class Rules:
             raise ValueError(f"length_penalty must be from 0 to 5, got {self.length_penalty}")
 
     def log_probs(self, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
-        """Log-softmax in float32, then -inf at the banned ids; a new tensor.
+        """Return the log-softmax in float32, with -inf at the banned ids; a new tensor.
 
         Raises: ValueError if EOS or a banned id is outside the vocabulary.
         """
@@ -74,14 +74,14 @@ class Rules:
         return result
 
     def score(self, log_prob: float, length: int) -> float:
-        """log_prob / length^alpha."""
+        """Return log_prob / length^alpha."""
         return log_prob / length**self.length_penalty
 
 
-def limits(max_length: int | Sequence[int] | Int[Tensor, " batch"], count: int) -> list[int]:
-    """The most tokens that each of `count` sentences may produce, EOS counted, from one number or one each.
+def expand_max_length(max_length: int | Sequence[int] | Int[Tensor, " batch"], count: int) -> list[int]:
+    """Return one maximum length for each of `count` sentences, from a single number or a sequence.
 
-    Raises: ValueError if there are not `count` of them or one is below 1.
+    Raises: ValueError if a sequence has not `count` entries, or if a length is below 1.
     """
     if isinstance(max_length, int):
         result = [max_length] * count
@@ -90,7 +90,7 @@ def limits(max_length: int | Sequence[int] | Int[Tensor, " batch"], count: int) 
         result = max_length.tolist() if isinstance(max_length, Tensor) else list(max_length)
         smallest = min(result, default=1)
     if len(result) != count:
-        raise ValueError(f"max_length must be one number or {count} (one a sentence), got {len(result)}")
+        raise ValueError(f"max_length must be one number or {count} (one per sentence), got {len(result)}")
     if smallest < 1:
         raise ValueError(f"max_length must be at least 1, got {smallest}")
     return result

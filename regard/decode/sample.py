@@ -1,7 +1,7 @@
-"""Sampling: each next token is drawn from the model's distribution, made sharper and cut to its head.
+"""Sampling from a causal language model with temperature, top-k and top-p (nucleus) filtering.
 
-    p(u) ~ exp(logit_u / temperature)       temperature 1: the model's own; toward 0: always the likeliest
-    top_k: only the k likeliest             top_p: the fewest that have p of the probability together (nucleus)
+    p(u) ~ exp(logit_u / temperature)       temperature 1: the model's own distribution; 0: the most likely token
+    top_k: only the k most likely tokens    top_p: the smallest set of most likely tokens with total probability >= p
 
 Source: holtzman2020, sections 3.1 to 3.3.
 """
@@ -15,119 +15,125 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decode.config import SampleConfig
-from regard.decode.stepper import scored
-from regard.telling import Answer, Answered, Rows, Step, is_heard, tell
+from regard.decode.stepper import top_tokens
+from regard.telling import RowOrder, SearchEnd, SearchOutput, SearchStep, emit, is_traced
 
 
 @runtime_checkable
-class Continues(Protocol):
-    """What is sampled from: a model whose state takes one token more a row at each step."""
+class CausalLanguageModel(Protocol):
+    """Interface of a language model that is run token by token."""
 
     def begin(self, rows: int) -> Any:
-        """The state before the first token."""
+        """Return the state before the first token."""
         ...
 
     def step(self, tokens: Int[Tensor, " rows"], state: Any) -> tuple[Float[Tensor, "rows vocab"], Any]:
-        """Scores of the next token, and the state after this one."""
+        """Return the logits of the next token, and the state after `tokens`."""
         ...
 
 
-def narrowed(logits: Float[Tensor, "rows vocab"], config: SampleConfig) -> Float[Tensor, "rows vocab"]:
-    """The probabilities that are drawn from; temperature 0 leaves the likeliest alone."""
+def filter_logits(logits: Float[Tensor, "rows vocab"], config: SampleConfig) -> Float[Tensor, "rows vocab"]:
+    """Return the probabilities after temperature, top-k and top-p filtering; with temperature 0 those of argmax."""
     logits = logits.float()
     if config.temperature == 0:
         return torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
     logits = logits / config.temperature
     if config.top_k is not None and config.top_k < logits.shape[-1]:
-        least = logits.topk(config.top_k, dim=-1).values[:, -1:]
-        logits = logits.masked_fill(logits < least, -math.inf)
-    shares = logits.softmax(-1)
+        smallest = logits.topk(config.top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < smallest, -math.inf)
+    probs = logits.softmax(-1)
     if config.top_p < 1:
-        ordered, order = shares.sort(-1, descending=True)
-        # One is kept as long as those before it have less than p: so the likeliest always is.
-        beyond = ordered.cumsum(-1) - ordered >= config.top_p
-        shares = shares.masked_fill(torch.zeros_like(beyond).scatter(1, order, beyond), 0.0)
-        shares = shares / shares.sum(-1, keepdim=True)
-    return shares
+        ordered, order = probs.sort(-1, descending=True)
+        # A token stays while those before it sum to less than p, so the most likely token always stays.
+        removed = ordered.cumsum(-1) - ordered >= config.top_p
+        probs = probs.masked_fill(torch.zeros_like(removed).scatter(1, order, removed), 0.0)
+        probs = probs / probs.sum(-1, keepdim=True)
+    return probs
 
 
-def check_scores(logits: Float[Tensor, "rows vocab"]) -> None:
-    """Raises ValueError for scores of which no share follows."""
-    highest = logits.amax(-1)  # NaN where there is one
+def check_logits(logits: Float[Tensor, "rows vocab"]) -> None:
+    """Raise ValueError if the logits hold NaN or +inf."""
+    highest = logits.amax(-1)  # NaN if any is NaN
     if not bool((highest < math.inf).all()):
         raise ValueError("logits must not hold NaN or infinity, got one")
 
 
 @torch.no_grad()
 def sample(
-    model: Continues, prompt: list[int], config: SampleConfig, *, window: int | None, seed: int, banned: list[int]
+    model: CausalLanguageModel,
+    prompt: list[int],
+    config: SampleConfig,
+    *,
+    window: int | None,
+    seed: int,
+    banned: list[int],
 ) -> Iterator[int]:
-    """Tokens that go on from the prompt, one after the other, config.length of them.
+    """Yield config.length tokens that continue the prompt.
 
-    window: most tokens that the model sees; beyond them it goes on from the last half of them.
-    banned: tokens that are never drawn.
-    Raises: ValueError if the prompt is empty, or for NaN among the scores.
+    window: maximum context length; when it is full, the context is cut to its last half.
+    banned: ids that are never drawn.
+    Raises: ValueError if the prompt is empty, or if logits hold NaN or +inf.
     """
     if not prompt:
-        raise ValueError("the prompt must have a token at least, but is empty")
-    draw = torch.Generator().manual_seed(seed)
-    seen = list(prompt)
-    fed = list(seen if window is None else seen[-window:])
-    logits, state, heard = _fed(model, fed)
+        raise ValueError("`prompt` must hold at least one token, got none")
+    generator = torch.Generator().manual_seed(seed)
+    tokens = list(prompt)
+    context = list(tokens if window is None else tokens[-window:])
+    logits, state, traced = _prefill(model, context)
     for number in range(1, config.length + 1):
-        check_scores(logits)
+        check_logits(logits)
         logits[:, banned] = -math.inf
-        token = int(torch.multinomial(narrowed(logits, config).cpu(), 1, generator=draw))
+        token = int(torch.multinomial(filter_logits(logits, config).cpu(), 1, generator=generator))
         yield token
-        seen.append(token)
+        tokens.append(token)
         if number == config.length:
             break
-        if window is not None and len(fed) >= window:
-            tell(lambda fed=fed, token=token, heard=heard: Answered([[_answer(fed, token, heard)]]))
-            fed = seen[-max(1, window // 2) :]
-            tell(lambda: Rows([0]))  # from here on, what was read before is read once more
-            logits, state, heard = _fed(model, fed)
+        if window is not None and len(context) >= window:
+            emit(lambda context=context, token=token, traced=traced: SearchEnd([[_output(context, token, traced)]]))
+            context = tokens[-max(1, window // 2) :]
+            emit(lambda: RowOrder([0]))  # these tokens are read a second time
+            logits, state, traced = _prefill(model, context)
         else:
-            logits, state = _step(model, token, state, heard)
-            fed.append(token)
-    tell(lambda: Answered([[_answer(fed, seen[-1], heard)]]))
+            logits, state = _step(model, token, state, traced)
+            context.append(token)
+    emit(lambda: SearchEnd([[_output(context, tokens[-1], traced)]]))
 
 
 @torch.no_grad()
-def follow(model: Continues, tokens: list[int], *, banned: list[int]) -> None:
-    """Lead the model through tokens as they are, for those who look on: what it read and expected after each.
+def trace_tokens(model: CausalLanguageModel, tokens: list[int], *, banned: list[int]) -> None:
+    """Run the model over given tokens (teacher forcing) and emit what it reads and predicts, for subscribers.
 
-    Behind the last comes the likeliest that is not banned.
+    The output ends with the most likely next token that is not banned.
     Raises: ValueError if there is no token.
     """
     if not tokens:
-        raise ValueError("the text must have a token at least, but is empty")
-    logits, _, heard = _fed(model, tokens)
+        raise ValueError("the text must hold at least one token, got none")
+    logits, _, traced = _prefill(model, tokens)
     logits[:, banned] = -math.inf
-    tell(lambda: Answered([[_answer(tokens, int(logits[0].argmax()), heard)]]))
+    emit(lambda: SearchEnd([[_output(tokens, int(logits[0].argmax()), traced)]]))
 
 
-def _fed(model: Continues, tokens: list[int]) -> tuple[Tensor, Any, list[Tensor]]:
-    """The scores after these tokens, the state, and all scores if somebody looks on."""
+def _prefill(model: CausalLanguageModel, tokens: list[int]) -> tuple[Tensor, Any, list[Tensor]]:
+    """Return the logits after these tokens, the state, and the log-probabilities of all steps if they are traced."""
     state, logits = model.begin(1), torch.empty(0)
-    heard: list[Tensor] = []
+    traced: list[Tensor] = []
     for token in tokens:
-        logits, state = _step(model, token, state, heard)
-    return logits, state, heard
+        logits, state = _step(model, token, state, traced)
+    return logits, state, traced
 
 
-def _step(model: Continues, token: int, state: Any, heard: list[Tensor]) -> tuple[Tensor, Any]:
+def _step(model: CausalLanguageModel, token: int, state: Any, traced: list[Tensor]) -> tuple[Tensor, Any]:
     device = next(model.parameters()).device if isinstance(model, torch.nn.Module) else torch.device("cpu")
-    tell(lambda: Step([0]))
+    emit(lambda: SearchStep([0]))
     logits, state = model.step(torch.tensor([token], device=device), state)
-    if is_heard():
-        heard.append(logits.detach().float().log_softmax(-1))
-        tell(lambda: scored(heard[-1]))
+    if is_traced():
+        traced.append(logits.detach().float().log_softmax(-1))
+        emit(lambda: top_tokens(traced[-1]))
     return logits, state
 
 
-def _answer(fed: list[int], last: int, heard: list[Tensor]) -> Answer:
-    """What followed each token that was fed."""
-    said = [*fed[1:], last]
-    likely = [float(log_probs[0, token]) for log_probs, token in zip(heard, said, strict=True)]
-    return Answer(said, [0] * len(said), likely, begin=fed[0])
+def _output(context: list[int], last: int, traced: list[Tensor]) -> SearchOutput:
+    """Return the token that follows each token of the context, with its log-probability."""
+    tokens = [*context[1:], last]
+    token_log_probs = [float(log_probs[0, token]) for log_probs, token in zip(traced, tokens, strict=True)]
+    return SearchOutput(tokens, [0] * len(tokens), token_log_probs, begin=context[0])

@@ -1,8 +1,7 @@
-"""Search for the outputs of any number of sentences of any lengths, in batches that fit.
+"""Beam search over any number of sentences, in batches of limited size.
 
-Sentences are sorted by length and cut into batches by tokens, so that little is padding; the results come
-back in the order of the sentences. What else is in its batch does not change the result of a sentence, beyond
-the rounding of the model.
+Sentences are sorted by length and batched by number of tokens, which keeps padding small; results are returned in
+the original order. The result of a sentence does not depend on its batch, apart from rounding in the model.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import StateT, Stepper
-from regard.telling import Rows, tell
+from regard.telling import RowOrder, emit
 
 
 def search(
@@ -27,21 +26,23 @@ def search(
     pad: int,
     device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of each sentence (ids as the model reads them), best first, in the order given.
+    """Return the hypotheses of each sentence, best first, in the order of the sentences.
 
-    PAD and BOS are never produced. device: where the stepper lives.
+    sentences: ids as the model reads them.
+    device:    device of the model.
+    PAD and BOS are never generated.
 
-    Raises: ValueError if a sentence holds no ids, and as `beam`.
+    Raises: ValueError if a sentence holds no ids; also see `beam`.
     """
     lengths = [len(sentence) for sentence in sentences]
     if 0 in lengths:
         raise ValueError(f"sentences must hold at least one id, got none in sentence {lengths.index(0)}")
     results: list[list[Hypothesis]] = [[] for _ in sentences]
-    for rows in in_batches(lengths, budget=config.batch_tokens // config.beam):
-        tell(lambda rows=rows: Rows(rows))
-        found = beam(
+    for rows in batch_by_length(lengths, budget=config.batch_tokens // config.beam):
+        emit(lambda rows=rows: RowOrder(rows))
+        batch = beam(
             stepper,
-            _padded([sentences[row] for row in rows], pad=pad, device=device),
+            _pad([sentences[row] for row in rows], pad=pad, device=device),
             beam=config.beam,
             bos=bos,
             eos=eos,
@@ -50,26 +51,26 @@ def search(
             length_penalty=config.length_penalty,
             n_best=config.n_best,
         )
-        for row, hypotheses in zip(rows, found, strict=True):
+        for row, hypotheses in zip(rows, batch, strict=True):
             results[row] = hypotheses
     return results
 
 
-def in_batches(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
-    """Places of all lengths, longest first, cut so that rows * longest <= budget; at least one a batch.
+def batch_by_length(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
+    """Return batches of indices, longest first, with rows * longest <= budget or a single row.
 
-    Equal lengths stay in their order.
+    Indices of equal lengths keep their order.
     """
     batches: list[list[int]] = []
-    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= budget:
-            batches[-1].append(place)
+            batches[-1].append(index)
         else:
-            batches.append([place])
+            batches.append([index])
     return batches
 
 
-def _padded(rows: Sequence[Sequence[int]], *, pad: int, device: torch.device | str) -> Padded:
+def _pad(rows: Sequence[Sequence[int]], *, pad: int, device: torch.device | str) -> Padded:
     longest = max(map(len, rows))
     items = [[*row, *[pad] * (longest - len(row))] for row in rows]
     lengths = [len(row) for row in rows]

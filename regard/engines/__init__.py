@@ -1,1 +1,1 @@
-"""Engines: ways to run a trained model for decoding, of which torch is the reference."""
+"""Engines: implementations of decoding with a trained model; torch is the reference."""

@@ -1,10 +1,10 @@
-"""Compute a lowered form in plain torch, and compare it with the model that it came from.
+"""Interpreter that computes a lowered form in plain torch, and the comparison of a form with its model.
 
-    logits(form, source, target)[t] = scores of the token after target[: t + 1]
-    probe(form, model)              raises unless the model's own steps give the same numbers
+    logits(form, source, target)[t] = logits of the token after target[: t + 1]
+    probe(form, model)              raises unless the steps of the model give the same logits
 
-The interpreter is written from the formulas alone and shares no code with the modules, so a wrong form, a method
-replaced in a class or a patched function of torch shows as a difference.
+The interpreter is written from the formulas alone and shares no code with the modules. So a wrong form, a replaced
+method or a patched function of torch shows as a difference.
 
 Source: lattner2004 (lowering); the formulas are those of vaswani2017, section 3.
 """
@@ -33,7 +33,7 @@ from regard.layers.forms import (
 from regard.layers.positions import sinusoids
 
 _TOLERANCE = 1e-4
-"""Largest difference of logits that rounding explains, relative to the largest logit."""
+"""Largest difference of logits due to rounding, relative to the largest logit."""
 _LENGTHS = (1, 3, 6)
 _STEPS = 4
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -43,46 +43,48 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def logits(form: TextForm, source: Tensor | None, target: Tensor, *, largest: float = math.inf) -> Tensor:
-    """Return the scores (target, vocab) of the token after each of `target`; source is None for a language model.
+    """Return the logits (target, vocab) of the token after each of `target`; source is None for a language model.
 
-    form:   a regular one (regard.engines.lowering.irregular).
-    Raises: ValueError or RuntimeError if sizes of the form do not fit together, or an item exceeds `largest`.
+    form:   a form without unsupported features (regard.engines.lowering.unsupported_features).
+    Raises: ValueError or RuntimeError if sizes of the form do not match, or an item exceeds `largest`.
     """
     core, writer = form.core, form.writes
-    _require(len(writer.inputs.weight) == len(writer.output), "its tables have other numbers of ids")
+    _require(
+        len(writer.inputs.weight) == len(writer.output), "its input and output tables have different numbers of ids"
+    )
     memory = None
     if form.source is not None and source is not None:
-        memory = _placed(form, _embed(form.source, source))
+        memory = _add_positions(form, _embed(form.source, source))
         for block in core.encoder:
             memory = _block(block, memory, None, causal=False)
         memory = _normalize_last(core.encoder_norm, memory)
-    items = _placed(form, _embed(writer.inputs, target))
+    items = _add_positions(form, _embed(writer.inputs, target))
     for block in core.decoder:
         items = _block(block, items, memory, causal=True)
-    fits = math.isinf(largest) or bool((items.abs() <= largest).all())  # NaN does not
-    _require(fits, f"its items exceed {largest:g}, whose squares may overflow float32")
+    is_in_range = math.isinf(largest) or bool((items.abs() <= largest).all())  # False for NaN
+    _require(is_in_range, f"its items exceed {largest:g}, whose squares may overflow float32")
     return _normalize_last(core.decoder_norm, items) @ writer.output.T
 
 
 def probe(form: TextForm, model: Any, *, largest: float) -> None:
-    """Run the model for a few steps and compare its logits with the form's.
+    """Run the model for a few steps and compare its logits with those of the form.
 
-    largest: bound of items before the last norm, for engines that do not notice when their squares overflow.
+    largest: limit of items before the last norm, for engines that do not report when their squares overflow.
 
     Raises: NoFormError with the reason if they differ or cannot be computed.
     """
-    most = form.most_places or max(_LENGTHS)
-    lengths = [min(length, most) for length in _LENGTHS]
-    steps = min(_STEPS, most)
+    max_length = form.max_positions or max(_LENGTHS)
+    lengths = [min(length, max_length) for length in _LENGTHS]
+    steps = min(_STEPS, max_length)
     targets = torch.stack([_ids(len(form.writes.output), steps, row) for row in range(len(lengths))])
     sources = None
     if form.source is not None:
         sources = [_ids(len(form.source.weight), length, row) for row, length in enumerate(lengths)]
     try:
-        # Weights made in inference mode are read here, never written.
+        # Weights created in inference mode are only read here.
         with torch.inference_mode(mode=False), torch.no_grad(), torch.autocast("cpu", enabled=False):
             expected = _steps_of(model, sources, targets)
-            found = torch.stack(
+            actual = torch.stack(
                 [
                     logits(form, None if sources is None else sources[row], target, largest=largest)
                     for row, target in enumerate(targets)
@@ -90,19 +92,19 @@ def probe(form: TextForm, model: Any, *, largest: float) -> None:
             )
     except (ValueError, RuntimeError, TypeError, AttributeError, IndexError) as error:
         raise NoFormError(model, f"cannot be computed: {str(error).splitlines()[0][:200]}") from error
-    if found.shape != expected.shape:
+    if actual.shape != expected.shape:
         raise NoFormError(
-            model, f"gives logits of shape {tuple(expected.shape)} where its parts say {tuple(found.shape)}"
+            model, f"gives logits of shape {tuple(expected.shape)}, but its modules give {tuple(actual.shape)}"
         )
-    known = expected.isfinite()  # the others are an error of every engine when they are met
-    difference = (found - expected)[known].abs().amax().item() if known.any() else 0.0
-    largest = expected[known].abs().amax().item() if known.any() else 0.0
+    finite = expected.isfinite()  # logits that are not finite are an error in every engine
+    difference = (actual - expected)[finite].abs().amax().item() if finite.any() else 0.0
+    largest = expected[finite].abs().amax().item() if finite.any() else 0.0
     if not difference <= _TOLERANCE * max(1.0, largest):
-        raise NoFormError(model, f"gives other logits than its parts say: they differ by {difference:.3g} on a probe")
+        raise NoFormError(model, f"gives other logits than its modules: they differ by {difference:.3g} in a test")
 
 
 def _steps_of(model: Any, sources: list[Tensor] | None, targets: Tensor) -> Tensor:
-    """Logits (row, step, vocab) of the model, a token at a time, sources of different lengths in one batch."""
+    """Return the logits (row, step, vocab) of the model, token by token, for a batch of sources of unequal lengths."""
     if sources is None:
         state = model.begin(len(targets))
     else:
@@ -116,12 +118,12 @@ def _steps_of(model: Any, sources: list[Tensor] | None, targets: Tensor) -> Tens
 
 
 def _ids(vocab: int, count: int, row: int) -> Tensor:
-    """Ids spread over the vocabulary, its last one among them."""
+    """Return ids spread over the vocabulary, including the last one."""
     return (vocab - 1 - (torch.arange(count) + row) * max(1, vocab // (count + 1))) % vocab
 
 
-def _require(holds: bool, reason: str) -> None:
-    if not holds:
+def _require(condition: bool, reason: str) -> None:
+    if not condition:
         raise ValueError(reason)
 
 
@@ -129,8 +131,8 @@ def _embed(table: TableForm, ids: Tensor) -> Tensor:
     return table.weight[ids] * table.scale
 
 
-def _placed(form: TextForm, items: Tensor) -> Tensor:
-    """Items with their positional encodings."""
+def _add_positions(form: TextForm, items: Tensor) -> Tensor:
+    """Add the positional encodings to items."""
     match form.core.positions:
         case SinusoidsForm(dim):
             encodings = sinusoids(0, len(items), dim)
@@ -153,10 +155,10 @@ def _block(block: BlockForm, items: Tensor, memory: Tensor | None, *, causal: bo
     )
 
 
-def _add_norm(form: AddNormForm, items: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+def _add_norm(form: AddNormForm, items: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
     if form.order == "pre":
-        return items + part(_normalize(form.norm, items))
-    return _normalize(form.norm, items + part(items))
+        return items + layer(_normalize(form.norm, items))
+    return _normalize(form.norm, items + layer(items))
 
 
 def _normalize_last(form: NormForm | None, items: Tensor) -> Tensor:
@@ -180,22 +182,23 @@ def _linear(form: LinearForm, items: Tensor) -> Tensor:
 
 
 def _attention(form: AttentionForm, items: Tensor, memory: Tensor, causal: bool, window: int | None) -> Tensor:
-    read, heads, shared = form.read, form.num_heads, form.key_heads
+    read, heads, key_heads = form.read, form.num_heads, form.key_heads
     assert isinstance(read.score, InnerProduct)
     query = _linear(form.query, items).unflatten(-1, (heads, -1)).transpose(0, 1)
-    key = _linear(form.key, memory).unflatten(-1, (shared, -1)).transpose(0, 1).repeat_interleave(heads // shared, 0)
-    value = _linear(form.value, memory).unflatten(-1, (shared, -1)).transpose(0, 1)
+    key = _linear(form.key, memory).unflatten(-1, (key_heads, -1)).transpose(0, 1)
+    key = key.repeat_interleave(heads // key_heads, 0)
+    value = _linear(form.value, memory).unflatten(-1, (key_heads, -1)).transpose(0, 1)
     scores = query @ key.transpose(1, 2) * read.score.scale
     distance = torch.arange(len(memory)) - torch.arange(len(items))[:, None]
     if read.bias is not None:
         bias = read.bias.at(distance, scores.dtype)
         _require(
             bias.dim() == 2 or (bias.dim() == 3 and len(bias) in (1, heads)),
-            "its positions are of another number of heads",
+            "its positional bias has another number of heads",
         )
         scores = scores + bias
     if causal:
         hidden = (distance > 0) | (distance <= -(window or math.inf))
         scores = scores.masked_fill(hidden, -math.inf)
-    out = scores.softmax(-1) @ value.repeat_interleave(heads // shared, 0)
+    out = scores.softmax(-1) @ value.repeat_interleave(heads // key_heads, 0)
     return _linear(form.output, out.transpose(0, 1).flatten(1))

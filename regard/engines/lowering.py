@@ -1,9 +1,9 @@
-"""Lower a model to its form, a frozen copy that an engine compiles, or say why that is not possible.
+"""Lowering of a model to its form, a frozen copy that engines compile.
 
-A form is trusted only where it must be true. Every module of the model is exactly of a class that is known here, with
-no hooks and no methods of its own; its weights are dense finite float32 tensors on the CPU; every parameter is in the
-form; and a probe of a few steps gives the logits of the model (regard.engines.interpret). Everything else is left to
-the torch engine.
+A form is used only if it certainly describes the model: every module has exactly a class that is known here, without
+hooks and without replaced methods; the weights are dense finite float32 tensors on the CPU; every parameter is in the
+form; and the form gives the logits of the model for a few steps (regard.engines.interpret). All other models need the
+torch engine.
 
 Source: lattner2004 (lowering).
 """
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 from regard.attention.choices import Soft
-from regard.attention.positional import Alibi, ByDistance, RelativeBias
+from regard.attention.positional import Alibi, DistanceBias, RelativeBias
 from regard.attention.scores import Dot, InnerProduct, ScaledDot
 from regard.engines.interpret import probe
 from regard.layers.blocks import DecoderBlock, EncoderBlock
@@ -33,8 +33,8 @@ from regard.layers.forms import (
     NoFormError,
     NormForm,
     TextForm,
+    form_leaves,
     form_of,
-    leaves,
 )
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
@@ -54,7 +54,7 @@ KNOWN: frozenset[type] = frozenset(
         nn.Linear, MultiHead, Read, Dot, ScaledDot, Soft, Alibi, RelativeBias,
     }
 )  # fmt: skip
-"""Classes whose forms are true. Subclasses are other classes."""
+"""Classes whose forms describe them exactly. Subclasses are not included."""
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS: Sequence[dict[int, Any]] = (
@@ -66,29 +66,29 @@ _GLOBAL_HOOKS: Sequence[dict[int, Any]] = (
 
 
 class UnsupportedModelError(ValueError):
-    """An engine cannot run a model; the message is the end of a sentence that begins with "it" or "its"."""
+    """Error for a model that an engine does not support; the message is a clause that begins with "it" or "its"."""
 
 
-def lower(model: Any, unsupported: Callable[[TextForm], str | None], *, largest: float = math.inf) -> TextForm:
-    """Return the form of a model that writes texts, with copies of its weights.
+def lower(model: Any, unsupported_reason: Callable[[TextForm], str | None], *, largest: float = math.inf) -> TextForm:
+    """Return the form of an encoder-decoder or language model for text, with copies of its weights.
 
-    unsupported: an engine's own reason not to compute a form that is regular, or None.
-    largest:     items beyond this overflow in the engine without being noticed.
+    unsupported_reason: returns why the engine does not support a form, or None.
+    largest:            largest item that the engine computes without an overflow that it does not report.
     Raises: UnsupportedModelError with the reason.
     """
     if type(model) not in (Model, LanguageModel):
-        raise UnsupportedModelError(f"it is a {type(model).__name__}, not a model that writes a text")
+        raise UnsupportedModelError(f"it is a {type(model).__name__}, not a model that generates text")
     if any(_GLOBAL_HOOKS):
-        raise UnsupportedModelError("there are hooks on all modules")
+        raise UnsupportedModelError("there are global module hooks")
     names = {module: name for name, module in model.named_modules()}
     try:
         for module in names:
-            _check(module)
+            _check_module(module)
         form = form_of(model, TextForm)
-        _check_whole(form, model)
-        if (reason := next(irregular(form), None) or unsupported(form)) is not None:
+        _check_parameters(form, model)
+        if (reason := next(unsupported_features(form), None) or unsupported_reason(form)) is not None:
             raise UnsupportedModelError(reason)
-        form = _frozen(form)
+        form = _freeze(form)
         probe(form, model, largest=largest)
     except NoFormError as error:
         name = names.get(error.module)
@@ -96,134 +96,134 @@ def lower(model: Any, unsupported: Callable[[TextForm], str | None], *, largest:
     return form
 
 
-def _check(module: nn.Module) -> None:
-    """Raises NoFormError for a module that may do other things than its class, or whose class is not known."""
-    refuse = partial(NoFormError, module)
+def _check_module(module: nn.Module) -> None:
+    """Raise NoFormError for a module of an unknown class, or one that may not compute what its class does."""
+    error = partial(NoFormError, module)
     if type(module) not in KNOWN:
-        raise refuse(f"is a {type(module).__name__}, which only torch runs")
+        raise error(f"is a {type(module).__name__}, which only torch runs")
     if any(getattr(module, name) for name in _HOOKS):
-        raise refuse("has a hook")
+        raise error("has a hook")
     for name, value in vars(module).items():
-        written = getattr(type(module), name, None)
-        if value is not None and (callable(written) or hasattr(written, "__get__")):
-            raise refuse(f"has a {name} of its own")
+        class_attribute = getattr(type(module), name, None)
+        if value is not None and (callable(class_attribute) or hasattr(class_attribute, "__get__")):
+            raise error(f"has a replaced method {name}")
     if module.__dict__.get("_compiled_call_impl") is not None:
-        raise refuse("was compiled by torch")
+        raise error("was compiled by torch")
     for name, weight in module._parameters.items():
         if weight is not None:
-            _check_weight(weight, lambda what, name=name: refuse(f"has a {name} {what}"))
+            _check_weight(weight, lambda what, name=name: error(f"has a {name} {what}"))
     if type(module) is Dropout and module.training and module.p > 0:
-        raise refuse("is in training mode: call eval()")
+        raise error("is in training mode: call eval()")
 
 
-def _check_weight(weight: Tensor, refuse: Callable[[str], NoFormError]) -> None:
+def _check_weight(weight: Tensor, error: Callable[[str], NoFormError]) -> None:
     if type(weight) not in (nn.Parameter, Tensor):
-        raise refuse(f"that is a {type(weight).__name__}, not a plain tensor")
+        raise error(f"that is a {type(weight).__name__}, not a plain tensor")
     if weight.device.type != "cpu" or weight.layout != torch.strided:
-        raise refuse(f"on {weight.device} in {weight.layout}, not a dense one on the CPU")
+        raise error(f"on {weight.device} in {weight.layout}, not a dense one on the CPU")
     if weight.dtype != torch.float32:
-        raise refuse(f"in {weight.dtype}, not in float32")
+        raise error(f"in {weight.dtype}, not in float32")
     if not bool(weight.isfinite().all()):
-        raise refuse("with numbers that are not finite")
+        raise error("with numbers that are not finite")
 
 
-def _check_whole(form: TextForm, model: nn.Module) -> None:
-    """Raises NoFormError for a parameter that the form does not hold: what computes with it was not understood."""
-    held = {id(leaf) for leaf in leaves(form)}
-    held |= {id(weight) for leaf in leaves(form) if isinstance(leaf, ByDistance) for weight in leaf.parameters()}
+def _check_parameters(form: TextForm, model: nn.Module) -> None:
+    """Raise NoFormError for a parameter that is not in the form, so that the form may not describe the model."""
+    held = {id(leaf) for leaf in form_leaves(form)}
+    held |= {id(weight) for leaf in form_leaves(form) if isinstance(leaf, DistanceBias) for weight in leaf.parameters()}
     for name, parameter in model.named_parameters():
         if id(parameter) not in held:
-            raise NoFormError(model, f"has a parameter {name} that takes no part")
+            raise NoFormError(model, f"has a parameter {name} that is not in its form")
 
 
-def _frozen(form: TextForm) -> TextForm:
+def _freeze(form: TextForm) -> TextForm:
     """Return the form with copies of its tensors; tensors and biases that are shared stay shared."""
     copies: dict[int, Any] = {}
 
-    def copied(part: Any) -> Any:
-        if isinstance(part, Tensor | ByDistance):
+    def copy_part(part: Any) -> Any:
+        if isinstance(part, Tensor | DistanceBias):
             if id(part) not in copies:
-                copies[id(part)] = part.detach().clone() if isinstance(part, Tensor) else _frozen_bias(part)
+                copies[id(part)] = part.detach().clone() if isinstance(part, Tensor) else _freeze_bias(part)
             return copies[id(part)]
         if is_dataclass(part) and not isinstance(part, type):
-            return replace(part, **{field.name: copied(getattr(part, field.name)) for field in fields(part)})
+            return replace(part, **{field.name: copy_part(getattr(part, field.name)) for field in fields(part)})
         if isinstance(part, tuple):
-            parts = tuple(map(copied, part))
+            parts = tuple(map(copy_part, part))
             return type(part)(*parts) if hasattr(part, "_fields") else parts
         return part
 
     with torch.inference_mode(mode=False), torch.no_grad():
-        return copied(form)
+        return copy_part(form)
 
 
-def _frozen_bias(bias: ByDistance) -> ByDistance:
-    """Return a copy whose parameters are buffers."""
-    twin = copy.copy(bias)
+def _freeze_bias(bias: DistanceBias) -> DistanceBias:
+    """Return a copy of a bias with its parameters as buffers."""
+    frozen = copy.copy(bias)
     tensors = {**bias._parameters, **bias._buffers}
-    twin.__dict__ |= {
+    frozen.__dict__ |= {
         "_parameters": {},
         "_buffers": {name: None if weight is None else weight.detach().clone() for name, weight in tensors.items()},
     }
-    return twin
+    return frozen
 
 
-def blocks_of_both(form: TextForm) -> list[BlockForm]:
-    """All blocks, the encoder's first."""
+def block_forms(form: TextForm) -> list[BlockForm]:
+    """Return all blocks, those of the encoder first."""
     return [*form.core.encoder, *form.core.decoder]
 
 
-def attentions_of(form: TextForm) -> list[AttentionForm]:
-    """All attentions, block by block."""
-    both = [(block.attention, block.cross) for block in blocks_of_both(form)]
+def attention_forms(form: TextForm) -> list[AttentionForm]:
+    """Return all attentions, block by block."""
+    both = [(block.attention, block.cross) for block in block_forms(form)]
     return [attention for pair in both for attention in pair if attention is not None]
 
 
-def adds_of(form: TextForm) -> list[AddNormForm]:
-    """All that add and normalize, block by block."""
-    added = [(block.add_attention, block.add_cross, block.add_feedforward) for block in blocks_of_both(form)]
-    return [one for some in added for one in some if one is not None]
+def residual_forms(form: TextForm) -> list[AddNormForm]:
+    """Return all residual connections with their norms, block by block."""
+    groups = [(block.add_attention, block.add_cross, block.add_feedforward) for block in block_forms(form)]
+    return [residual for group in groups for residual in group if residual is not None]
 
 
-def norms_of(form: TextForm) -> list[NormForm]:
-    """All norms."""
+def norm_forms(form: TextForm) -> list[NormForm]:
+    """Return all norms."""
     last = (form.core.encoder_norm, form.core.decoder_norm)
-    return [one.norm for one in adds_of(form)] + [norm for norm in last if norm is not None]
+    return [residual.norm for residual in residual_forms(form)] + [norm for norm in last if norm is not None]
 
 
-def irregular(form: TextForm) -> Iterator[str]:
-    """Yield why no engine but torch computes a form: blocks that are not alike, or parts that none knows."""
-    core, blocks, attentions = form.core, blocks_of_both(form), attentions_of(form)
+def unsupported_features(form: TextForm) -> Iterator[str]:
+    """Yield the features of a form that only the torch engine supports: blocks that differ, or unknown parts."""
+    core, blocks, attentions = form.core, block_forms(form), attention_forms(form)
     if not core.decoder:
         yield "it has no decoder"
     if form.source is None and core.encoder:
         yield "it has an encoder and reads no source"
     if any((block.cross is None) != (form.source is None) for block in core.decoder):
-        yield "it has blocks that read no source"
-    alike: dict[str, list[Any]] = {
-        "orders of norms": [add.order for add in adds_of(form)],
+        yield "it has decoder blocks without cross-attention"
+    settings: dict[str, list[Any]] = {
+        "orders of norms": [residual.order for residual in residual_forms(form)],
         "activations": [block.feedforward.activation for block in blocks],
         "numbers of heads": [attention.num_heads for attention in attentions],
     }
-    yield from (f"its blocks have {name} that differ" for name, values in alike.items() if len(set(values)) > 1)
-    order, activation = alike["orders of norms"][0], alike["activations"][0]
+    yield from (f"its blocks have different {name}" for name, values in settings.items() if len(set(values)) > 1)
+    order, activation = settings["orders of norms"][0], settings["activations"][0]
     if order not in ("pre", "post"):
-        yield f"its norms stand {order}, not pre or post"
+        yield f"its order of norms is {order}, not pre or post"
     last = (core.decoder_norm, core.encoder_norm) if form.source is not None else (core.decoder_norm,)
     if any((norm is None) == (order == "pre") for norm in last):
         yield f"its stacks of {order}-norm blocks {'do not end' if order == 'pre' else 'end'} in a norm"
     if activation not in ("relu", "gelu"):
         yield f"its activation is {activation}, not relu or gelu"
     if any(block.cross is not None and block.cross.read.bias is not None for block in blocks):
-        yield "its attention to the source has positions"
+        yield "its cross-attention has a positional bias"
     if any(block.window is not None and block.window < 1 for block in blocks):
-        yield "it has a window of no items"
-    yield from (reason for attention in attentions for reason in _irregular_attention(attention))
+        yield "it has an empty window"
+    yield from (reason for attention in attentions for reason in _unsupported_in_attention(attention))
 
 
-def _irregular_attention(attention: AttentionForm) -> Iterator[str]:
-    read, heads, shared = attention.read, attention.num_heads, attention.key_heads
-    if heads < 1 or shared < 1 or heads % shared:
-        yield f"it has {heads} heads and {shared} heads of keys"
+def _unsupported_in_attention(attention: AttentionForm) -> Iterator[str]:
+    read, heads, key_heads = attention.read, attention.num_heads, attention.key_heads
+    if heads < 1 or key_heads < 1 or heads % key_heads:
+        yield f"it has {heads} heads and {key_heads} heads of keys"
     if not isinstance(read.score, InnerProduct) or read.score.cap is not None:
         yield f"its score is {read.score}, not a plain inner product"
     if not isinstance(read.beta, float | int) or read.beta != 1:

@@ -1,4 +1,4 @@
-"""Engines by name; the module of each is imported only when it is asked for."""
+"""Engines by name; the module of an engine is imported when it is first used."""
 
 import importlib
 import warnings
@@ -18,25 +18,26 @@ _REFERENCE, _FASTEST = "torch", "compiled"
 
 
 @runtime_checkable
-class Maker(Protocol):
-    """Interface of the module of an engine that computes forms."""
+class EngineModule(Protocol):
+    """Interface of the module of an engine."""
 
     LARGEST_ITEM: float
-    """Items beyond this may overflow without being noticed."""
+    """Largest item that the engine computes without an overflow that it does not report."""
 
-    def unsupported(self, form: TextForm) -> str | None:
+    def unsupported_reason(self, form: TextForm) -> str | None:
         """Return why the engine cannot compute a form, as the end of a sentence, or None if it can.
 
-        Needs no optional package.
+        Does not import optional packages.
         """
         ...
 
     def create(self, form: TextForm, *, compute_type: str | None, threads: int, workers: int | None) -> Engine:
-        """Return the engine of a form that is supported; the form is the engine's own.
+        """Return an engine for a supported form, which the engine then owns.
 
-        compute_type: None is the engine's own choice, whose outputs are torch's to rounding.
-        threads:      processor threads in all; workers: batches at once that share them, None is the engine's choice.
-        Raises: UserError if a package is missing, or for a compute type that does not exist here, with those that do.
+        compute_type: None selects the default of the engine, whose outputs equal those of torch to rounding.
+        threads:      total number of threads.
+        workers:      number of batches decoded in parallel, which share the threads; None is chosen by the engine.
+        Raises: UserError if a package is missing, or for an unsupported compute type, with the supported ones.
         """
         ...
 
@@ -44,30 +45,32 @@ class Maker(Protocol):
 def prepare(
     name: str, model: Any, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
 ) -> Engine:
-    """Return a snapshot of a trained model in eval mode, ready to decode: later changes of the model do not reach it.
+    """Return an engine for a trained model in eval mode.
 
-    name: of `regard.engines.config.ENGINES`, or auto: compiled where it runs the model, else torch, with a warning if
-          the model is of a kind that compiled usually runs. The torch engine alone is no copy but the model itself.
-    Raises: UserError if there is no such engine, it cannot run this model (with the reason, and which can), or as
-            `Maker.create`.
+    Engines are snapshots, which later changes of the model do not affect; only the torch engine runs the model itself.
+
+    name: one of `regard.engines.config.ENGINES`, or auto: compiled if it supports the model, else torch, with a warning
+          if compiled usually supports models of this kind.
+    Raises: UserError if there is no such engine, or if it does not support this model, with the reason and the engines
+            that do; see also `EngineModule.create`.
     """
     if name not in ("auto", *ENGINES):
         raise UserError(f"unknown engine {name!r}; the engines are auto, {', '.join(ENGINES)}")
-    layout = {"compute_type": compute_type, "workers": workers}
+    options = {"compute_type": compute_type, "workers": workers}
     if name == "auto":
-        return _fastest(model, threads=threads, **layout) or TorchEngine(model, **layout)
+        return _fastest(model, threads=threads, **options) or TorchEngine(model, **options)
     if name == _REFERENCE:
-        return TorchEngine(model, **layout)
+        return TorchEngine(model, **options)
     try:
-        return _snapshot(name, model, threads=threads, **layout)
+        return _snapshot(name, model, threads=threads, **options)
     except UnsupportedModelError as error:
-        others = " or ".join(repr(other) for other in supporting(model))
+        others = " or ".join(repr(other) for other in supporting_engines(model))
         raise UserError(f"engine {name!r} does not support this model: {error}. Use engine {others}.") from error
 
 
 def _fastest(model: Any, **settings: Any) -> Engine | None:
-    """Return the fastest engine with torch's outputs that needs no other package; None if it does not run the model."""
-    if not is_expected(model):
+    """Return the compiled engine, the fastest with the outputs of torch; None if it does not support the model."""
+    if not prefers_compiled(model):
         return None
     try:
         return _snapshot(_FASTEST, model, **settings)
@@ -81,45 +84,45 @@ def _fastest(model: Any, **settings: Any) -> Engine | None:
 
 
 def _snapshot(name: str, model: Any, **settings: Any) -> Engine:
-    maker = _maker(name)
-    with torch.device("cpu"):  # whatever the caller's default device is
-        form = lower(model, maker.unsupported, largest=maker.LARGEST_ITEM)
-        return maker.create(form, **settings)
+    module = _engine_module(name)
+    with torch.device("cpu"):  # independent of the default device of the caller
+        form = lower(model, module.unsupported_reason, largest=module.LARGEST_ITEM)
+        return module.create(form, **settings)
 
 
-def is_expected(model: Any) -> bool:
+def prefers_compiled(model: Any) -> bool:
     """Return True if auto chooses the compiled engine for models of this kind on this machine."""
     core = getattr(model, "core", None)
     if not isinstance(core, TransformerCore) or any(weight.device.type != "cpu" for weight in core.parameters()):
         return False
-    return bool(importlib.import_module(ENGINES[_FASTEST]).is_at_home())
+    return bool(importlib.import_module(ENGINES[_FASTEST]).is_optimized_cpu())
 
 
-def compiles_each_time() -> str | None:
+def recompile_reason() -> str | None:
     """Return why the compiled engine would compile its code in this process, which takes some 20 seconds, or None.
 
     The reason names what lets compiled code be kept, and is None once this process has compiled.
     """
-    return importlib.import_module(ENGINES[_FASTEST]).compiles_each_time()
+    return importlib.import_module(ENGINES[_FASTEST]).recompile_reason()
 
 
-def refusal(name: str, model: Any) -> str | None:
-    """Return why an engine cannot run a model, as the end of a sentence; None if it can."""
+def refusal_reason(name: str, model: Any) -> str | None:
+    """Return why an engine does not support a model, as the end of a sentence; None if it does."""
     if name == _REFERENCE:
         return None
-    maker = _maker(name)
+    module = _engine_module(name)
     try:
         with torch.device("cpu"):
-            lower(model, maker.unsupported, largest=maker.LARGEST_ITEM)
+            lower(model, module.unsupported_reason, largest=module.LARGEST_ITEM)
     except UnsupportedModelError as error:
         return str(error)
     return None
 
 
-def supporting(model: Any) -> list[str]:
-    """Return the names of the engines that can run a model."""
-    return [name for name in ENGINES if refusal(name, model) is None]
+def supporting_engines(model: Any) -> list[str]:
+    """Return the names of the engines that support a model."""
+    return [name for name in ENGINES if refusal_reason(name, model) is None]
 
 
-def _maker(name: str) -> Maker:
-    return cast("Maker", importlib.import_module(ENGINES[name]))
+def _engine_module(name: str) -> EngineModule:
+    return cast("EngineModule", importlib.import_module(ENGINES[name]))

@@ -1,6 +1,6 @@
-"""What may be asked of an engine: the same of each, and refused with the same words.
+"""Checks of the inputs of engines, the same for all engines.
 
-Engines look at no bounds of their own: an id that no table holds would be read from whatever lies behind it.
+Engines do not check bounds themselves: an id outside the vocabulary would read memory beyond its table.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from regard.decode.hypothesis import Rules
 
 
 def check_ids(ids: Sequence[int], vocab: int, where: str) -> None:
-    """Raises ValueError for an id outside the vocabulary, TypeError for what is no whole number."""
-    outside = next((one for one in map(index, ids) if not 0 <= one < vocab), None)
+    """Raise ValueError for an id outside the vocabulary, TypeError if an id is not an integer."""
+    outside = next((i for i in map(index, ids) if not 0 <= i < vocab), None)
     if outside is not None:
-        raise ValueError(f"ids must lie in 0 .. {vocab - 1}, got {outside} in {where}")
+        raise ValueError(f"ids must be from 0 to {vocab - 1}, got {outside} in {where}")
 
 
 def check_sentences(sentences: Sequence[Sequence[int]], vocab: int | None) -> None:
-    """Raises ValueError for a sentence without ids, or with one outside the vocabulary of sources."""
+    """Raise ValueError for a sentence without ids, or with an id outside the source vocabulary."""
     for number, sentence in enumerate(sentences):
         if not len(sentence):
             raise ValueError(f"sentences must hold at least one id, got none in sentence {number}")
@@ -26,7 +26,7 @@ def check_sentences(sentences: Sequence[Sequence[int]], vocab: int | None) -> No
 
 
 def check_specials(*, bos: int, eos: int, pad: int, vocab: int | None) -> None:
-    """Raises ValueError for special ids that no search takes."""
+    """Raise ValueError for special ids that are outside the vocabulary or contradict each other."""
     if vocab is not None:
         check_ids((bos, eos, pad), vocab, "bos, eos, pad")
     Rules(bos=bos, eos=eos, banned=(pad, bos))
@@ -40,9 +40,9 @@ def check_prompts(
     window: int | None,
     vocab: int | None,
 ) -> None:
-    """Raises ValueError for a prompt without tokens or a seed, an id outside the vocabulary, or if none is allowed."""
+    """Raise ValueError for a prompt without tokens or seed, an id outside the vocabulary, or if all ids are banned."""
     if len(seeds) != len(prompts):
-        raise ValueError(f"seeds must be one a prompt ({len(prompts)}), got {len(seeds)}")
+        raise ValueError(f"seeds must be one per prompt ({len(prompts)}), got {len(seeds)}")
     if window is not None and window < 1:
         raise ValueError(f"window must be at least 1, got {window}")
     for number, prompt in enumerate(prompts):
@@ -53,16 +53,16 @@ def check_prompts(
     if vocab is not None:
         check_ids(banned, vocab, "banned")
         if len(set(banned)) == vocab:
-            raise ValueError(f"some allowed token must be left, but all {vocab} are banned")
+            raise ValueError(f"banned must leave at least one id of {vocab}, got all of them")
 
 
-def check_places(count: int, most: int | None) -> None:
-    """Raises ValueError for more items than there are learned positions (most; None: any number)."""
-    if most is not None and count > most:
-        raise ValueError(f"there are {most} learned positions, but position {count} was asked for")
+def check_positions(count: int, limit: int | None) -> None:
+    """Raise ValueError for more items than learned positions; limit None is unlimited."""
+    if limit is not None and count > limit:
+        raise ValueError(f"there are {limit} learned positions, but position {count} was asked for")
 
 
-def most_read(longest: int, length: int, window: int | None) -> int:
-    """Places at which a text of so many tokens, and `length` more, is read; the last that is drawn is not read."""
+def num_positions(longest: int, length: int, window: int | None) -> int:
+    """Return the number of positions that a prompt and `length` new tokens need; the last new token is not read."""
     longest += length - 1
     return longest if window is None else min(window, longest)

@@ -1,1 +1,1 @@
-"""What holds weights and knows no task: multi-head reads, positions, feed-forward, add & norm, cells."""
+"""Layers, independent of any task: multi-head attention, positions, feed-forward, add & norm, recurrent cells."""

@@ -1,4 +1,4 @@
-"""The blocks of a Transformer: multi-head reads and a feed-forward network, each inside an add & norm.
+"""Transformer blocks: multi-head attention and a feed-forward network, each inside an add & norm.
 
     encoder block   u = add&norm(x, self-attention);  u = add&norm(u, FFN)
     decoder block   u = add&norm(x, masked self-attention);  u = add&norm(u, attention to the encoder's output);
@@ -6,12 +6,12 @@
 
     induced block   h = points + attention of the points to x;  u = add&norm(x, attention to h);  u = add&norm(u, FFN)
 
-The induced block is an encoder block for large sets: n items read one another by way of m learned points, at a cost of
-n m and not n^2.
+The induced block is an encoder block for large sets: n items attend to one another through m learned inducing points,
+at a cost of n m instead of n^2.
 
-Blocks take their parts ready made, so that any part can be swapped without a flag here.
+Blocks are constructed from their parts, so that any part can be replaced without an option here.
 
-Source: lectures, D; vaswani2017, section 3.1; induced lee2019, section 3.1 (whose h goes through a feed-forward, too).
+Source: lectures, D; vaswani2017, section 3.1; induced lee2019, section 3.1 (where h has a feed-forward as well).
 """
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard.attention import patterns
 from regard.attention.masks import Mask, causal
-from regard.attention.memory import Memory, Store
+from regard.attention.memory import KeyValueCache, Memory
 from regard.attention.sliding import SlidingMemory
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import AddNormForm, AttentionForm, BlockForm, FeedForwardForm, NoFormError, form_of
@@ -29,7 +29,7 @@ from regard.layers.residual import Residual
 
 
 class EncoderBlock(nn.Module):
-    """Self-attention, then feed-forward; in and out (batch, source, model)."""
+    """Encoder block: self-attention, then feed-forward; input and output (batch, source, model)."""
 
     def __init__(self, attention: MultiHead, feedforward: FeedForward, residuals: tuple[Residual, Residual]):
         super().__init__()
@@ -40,17 +40,17 @@ class EncoderBlock(nn.Module):
     def forward(
         self, items: Float[Tensor, "batch source model"], mask: Mask | None
     ) -> Float[Tensor, "batch source model"]:
-        """Every item reads all the items that the mask lets it see."""
-        items = self.add_attention(items, lambda x: self.attention.read_itself(x, seen=mask))
+        """Return the items after self-attention (over those that the mask allows) and feed-forward."""
+        items = self.add_attention(items, lambda x: self.attention.self_attention(x, memory_mask=mask))
         return self.add_feedforward(items, self.feedforward)
 
     def form(self) -> BlockForm:
-        """What it is, as data."""
+        """Return the form of this module (regard.layers.forms)."""
         return _form(self)
 
 
 class InducedBlock(nn.Module):
-    """Points read the items, and the items read them, then feed-forward; in and out (batch, source, model)."""
+    """Induced encoder block: the points read the items, the items read the points, then feed-forward."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class InducedBlock(nn.Module):
     def forward(
         self, items: Float[Tensor, "batch source model"], mask: Mask | None
     ) -> Float[Tensor, "batch source model"]:
-        """Every item reads what the points made of all the items that the mask lets them see."""
+        """Return the items after attention through the points and feed-forward; `mask` is that of the items."""
         items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(self._summary(x, mask))))
         return self.add_feedforward(items, self.feedforward)
 
@@ -81,10 +81,10 @@ class InducedBlock(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Masked self-attention, attention to a source, then feed-forward; in and out (batch, target, model).
+    """Decoder block: masked self-attention, cross-attention, then feed-forward; (batch, target, model) in and out.
 
-    cross: None where there is no source to read, as in a language model. (radford2018)
-    window: how many targets each sees, the last ones up to itself; all if not given.
+    cross: cross-attention; None without a source, as in a language model. (radford2018)
+    window: number of last targets that each target attends to, itself included; None: all.
     """
 
     def __init__(
@@ -107,36 +107,36 @@ class DecoderBlock(nn.Module):
     def forward(
         self, items: Float[Tensor, "batch target model"], source: Memory | None
     ) -> Float[Tensor, "batch target model"]:
-        """All targets at once: each reads those up to itself, then the source, if there is one."""
+        """Return the block's output for all targets (teacher forcing)."""
         mask = causal() if self.window is None else patterns.window(self.window)
-        items = self.add_attention(items, lambda x: self.attention.read_itself(x, mask=mask))
-        return self._rest(items, source)
+        items = self.add_attention(items, lambda x: self.attention.self_attention(x, mask=mask))
+        return self._cross_and_feedforward(items, source)
 
-    def answer(
+    def decode_set(
         self, items: Float[Tensor, "batch query model"], source: Memory | None
     ) -> Float[Tensor, "batch query model"]:
-        """A set of queries: each reads all of them, then the source."""
-        items = self.add_attention(items, self.attention.read_itself)
-        return self._rest(items, source)
+        """Return the block's output for a set of queries: self-attention without a mask, then the source."""
+        items = self.add_attention(items, self.attention.self_attention)
+        return self._cross_and_feedforward(items, source)
 
     def step(
-        self, item: Float[Tensor, "batch 1 model"], past: Store | None, source: Memory | None
-    ) -> tuple[Float[Tensor, "batch 1 model"], Store]:
-        """One target more: it reads the past and itself, then the source. Returns the past that now has it."""
+        self, item: Float[Tensor, "batch 1 model"], past: KeyValueCache | None, source: Memory | None
+    ) -> tuple[Float[Tensor, "batch 1 model"], KeyValueCache]:
+        """Return the block's output for one more target, and the key-value cache extended by it."""
 
         def read_own_past(x: Tensor) -> Tensor:
             nonlocal past
-            past = self._first(x) if past is None else self.attention.extend(past, x)
+            past = self._first_past(x) if past is None else self.attention.extend(past, x)
             return self.attention(x, past)
 
         item = self.add_attention(item, read_own_past)
         assert past is not None
-        return self._rest(item, source), past
+        return self._cross_and_feedforward(item, source), past
 
     def form(self) -> BlockForm:
-        """What it is, as data, for targets in order.
+        """Return the form of this module (regard.layers.forms), for targets in order.
 
-        Raises: NoFormError if it has one of `cross` and `add_cross` alone.
+        Raises: NoFormError if only one of `cross` and `add_cross` is given.
         """
         if (self.cross is None) != (self.add_cross is None):
             raise NoFormError(self, "has only one of cross and add_cross")
@@ -144,12 +144,12 @@ class DecoderBlock(nn.Module):
         add_cross = None if self.add_cross is None else form_of(self.add_cross, AddNormForm)
         return _form(self, cross=cross, add_cross=add_cross, window=self.window)
 
-    def _first(self, item: Tensor) -> Store:
-        """The past that holds the first target."""
+    def _first_past(self, item: Tensor) -> KeyValueCache:
+        """Return the key-value cache that holds the first target."""
         past = self.attention.memory(item)
         return past if self.window is None else SlidingMemory.of(past, window=self.window)
 
-    def _rest(self, items: Tensor, source: Memory | None) -> Tensor:
+    def _cross_and_feedforward(self, items: Tensor, source: Memory | None) -> Tensor:
         cross = self.cross
         if self.add_cross is not None and cross is not None and source is not None:
             items = self.add_cross(items, lambda x: cross(x, source))

@@ -1,12 +1,12 @@
-"""Convolutions before attention: they see edges and parts, and leave fewer and richer places to attend among.
+"""Convolutional stem: local features at reduced resolution, as input to attention.
 
-    halve(x)     = gelu(norm(conv_3x3(x), stride 2))                     sides halved, rounded up
+    halve(x)     = gelu(norm(conv_3x3(x), stride 2))                     height and width halved, rounded up
     refine(x)    = gelu(x + norm(conv_3x3(gelu(norm(conv_3x3(x))))))     a residual block (he2016)
-    stem(x)      = (refine . halve) as often as sides are to be halved
+    stem(x)      = (refine . halve)^halvings (x)
 
-The channels double with every halving, up to `dim`. Few halvings begin with a convolution at full size, since small
-images have no detail to spare. The norm is over groups of eight channels of one image: a batch of one is as good as
-many.
+The channels double with every halving, up to `dim`. A stem of one or two halvings begins with a convolution at full
+resolution, which keeps the detail of small images. The norm is over groups of eight channels of one image, so it does
+not depend on the batch size.
 
 Source: he2016, section 3; norm wu2018; a stem before attention xiao2021.
 """
@@ -19,7 +19,7 @@ _SMALL = 2
 
 
 class Refine(nn.Module):
-    """Two convolutions around which the input goes, too; (batch, channels, height, width) in and out."""
+    """Residual block of two convolutions; (batch, channels, height, width) in and out."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -29,19 +29,19 @@ class Refine(nn.Module):
         self.activation = nn.GELU()
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch channels height width"]:
-        """gelu(x + f(x)); as fresh, gelu(x)."""
+        """Return gelu(x + f(x)); at initialization f(x) = 0."""
         return self.activation(x + self.inside(x))
 
 
 class Stem(nn.Sequential):
-    """Images (batch, channels, height, width) to (batch, dim, height / 2^halvings, width / 2^halvings), rounded up.
+    """Stem from (batch, channels, height, width) to (batch, dim, height / 2^halvings, width / 2^halvings), rounded up.
 
     Raises: ValueError if halvings is below 1.
     """
 
     def __init__(self, channels: int, dim: int, *, halvings: int):
         if halvings < 1:
-            raise ValueError(f"halvings must be at least 1, but is {halvings}")
+            raise ValueError(f"halvings must be at least 1, got {halvings}")
         widths = [max(_GROUP, dim >> (halvings - 1 - i)) for i in range(halvings - 1)]
         layers: list[nn.Module] = []
         if halvings <= _SMALL:
@@ -55,7 +55,7 @@ class Stem(nn.Sequential):
 
 
 def _convolution(channels: int, width: int, *, stride: int = 1, is_last: bool = False) -> list[nn.Module]:
-    """A convolution and its norm; one that is added to what went around it begins at zero."""
+    """Return a convolution and its norm, whose scale starts at zero if it ends a residual branch."""
     norm = nn.GroupNorm(width // _GROUP if width % _GROUP == 0 else 1, width)
     if is_last:
         nn.init.zeros_(norm.weight)

@@ -1,13 +1,13 @@
-"""Forms: what modules are, as data, so that something else may compute what they compute.
+"""Forms: descriptions of modules as data, from which an engine computes what the modules compute.
 
     Linear       LinearForm(W, b)                    x W^T + b
     LayerNorm    NormForm(scale, shift, eps)         scale (x - mean) / sqrt(variance + eps) + shift
     Embedding    TableForm(E, scale)                 scale E[id]
-    ...          and so on up to the whole model, as `Score.form` does for scores
+    ...          up to the whole model; `Score.form` does the same for scores
 
-A form holds all that decides what its module computes in evaluation: sizes, settings and the weights themselves, which
-it shares with the module. `module.form()` trusts its own class alone. Whoever compiles forms first makes sure
-(regard.engines.lowering) that every module is exactly of a class that is known here, and nothing was hung on to it.
+A form holds everything that determines what its module computes in evaluation: sizes, settings and the weights, which
+it shares with the module. `module.form()` is valid only for the exact class that defines it: before forms are compiled,
+regard.engines.lowering checks that every module is an instance of exactly a supported class, without hooks.
 """
 
 from dataclasses import dataclass, fields, is_dataclass
@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from regard.attention.positional import ByDistance
+from regard.attention.positional import DistanceBias
 from regard.attention.scores import Form
 
 FormT = TypeVar("FormT")
 
 
 class NoFormError(ValueError):
-    """This module has no form: the reason, as the end of a sentence that begins with its name."""
+    """Error for a module without a form. The reason completes a sentence that begins with the module's name."""
 
     def __init__(self, module: nn.Module, reason: str):
         super().__init__(reason)
@@ -64,19 +64,19 @@ class FeedForwardForm:
     expand: LinearForm
     contract: LinearForm
     activation: str
-    """As `FeedForward` names it."""
+    """Name of the activation, as in `FeedForward`."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReadForm:
-    """choose(score + bias) of the values."""
+    """choose(score + bias) applied to the values."""
 
     score: Form | None
-    """Of vectors as they are given: a score that maps them first has none."""
+    """Score of queries and keys as they are; None if the score projects them first."""
     beta: float | Tensor | None
-    """Inverse temperature of a softmax; None for another choice."""
-    bias: ByDistance | None
-    """A number for each head and distance, `bias.at`, added to the scores."""
+    """Inverse temperature of the softmax; None for another choice."""
+    bias: DistanceBias | None
+    """Bias added to the scores, by head and distance (`bias.at`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ class AddNormForm:
 
 @dataclass(frozen=True, eq=False)
 class BlockForm:
-    """A block of an encoder, or of a decoder: causal, and with or without a source to read."""
+    """Encoder block, or decoder block (causal, with or without cross-attention)."""
 
     attention: AttentionForm
     add_attention: AddNormForm
@@ -111,26 +111,26 @@ class BlockForm:
     feedforward: FeedForwardForm
     add_feedforward: AddNormForm
     window: int | None
-    """How many items each sees, the last ones; None: all."""
+    """Number of last items that each item attends to, itself included; None: all."""
 
 
 @dataclass(frozen=True, eq=False)
 class SinusoidsForm:
-    """The sines and cosines of this size are added."""
+    """Sinusoidal positional encoding of this size."""
 
     dim: int
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedForm:
-    """Row i is added to item i; there are no items behind the last."""
+    """Learned positional encoding: row i is added to item i. The number of rows limits the length."""
 
     weight: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class TransformerForm:
-    """Two stacks of blocks, positions before and a norm behind each; None where there is none."""
+    """Encoder and decoder stacks, each with positions before and a norm after it; None where absent."""
 
     positions: SinusoidsForm | LearnedForm | None
     encoder: tuple[BlockForm, ...]
@@ -141,60 +141,60 @@ class TransformerForm:
 
 @dataclass(frozen=True, eq=False)
 class WriterForm:
-    """Tokens in order, each read by the next step."""
+    """Autoregressive output layer: embedding of the previous token, and scores of the next."""
 
     inputs: TableForm
-    """How it reads what it has written."""
+    """Embedding of the previous output token."""
     output: Tensor
     """(ids, dim): scores of the next token are h E^T."""
 
 
 @dataclass(frozen=True, eq=False)
 class TextForm:
-    """A whole model that writes tokens in order."""
+    """Autoregressive model: encoder-decoder, or decoder-only."""
 
     source: TableForm | None
-    """How a source is read; None for a language model, which reads none."""
+    """Embedding of the source; None for a language model."""
     core: TransformerForm
     writes: WriterForm
 
     @property
-    def most_places(self) -> int | None:
-        """Learned positions that there are; None where any number of items has a position."""
+    def max_positions(self) -> int | None:
+        """Number of learned positions; None if the length is not limited."""
         positions = self.core.positions
         return len(positions.weight) if isinstance(positions, LearnedForm) else None
 
 
-def form_of(module: Any, kind: type[FormT], *about: Any) -> FormT:
-    """The form of a part, which must be of this kind; about: what it does not know by itself.
+def form_of(module: Any, kind: type[FormT], *arguments: Any) -> FormT:
+    """Return the form of a module, which must be of this kind; arguments: those of its method `form`.
 
-    Raises: NoFormError if it has none, or another.
+    Raises: NoFormError if the module has no form, or one of another kind.
     """
     make = _OF_TORCH.get(type(module)) or getattr(type(module), "form", None)
     if make is None:
         raise NoFormError(module, f"is a {type(module).__name__}, which has no form")
-    form = make(module, *about)
+    form = make(module, *arguments)
     if type(form) is not kind:
-        raise NoFormError(module, f"is a {type(module).__name__} where a {kind.__name__} is wanted")
+        raise NoFormError(module, f"is a {type(module).__name__} where a {kind.__name__} is expected")
     return form
 
 
 def blocks_of(blocks: nn.ModuleList) -> tuple[BlockForm, ...]:
-    """The forms of the blocks of a stack, in order.
+    """Return the forms of the blocks of a stack, in order.
 
-    Raises: NoFormError if a block stands in it twice: `children` tells it once.
+    Raises: NoFormError if a block occurs twice, since `children` yields it once.
     """
     if len(list(blocks.children())) != len(blocks):
         raise NoFormError(blocks, "holds a block twice")
     return tuple(form_of(block, BlockForm) for block in blocks.children())
 
 
-def leaves(form: Any) -> list[Any]:
-    """All that a form holds, the forms in it taken apart."""
+def form_leaves(form: Any) -> list[Any]:
+    """Return the leaves of a nested form, in order."""
     if is_dataclass(form):
-        return [leaf for field in fields(form) for leaf in leaves(getattr(form, field.name))]
+        return [leaf for field in fields(form) for leaf in form_leaves(getattr(form, field.name))]
     if type(form) is tuple:
-        return [len(form), *(leaf for part in form for leaf in leaves(part))]
+        return [len(form), *(leaf for part in form for leaf in form_leaves(part))]
     return [form]
 
 
@@ -204,7 +204,7 @@ def _linear(module: Any) -> LinearForm:
 
 def _norm(module: Any) -> NormForm:
     if len(module.normalized_shape) != 1:
-        raise NoFormError(module, f"takes the mean over {len(module.normalized_shape)} axes, not over the last")
+        raise NoFormError(module, f"normalizes over {len(module.normalized_shape)} axes, not over the last alone")
     return NormForm(module.normalized_shape[0], module.weight, module.bias, module.eps)
 
 

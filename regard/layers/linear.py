@@ -1,60 +1,64 @@
-"""Linear maps as parts of a model: torch.nn.Linear by the fastest products of the CPU at hand, several at once.
+"""Linear layers: torch.nn.Linear by the fastest matrix products of the CPU, and several layers fused into one product.
 
-How they are computed: regard.attention.kernels.maps.
+The products are in regard.attention.kernels.maps.
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.axes import is_plain
-from regard.attention.kernels.maps import WORTH, linear
+from regard.attention.axes import is_eager
+from regard.attention.kernels.maps import MIN_SIZE, linear
 from regard.layers.forms import LinearForm
 
 
 class Linear(nn.Linear):
-    """torch.nn.Linear, with the same parameters, computed by `linear`."""
+    """torch.nn.Linear with the same parameters, computed by `regard.attention.kernels.maps.linear`."""
 
     def forward(self, input: Float[Tensor, "*batch in"]) -> Float[Tensor, "*batch out"]:
-        """input W^T + b."""
+        """Return input W^T + b."""
         return linear(input, self.weight, self.bias)
 
     def form(self) -> LinearForm:
-        """What it is, as data."""
+        """Return the form of this module (regard.layers.forms)."""
         return LinearForm(self.weight, self.bias)
 
 
 def is_exact(kind: type, *modules: nn.Module) -> bool:
-    """Return True if each module is exactly of a class, without hooks, adapters or a forward of its own.
+    """Return True if each module is an instance of exactly this class, without hooks or a replaced forward.
 
-    Only then may its weights be used without calling it.
+    Only then may its weights be used without calling the module.
     """
-    everywhere = nn.modules.module
-    if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks or everywhere._global_backward_hooks:
+    hooks = nn.modules.module
+    if hooks._global_forward_hooks or hooks._global_forward_pre_hooks or hooks._global_backward_hooks:
         return False
-    return not everywhere._global_backward_pre_hooks and not any(
-        type(part) is not kind
-        or part._forward_hooks
-        or part._forward_pre_hooks
-        or part._backward_hooks
-        or part._backward_pre_hooks
-        or part._compiled_call_impl is not None
-        or "forward" in vars(part)
-        for part in modules
+    return not hooks._global_backward_pre_hooks and not any(
+        type(module) is not kind
+        or module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or module._compiled_call_impl is not None
+        or "forward" in vars(module)
+        for module in modules
     )
 
 
-def together(items: Float[Tensor, "*batch in"], *maps: Linear) -> tuple[Float[Tensor, "*batch _"], ...]:
-    """Each map of the same items; in training on a CPU as one product, which reads and casts them once."""
-    if not is_exact(Linear, *maps):
-        return tuple(part(items) for part in maps)
-    learns = torch.is_grad_enabled() and items.device.type == "cpu" and is_plain()
-    wide = sum(part.out_features for part in maps)
-    if not learns or items.numel() * wide < WORTH or any(type(part.weight) is not nn.Parameter for part in maps):
-        return tuple(part(items) for part in maps)
-    biases: list[Tensor] = [part.bias for part in maps if part.bias is not None]
-    if len(biases) not in (0, len(maps)):
-        return tuple(part(items) for part in maps)
-    weight = torch.cat([part.weight for part in maps])
+def fused_linear(items: Float[Tensor, "*batch in"], *layers: Linear) -> tuple[Float[Tensor, "*batch _"], ...]:
+    """Return the output of each layer for the same items; in training on a CPU, compute them as one product."""
+    if not is_exact(Linear, *layers):
+        return tuple(layer(items) for layer in layers)
+    is_training = torch.is_grad_enabled() and items.device.type == "cpu" and is_eager()
+    out_features = sum(layer.out_features for layer in layers)
+    if (
+        not is_training
+        or items.numel() * out_features < MIN_SIZE
+        or any(type(layer.weight) is not nn.Parameter for layer in layers)
+    ):
+        return tuple(layer(items) for layer in layers)
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
+    if len(biases) not in (0, len(layers)):
+        return tuple(layer(items) for layer in layers)
+    weight = torch.cat([layer.weight for layer in layers])
     out = linear(items, weight, torch.cat(biases) if biases else None)
-    return out.split([part.out_features for part in maps], -1)
+    return out.split([layer.out_features for layer in layers], -1)

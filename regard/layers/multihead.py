@@ -1,13 +1,14 @@
-"""Multi-head attention: several reads side by side, each with its own small projections.
+"""Multi-head attention: several reads in parallel, each with its own projections.
 
     head_h(X', X) = attend(W_q^h X', (W_k^g X, W_v^g X))            h = 1 .. l;  g = h, unless heads share keys
     out           = W_o [head_1; ...; head_l]
 
-X' are the items that ask (queries), X those that are read. X' = X is self-attention; with a causal mask it is the
-decoder's masked self-attention; X another set is cross-attention. All heads' projections are stacked in one matrix.
+X' are the queries, X the memory. X' = X is self-attention, with a causal mask the decoder's masked self-attention;
+another X is cross-attention. The projections of all heads are stacked in one matrix.
 
-With fewer heads of keys and values than of queries, each serves l / key_heads heads that stand next to each other:
-the memory, which decoding reads again at every step, is that much smaller. One serves all in multi-query attention.
+Grouped-query attention has fewer heads of keys and values than of queries: each serves l / key_heads adjacent heads,
+and the key-value cache, which decoding reads at every step, is smaller by the same factor. Multi-query attention has
+one.
 
 Source: lectures, C; vaswani2017, section 3.2.2; grouped queries ainslie2023, multi-query shazeer2019.
 """
@@ -20,26 +21,26 @@ from torch import Tensor, nn
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice
 from regard.attention.masks import Mask
-from regard.attention.memory import Memory, Store
+from regard.attention.memory import KeyValueCache, Memory
 from regard.attention.scores import Score
 from regard.layers.forms import AttentionForm, LinearForm, ReadForm, form_of
-from regard.layers.linear import Linear, together
+from regard.layers.linear import Linear, fused_linear
 from regard.layers.read import Read
 
-Past = TypeVar("Past", bound=Store)
+Past = TypeVar("Past", bound=KeyValueCache)
 
 
 class MultiHead(nn.Module):
-    """l heads of sizes head_dim (queries, keys) and head_value_dim (values), back to output_dim.
+    """Multi-head attention with l heads of sizes head_dim (queries, keys) and head_value_dim (values).
 
-    Sizes are independent: query_dim of X', source_dim of X (default: the same), value_dim of what values are made of
-    (default: source_dim), head_dim (default: query_dim / l, rounded up), head_value_dim (default: head_dim),
-    output_dim (default: query_dim); key_heads (default: l) divides l.
-    The read is any score (default: ScaledDot), choice, bias and kernel. W_q^h and W_k^h are the maps of an additive
-    score: BareAdditive(head_dim, num_heads=l) has a v a head and maps nothing twice.
+    Sizes are independent: query_dim of X', source_dim of X (default: query_dim), value_dim of the items that values are
+    projected from (default: source_dim), head_dim (default: query_dim / l, rounded up), head_value_dim (default:
+    head_dim), output_dim (default: query_dim); key_heads (default: l) divides l.
+    score (default: ScaledDot), choose, bias and kernel are those of `Read`. For additive attention use
+    BareAdditive(head_dim, num_heads=l): W_q^h and W_k^h are its projections already, and each head has a vector v.
     Parameters: query (l head_dim, query_dim), key (key_heads head_dim, source_dim), value (key_heads head_value_dim,
-    value_dim), output (output_dim, l head_value_dim), each with an offset unless offsets=False.
-    Raises: ValueError for sizes below one, key_heads that do not divide l, a score for another number of heads.
+    value_dim), output (output_dim, l head_value_dim), each with a bias unless projection_bias=False.
+    Raises: ValueError if a size is below 1, key_heads does not divide l, or score has another number of heads.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class MultiHead(nn.Module):
         choose: Choice | None = None,
         bias: Bias | None = None,
         kernel: str = "auto",
-        offsets: bool = True,
+        projection_bias: bool = True,
     ):
         super().__init__()
         _check_heads(num_heads, key_heads, score)
         if bias is not None and not isinstance(bias, Bias):
-            raise TypeError(f"bias must be a Bias of the scores, but is {bias!r}; the projections' are `offsets`")
+            raise TypeError(
+                f"bias must be a Bias of the scores, got {bias!r}; that of the projections is `projection_bias`"
+            )
         key_heads = num_heads if key_heads is None else key_heads
         source_dim = query_dim if source_dim is None else source_dim
         value_dim = source_dim if value_dim is None else value_dim
@@ -72,13 +75,13 @@ class MultiHead(nn.Module):
         sizes = {"query_dim": query_dim, "source_dim": source_dim, "value_dim": value_dim, "head_dim": head_dim}
         for name, size in (sizes | {"head_value_dim": head_value_dim, "output_dim": output_dim}).items():
             if size < 1:
-                raise ValueError(f"{name} must be at least 1, but is {size}")
+                raise ValueError(f"{name} must be at least 1, got {size}")
         self.num_heads = num_heads
         self.key_heads = key_heads
-        self.query = Linear(query_dim, num_heads * head_dim, bias=offsets)
-        self.key = Linear(source_dim, key_heads * head_dim, bias=offsets)
-        self.value = Linear(value_dim, key_heads * head_value_dim, bias=offsets)
-        self.output = Linear(num_heads * head_value_dim, output_dim, bias=offsets)
+        self.query = Linear(query_dim, num_heads * head_dim, bias=projection_bias)
+        self.key = Linear(source_dim, key_heads * head_dim, bias=projection_bias)
+        self.value = Linear(value_dim, key_heads * head_value_dim, bias=projection_bias)
+        self.output = Linear(num_heads * head_value_dim, output_dim, bias=projection_bias)
         self.read = Read(score, choose=choose, bias=bias, kernel=kernel)
 
     def memory(
@@ -88,9 +91,9 @@ class MultiHead(nn.Module):
         *,
         values: Float[Tensor, "batch source value_dim"] | None = None,
     ) -> Memory:
-        """Keys of every key head for these items, and values for these or for `values`: (batch, head, source, size)."""
+        """Project `source` to keys, and `source` or `values` to values: each (batch, head, source, size)."""
         if values is None:
-            key, value = together(source, self.key, self.value)
+            key, value = fused_linear(source, self.key, self.value)
         else:
             key, value = self.key(source), self.value(values)
         return self._memory(key, value, mask)
@@ -102,25 +105,29 @@ class MultiHead(nn.Module):
         *,
         values: Float[Tensor, "batch new value_dim"] | None = None,
     ) -> Past:
-        """The memory followed by the keys and values of new items (the growing past of a decoder)."""
+        """Append the keys and values of new items to the memory (key-value cache of a decoder)."""
         new = self.memory(source, values=values)
         return memory.extend(new.keys, new.values)
 
     def forward(
-        self, query: Float[Tensor, "batch query query_dim"], memory: Store, *, mask: Mask | None = None
+        self, query: Float[Tensor, "batch query query_dim"], memory: KeyValueCache, *, mask: Mask | None = None
     ) -> Float[Tensor, "batch query output_dim"]:
-        """What every query reads from a memory made by `memory` or `extend`."""
-        return self._answer(self.query(query), memory, mask)
+        """Return what every query reads from a memory made by `memory` or `extend`."""
+        return self._read_heads(self.query(query), memory, mask)
 
-    def read_itself(
-        self, items: Float[Tensor, "batch query query_dim"], *, seen: Mask | None = None, mask: Mask | None = None
+    def self_attention(
+        self,
+        items: Float[Tensor, "batch query query_dim"],
+        *,
+        memory_mask: Mask | None = None,
+        mask: Mask | None = None,
     ) -> Float[Tensor, "batch query output_dim"]:
-        """forward(items, memory(items, seen), mask=mask), with the three projections as one: self-attention."""
-        query, key, value = together(items, self.query, self.key, self.value)
-        return self._answer(query, self._memory(key, value, seen), mask)
+        """Return forward(items, memory(items, memory_mask), mask=mask), with the three projections fused."""
+        query, key, value = fused_linear(items, self.query, self.key, self.value)
+        return self._read_heads(query, self._memory(key, value, memory_mask), mask)
 
     def form(self) -> AttentionForm:
-        """What it is, as data."""
+        """Return the form of this module (regard.layers.forms)."""
         query = form_of(self.query, LinearForm)
         return AttentionForm(
             query=query,
@@ -133,24 +140,24 @@ class MultiHead(nn.Module):
         )
 
     def _memory(self, key: Tensor, value: Tensor, mask: Mask | None) -> Memory:
-        memory = Memory(_heads(key, self.key_heads), _heads(value, self.key_heads), mask)
+        memory = Memory(_split_heads(key, self.key_heads), _split_heads(value, self.key_heads), mask)
         return memory.map_keys_with(self.read.score)
 
-    def _answer(self, query: Tensor, memory: Store, mask: Mask | None) -> Tensor:
-        out = self.read(_heads(query, self.num_heads), memory, mask=mask)
+    def _read_heads(self, query: Tensor, memory: KeyValueCache, mask: Mask | None) -> Tensor:
+        out = self.read(_split_heads(query, self.num_heads), memory, mask=mask)
         return self.output(out.transpose(1, 2).flatten(2))  # (batch, query, output_dim)
 
 
 def _check_heads(num_heads: int, key_heads: int | None, score: Score | None) -> None:
     if num_heads < 1:
-        raise ValueError(f"num_heads must be at least 1, but is {num_heads}")
+        raise ValueError(f"num_heads must be at least 1, got {num_heads}")
     if key_heads is not None and (key_heads < 1 or num_heads % key_heads):
-        raise ValueError(f"key_heads must divide num_heads={num_heads}, but is {key_heads}")
+        raise ValueError(f"key_heads must divide num_heads={num_heads}, got {key_heads}")
     if score is not None and score.num_heads not in (None, num_heads):
-        raise ValueError(f"the score must be one for num_heads={num_heads}, but is {score}")
+        raise ValueError(f"the score must be one for num_heads={num_heads}, got {score}")
 
 
-def _heads(items: Tensor, num_heads: int) -> Tensor:
+def _split_heads(items: Tensor, num_heads: int) -> Tensor:
     if items.dim() != 3:
         raise ValueError(f"items of MultiHead must be (batch, time, dim), got shape {tuple(items.shape)}, projected")
     return items.unflatten(-1, (num_heads, -1)).transpose(1, 2)  # (batch, head, time, head's size)

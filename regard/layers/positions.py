@@ -1,4 +1,4 @@
-"""Positions: attention alone knows no order, so each position adds a vector of its own to its item.
+"""Absolute positional encodings, added to the items, since attention itself is invariant to their order.
 
     sinusoidal   P[i, 2j] = sin(i / 10000^(2j/d)),  P[i, 2j+1] = cos(i / 10000^(2j/d))
     learned      P[i] = row i of a table
@@ -16,7 +16,7 @@ from regard.layers.forms import LearnedForm, NoFormError, SinusoidsForm
 
 
 def sinusoids(start: int, length: int, dim: int) -> Float[Tensor, "length dim"]:
-    """Rows start .. start + length - 1 of P; odd sizes end with a sine."""
+    """Return rows start .. start + length - 1 of P; an odd dim ends with a sine."""
     position = torch.arange(start, start + length, dtype=torch.float64)[:, None]
     rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
     angle = position * rate
@@ -24,7 +24,7 @@ def sinusoids(start: int, length: int, dim: int) -> Float[Tensor, "length dim"]:
 
 
 class Sinusoidal(nn.Module):
-    """Adds fixed sines and cosines; any length, no parameters."""
+    """Sinusoidal positional encoding: fixed sines and cosines for any length."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -32,27 +32,27 @@ class Sinusoidal(nn.Module):
         self.register_buffer("_table", sinusoids(0, 256, dim), persistent=False)
 
     def forward(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
-        """items + P[start : start + time]."""
+        """Return items + P[start : start + time]."""
         end = start + items.shape[1]
         if end > self._table.shape[0]:
             self._table = sinusoids(0, 2 * end, self.dim).to(self._table)
         return items + self._table[start:end].to(items.dtype)
 
     def form(self) -> SinusoidsForm:
-        """What it is, as data.
+        """Return the form of this module (regard.layers.forms).
 
-        Raises: NoFormError if its table holds other numbers.
+        Raises: NoFormError if the table was changed.
         """
         expected = sinusoids(0, len(self._table), self.dim)
         if self._table.dtype != expected.dtype or not torch.equal(self._table, expected):
-            raise NoFormError(self, "holds other numbers than its sines and cosines")
+            raise NoFormError(self, "has a table that differs from its sines and cosines")
         return SinusoidsForm(self.dim)
 
 
 class Learned(nn.Module):
-    """Adds a learned vector for each of `max_positions` positions.
+    """Learned positional encoding: one vector for each of `max_positions` positions.
 
-    Raises: ValueError when a position past the last is asked for.
+    Raises: ValueError if the items extend beyond the last position.
     """
 
     def __init__(self, max_positions: int, dim: int):
@@ -60,12 +60,12 @@ class Learned(nn.Module):
         self.weight = nn.Parameter(torch.randn(max_positions, dim) * 0.02)
 
     def forward(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
-        """items + weight[start : start + time]."""
+        """Return items + weight[start : start + time]."""
         end = start + items.shape[1]
         if end > self.weight.shape[0]:
             raise ValueError(f"there are {self.weight.shape[0]} learned positions, but position {end} was asked for")
         return items + self.weight[start:end]
 
     def form(self) -> LearnedForm:
-        """What it is, as data."""
+        """Return the form of this module (regard.layers.forms)."""
         return LearnedForm(self.weight)

@@ -1,15 +1,15 @@
-"""Additive attention of a decoder's steps on a CPU: one query a row and step, forwards and backwards.
+"""Additive attention of decoder steps on a CPU: one query per row and step, forward and backward.
 
     a_j = v . tanh(q + k_j)         p = softmax(a_1 .. a_length)          c = sum_j p_j values_j
-    tanh(q + k_j) = 1 - 2 r_j       r_j = 1 / (1 + e^{2 q} e^{2 k_j})     e^{2 k_j} is made once a sequence
+    tanh(q + k_j) = 1 - 2 r_j       r_j = 1 / (1 + e^{2 q} e^{2 k_j})     e^{2 k_j} is computed once per sequence
 
     g_j = p_j (dc . values_j - dc . c)             gradient of a_j
-    dq  = 4 v sum_j g_j r_j (1 - r_j)              at every step, for the state that asked
+    dq  = 4 v sum_j g_j r_j (1 - r_j)              at every step, for the state of the query
     dk_j = 4 v sum_t g_tj r_tj (1 - r_tj)          dvalues_j = sum_t p_tj dc_t          dv = sum_tj g_tj (1 - 2 r_tj)
 
-the last line behind the loop, row by row, so that sums over steps stay in the cache instead of being read and written
-at each. Keys may be as large as `REACH`; then no product of exponentials is 0 times infinity. Each row is computed by
-itself, so that nothing depends on the number of threads.
+The last line is computed after the loop, row by row, so that sums over steps stay in the cache instead of being read
+and written at each step. |k| is at most `MAX_EXP_INPUT`, so that no product of exponentials is 0 times infinity. Each
+row is computed separately, so that results do not depend on the number of threads.
 
 Source: bahdanau2015, appendix A.1.2.
 """
@@ -23,24 +23,24 @@ import torch
 from numba import carray
 from torch import Tensor
 
-from regard.attention.kernels.additive_cpu_compile import compiled, pasted, worker
-from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
+from regard.attention.kernels.additive_cpu_compile import jit, jit_inline, jit_worker
+from regard.attention.kernels.additive_cpu_jobs import as_address, fetch_and_increment
 from regard.attention.kernels.additive_cpu_loops import exp_twice
-from regard.attention.kernels.rows_cpu import ROWS_STAMP, reader, writer
-from regard.layers.recurrent_cpu import share_out
+from regard.attention.kernels.rows_cpu import ROWS_STAMP, row_reader, row_writer
+from regard.layers.recurrent_cpu import run_rows
 
 _STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
-_WORTH_A_THREAD = 1 << 16
-_PLACES = 24
+_MIN_WORK_PER_THREAD = 1 << 16
+_LENGTH = 24
 (
-    _COUNTER, _ROWS, _KEYS, _DIM, _VALUE_DIM, _STEPS, _EXPS, _VALUES, _V, _LENGTHS, _QUERY, _QUERY_STEP, _TABLES,
-    _SHARES, _OUT, _LOW, _GRAD, _EXTRA, _SLOPES, _TO_OUT, _TO_QUERY, _TO_KEYS, _TO_VALUES, _TO_V,
-) = range(_PLACES)  # fmt: skip
+    _COUNTER, _ROWS, _KEYS, _DIM, _VALUE_DIM, _STEPS, _EXPS, _VALUES, _V, _LENGTHS, _QUERY, _QUERY_STRIDE, _EXP_QUERIES,
+    _WEIGHTS, _OUT, _LOW, _GRAD, _EXTRA, _GRAD_SCORES, _GRAD_OUT, _GRAD_QUERY, _GRAD_KEYS, _GRAD_VALUES, _GRAD_V,
+) = range(_LENGTH)  # fmt: skip
 _ZERO, _ONE, _HALF, _TWO, _CLAMP = np.float32(0), np.float32(1), np.float32(0.5), np.float32(2), np.float32(43)
 
 
-class Exponentials(NamedTuple):
-    """What all steps read; contiguous."""
+class ExponentialMemory(NamedTuple):
+    """Memory of all steps; contiguous tensors."""
 
     keys: Tensor
     """e^{2 k} (rows, keys, dim)."""
@@ -49,19 +49,19 @@ class Exponentials(NamedTuple):
     v: Tensor
     """(dim)"""
     lengths: Tensor
-    """Keys of each row (rows), int64."""
+    """Number of keys of each row (rows), int64."""
 
 
 def read(
-    query: Tensor, memory: Exponentials, *, table: Tensor, shares: Tensor, out: Tensor, low: Tensor | None
+    query: Tensor, memory: ExponentialMemory, *, exp_query: Tensor, weights: Tensor, out: Tensor, low: Tensor | None
 ) -> None:
-    """Writes c (rows, value_dim) to `out`, its bfloat16 to `low`, e^{2 q} to `table`, p (rows, keys) to `shares`.
+    """Write c (rows, value_dim) to `out`, its bfloat16 to `low`, e^{2 q} to `exp_query`, p (rows, keys) to `weights`.
 
-    query: (rows, dim), rows as far apart as they like. All zeros where a length is 0.
+    query: (rows, dim), with any row stride. All zeros for a length of 0.
     """
     job = _job(memory, 1)
-    job[_QUERY], job[_QUERY_STEP] = query.data_ptr(), query.stride(0)
-    job[_TABLES], job[_SHARES], job[_OUT] = table.data_ptr(), shares.data_ptr(), out.data_ptr()
+    job[_QUERY], job[_QUERY_STRIDE] = query.data_ptr(), query.stride(0)
+    job[_EXP_QUERIES], job[_WEIGHTS], job[_OUT] = exp_query.data_ptr(), weights.data_ptr(), out.data_ptr()
     job[_LOW] = 0 if low is None else low.data_ptr()
     _run(_forward(query.dtype), job, memory)
 
@@ -69,55 +69,67 @@ def read(
 def read_gradients(
     gradient: Tensor | None,
     extra: Tensor | None,
-    memory: Exponentials,
+    memory: ExponentialMemory,
     *,
-    table: Tensor,
-    shares: Tensor,
-    slopes: Tensor,
-    to_out: Tensor,
-    to_query: Tensor,
+    exp_query: Tensor,
+    weights: Tensor,
+    grad_scores: Tensor,
+    grad_out: Tensor,
+    grad_query: Tensor,
 ) -> None:
-    """Writes dc = gradient + extra to `to_out`, g to `slopes`, dq to `to_query`, rows as far apart as they like."""
+    """Write dc = gradient + extra to `grad_out`, g to `grad_scores`, dq to `grad_query`, with any row stride."""
     job = _job(memory, 1)
     job[_GRAD] = 0 if gradient is None else gradient.data_ptr()
     job[_EXTRA] = 0 if extra is None else extra.data_ptr()
-    job[_TABLES], job[_SHARES], job[_SLOPES] = table.data_ptr(), shares.data_ptr(), slopes.data_ptr()
-    job[_TO_OUT], job[_TO_QUERY], job[_QUERY_STEP] = to_out.data_ptr(), to_query.data_ptr(), to_query.stride(0)
-    _run(_backward(to_query.dtype), job, memory)
+    job[_EXP_QUERIES], job[_WEIGHTS], job[_GRAD_SCORES] = (
+        exp_query.data_ptr(),
+        weights.data_ptr(),
+        grad_scores.data_ptr(),
+    )
+    job[_GRAD_OUT], job[_GRAD_QUERY], job[_QUERY_STRIDE] = (
+        grad_out.data_ptr(),
+        grad_query.data_ptr(),
+        grad_query.stride(0),
+    )
+    _run(_backward(grad_query.dtype), job, memory)
 
 
 def memory_gradients(
-    tables: Tensor, shares: Tensor, slopes: Tensor, to_out: Tensor, memory: Exponentials
+    exp_queries: Tensor, weights: Tensor, grad_scores: Tensor, grad_out: Tensor, memory: ExponentialMemory
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of keys, values and v from what all steps left: tables (steps, rows, dim) and so on."""
-    job = _job(memory, tables.shape[0])
-    to_keys, to_values = torch.zeros_like(memory.keys), torch.zeros_like(memory.values)
-    to_v = torch.zeros(memory.keys.shape[0], memory.keys.shape[2], dtype=torch.float32)
-    job[_TABLES], job[_SHARES], job[_SLOPES] = tables.data_ptr(), shares.data_ptr(), slopes.data_ptr()
-    job[_TO_OUT], job[_TO_KEYS] = to_out.data_ptr(), to_keys.data_ptr()
-    job[_TO_VALUES], job[_TO_V] = to_values.data_ptr(), to_v.data_ptr()
-    _run(_gather(torch.float32), job, memory)
-    return to_keys, to_values, to_v.sum(0)
+    """Return the gradients of keys, values and v from the tensors of all steps: exp_queries (steps, rows, dim) etc."""
+    job = _job(memory, exp_queries.shape[0])
+    grad_keys, grad_values = torch.zeros_like(memory.keys), torch.zeros_like(memory.values)
+    grad_v = torch.zeros(memory.keys.shape[0], memory.keys.shape[2], dtype=torch.float32)
+    job[_EXP_QUERIES], job[_WEIGHTS], job[_GRAD_SCORES] = (
+        exp_queries.data_ptr(),
+        weights.data_ptr(),
+        grad_scores.data_ptr(),
+    )
+    job[_GRAD_OUT], job[_GRAD_KEYS] = grad_out.data_ptr(), grad_keys.data_ptr()
+    job[_GRAD_VALUES], job[_GRAD_V] = grad_values.data_ptr(), grad_v.data_ptr()
+    _run(_memory_gradients(torch.float32), job, memory)
+    return grad_keys, grad_values, grad_v.sum(0)
 
 
-def _run(work, job: np.ndarray, memory: Exponentials) -> None:
-    share_out(work, job, memory.keys.shape[0], memory.keys.numel(), _WORTH_A_THREAD)
+def _run(function, job: np.ndarray, memory: ExponentialMemory) -> None:
+    run_rows(function, job, memory.keys.shape[0], memory.keys.numel(), _MIN_WORK_PER_THREAD)
 
 
-def _job(memory: Exponentials, steps: int) -> np.ndarray:
-    job = np.zeros(_PLACES, np.int64)
+def _job(memory: ExponentialMemory, steps: int) -> np.ndarray:
+    job = np.zeros(_LENGTH, np.int64)
     job[_ROWS : _STEPS + 1] = *memory.keys.shape, memory.values.shape[2], steps
     job[_EXPS], job[_VALUES], job[_V], job[_LENGTHS] = (x.data_ptr() for x in memory)
     return job
 
 
-@pasted
+@jit_inline
 def _array(job, at, shape):
     return carray(as_address(job[at]), shape, np.float32)
 
 
-@compiled
-def _exponentials(values):
+@jit
+def _exponentiate(values):
     for d in range(values.shape[0]):
         x = values[d]
         x = _CLAMP if x > _CLAMP else x
@@ -125,37 +137,37 @@ def _exponentials(values):
         values[d] = exp_twice(x)
 
 
-@compiled
-def _score(table, exps, v):
-    """-2 sum_d v_d r_d: the score but for a number that is the same for all keys."""
+@jit
+def _score(exp_query, exps, v):
+    """Return -2 sum_d v_d r_d: the score up to a constant that is the same for all keys."""
     total = _ZERO
     for d in range(v.shape[0]):
-        total += v[d] / (_ONE + table[d] * exps[d])
+        total += v[d] / (_ONE + exp_query[d] * exps[d])
     return -_TWO * total
 
 
-@compiled
-def _soften(shares):
-    most = shares[0]
-    for j in range(shares.shape[0]):
-        most = max(most, shares[j])
+@jit
+def _softmax(weights):
+    most = weights[0]
+    for j in range(weights.shape[0]):
+        most = max(most, weights[j])
     total = _ZERO
-    for j in range(shares.shape[0]):
-        x = _HALF * (shares[j] - most)
+    for j in range(weights.shape[0]):
+        x = _HALF * (weights[j] - most)
         power = _ZERO if x < -_CLAMP else exp_twice(x)
-        shares[j] = power
+        weights[j] = power
         total += power
-    for j in range(shares.shape[0]):
-        shares[j] /= total
+    for j in range(weights.shape[0]):
+        weights[j] /= total
 
 
-@compiled
+@jit
 def _add_scaled(out, x, weight):
     for d in range(out.shape[0]):
         out[d] += weight * x[d]
 
 
-@compiled
+@jit
 def _dot(a, b):
     total = _ZERO
     for d in range(a.shape[0]):
@@ -163,136 +175,151 @@ def _dot(a, b):
     return total
 
 
-@compiled
-def _add_slopes(to, table, exps, slope):
-    """to += slope r (1 - r)."""
-    for d in range(to.shape[0]):
-        r = _ONE / (_ONE + table[d] * exps[d])
-        to[d] += slope * (r - r * r)
+@jit
+def _add_query_gradient(target, exp_query, exps, slope):
+    """Add slope r (1 - r) to grad_query."""
+    for d in range(target.shape[0]):
+        r = _ONE / (_ONE + exp_query[d] * exps[d])
+        target[d] += slope * (r - r * r)
 
 
-@compiled
-def _add_both(to_key, to_v, table, exps, slope):
-    """to_key += slope r (1 - r), to_v -= 2 slope r."""
+@jit
+def _add_key_gradient(grad_key, grad_v, exp_query, exps, slope):
+    """Add slope r (1 - r) to grad_key and subtract 2 slope r from grad_v."""
     twice = _TWO * slope
-    for d in range(to_key.shape[0]):
-        r = _ONE / (_ONE + table[d] * exps[d])
-        to_key[d] += slope * (r - r * r)
-        to_v[d] -= twice * r
+    for d in range(grad_key.shape[0]):
+        r = _ONE / (_ONE + exp_query[d] * exps[d])
+        grad_key[d] += slope * (r - r * r)
+        grad_v[d] -= twice * r
 
 
-@compiled
+@jit
 def _scale(x, v):
     for d in range(x.shape[0]):
         x[d] *= (_TWO + _TWO) * v[d]
 
 
 def _make_forward(dtype, stamp):
-    widen, write = reader(dtype), writer(dtype)
+    widen, write = row_reader(dtype), row_writer(dtype)
     size = np.dtype(dtype).itemsize
 
     def tasks(address):
         stamp  # noqa: B018
-        job = carray(address, (_PLACES,), np.int64)
-        rows, keys, dim, wide = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM]
-        exps, values = _array(job, _EXPS, (rows, keys, dim)), _array(job, _VALUES, (rows, keys, wide))
-        v, tables, shares = (
+        job = carray(address, (_LENGTH,), np.int64)
+        rows, keys, dim, value_dim = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM]
+        exps, values = _array(job, _EXPS, (rows, keys, dim)), _array(job, _VALUES, (rows, keys, value_dim))
+        v, exp_queries, weights = (
             _array(job, _V, (dim,)),
-            _array(job, _TABLES, (rows, dim)),
-            _array(job, _SHARES, (rows, keys)),
+            _array(job, _EXP_QUERIES, (rows, dim)),
+            _array(job, _WEIGHTS, (rows, keys)),
         )
-        out, lengths = _array(job, _OUT, (rows, wide)), carray(as_address(job[_LENGTHS]), (rows,), np.int64)
-        row = take_one(job, _COUNTER)
+        out, lengths = _array(job, _OUT, (rows, value_dim)), carray(as_address(job[_LENGTHS]), (rows,), np.int64)
+        row = fetch_and_increment(job, _COUNTER)
         while row < rows:
-            table, share, to, length = tables[row], shares[row], out[row], lengths[row]
-            widen(table, carray(as_address(job[_QUERY] + row * job[_QUERY_STEP] * size), (dim,), dtype))
-            _exponentials(table)
-            to[:] = 0
-            share[length:] = 0
+            exp_query, weight, target, length = exp_queries[row], weights[row], out[row], lengths[row]
+            widen(exp_query, carray(as_address(job[_QUERY] + row * job[_QUERY_STRIDE] * size), (dim,), dtype))
+            _exponentiate(exp_query)
+            target[:] = 0
+            weight[length:] = 0
             if length > 0:
                 for j in range(length):
-                    share[j] = _score(table, exps[row, j], v)
-                _soften(share[:length])
+                    weight[j] = _score(exp_query, exps[row, j], v)
+                _softmax(weight[:length])
                 for j in range(length):
-                    _add_scaled(to, values[row, j], share[j])
+                    _add_scaled(target, values[row, j], weight[j])
             if job[_LOW] != 0:
-                write(carray(as_address(job[_LOW] + row * wide * size), (wide,), dtype), to)
-            row = take_one(job, _COUNTER)
+                write(carray(as_address(job[_LOW] + row * value_dim * size), (value_dim,), dtype), target)
+            row = fetch_and_increment(job, _COUNTER)
 
     return tasks
 
 
 def _make_backward(dtype, stamp):
-    widen, write = reader(dtype), writer(dtype)
+    widen, write = row_reader(dtype), row_writer(dtype)
     size = np.dtype(dtype).itemsize
 
     def tasks(address):
         stamp  # noqa: B018
-        job = carray(address, (_PLACES,), np.int64)
-        rows, keys, dim, wide = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM]
-        exps, values = _array(job, _EXPS, (rows, keys, dim)), _array(job, _VALUES, (rows, keys, wide))
-        v, tables, shares = (
+        job = carray(address, (_LENGTH,), np.int64)
+        rows, keys, dim, value_dim = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM]
+        exps, values = _array(job, _EXPS, (rows, keys, dim)), _array(job, _VALUES, (rows, keys, value_dim))
+        v, exp_queries, weights = (
             _array(job, _V, (dim,)),
-            _array(job, _TABLES, (rows, dim)),
-            _array(job, _SHARES, (rows, keys)),
+            _array(job, _EXP_QUERIES, (rows, dim)),
+            _array(job, _WEIGHTS, (rows, keys)),
         )
-        grads, slopes = _array(job, _GRAD, (rows, wide)), _array(job, _SLOPES, (rows, keys))
-        to_out, lengths = _array(job, _TO_OUT, (rows, wide)), carray(as_address(job[_LENGTHS]), (rows,), np.int64)
-        to_query = np.empty(dim, np.float32)
-        row = take_one(job, _COUNTER)
+        grads, grad_scores = _array(job, _GRAD, (rows, value_dim)), _array(job, _GRAD_SCORES, (rows, keys))
+        grad_out, lengths = (
+            _array(job, _GRAD_OUT, (rows, value_dim)),
+            carray(as_address(job[_LENGTHS]), (rows,), np.int64),
+        )
+        grad_query = np.empty(dim, np.float32)
+        row = fetch_and_increment(job, _COUNTER)
         while row < rows:
-            table, share, slope, to, length = tables[row], shares[row], slopes[row], to_out[row], lengths[row]
+            exp_query, weight, slope, target, length = (
+                exp_queries[row],
+                weights[row],
+                grad_scores[row],
+                grad_out[row],
+                lengths[row],
+            )
             if job[_EXTRA] != 0:
-                widen(to, carray(as_address(job[_EXTRA] + row * wide * size), (wide,), dtype))
+                widen(target, carray(as_address(job[_EXTRA] + row * value_dim * size), (value_dim,), dtype))
             else:
-                to[:] = 0
+                target[:] = 0
             if job[_GRAD] != 0:
-                _add_scaled(to, grads[row], _ONE)
-            to_query[:] = 0
+                _add_scaled(target, grads[row], _ONE)
+            grad_query[:] = 0
             slope[length:] = 0
             total = _ZERO
             for j in range(length):
-                slope[j] = _dot(to, values[row, j])
-                total += slope[j] * share[j]
+                slope[j] = _dot(target, values[row, j])
+                total += slope[j] * weight[j]
             for j in range(length):
-                slope[j] = share[j] * (slope[j] - total)
-                _add_slopes(to_query, table, exps[row, j], slope[j])
-            _scale(to_query, v)
-            write(carray(as_address(job[_TO_QUERY] + row * job[_QUERY_STEP] * size), (dim,), dtype), to_query)
-            row = take_one(job, _COUNTER)
+                slope[j] = weight[j] * (slope[j] - total)
+                _add_query_gradient(grad_query, exp_query, exps[row, j], slope[j])
+            _scale(grad_query, v)
+            write(carray(as_address(job[_GRAD_QUERY] + row * job[_QUERY_STRIDE] * size), (dim,), dtype), grad_query)
+            row = fetch_and_increment(job, _COUNTER)
 
     return tasks
 
 
-def _make_gather(dtype, stamp):
+def _make_memory_gradients(dtype, stamp):
     def tasks(address):
         stamp  # noqa: B018
-        job = carray(address, (_PLACES,), np.int64)
-        rows, keys, dim, wide, steps = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM], job[_STEPS]
+        job = carray(address, (_LENGTH,), np.int64)
+        rows, keys, dim, value_dim, steps = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM], job[_STEPS]
         exps, v = _array(job, _EXPS, (rows, keys, dim)), _array(job, _V, (dim,))
-        tables, shares = _array(job, _TABLES, (steps, rows, dim)), _array(job, _SHARES, (steps, rows, keys))
-        slopes, to_out = _array(job, _SLOPES, (steps, rows, keys)), _array(job, _TO_OUT, (steps, rows, wide))
-        to_keys, to_values = _array(job, _TO_KEYS, (rows, keys, dim)), _array(job, _TO_VALUES, (rows, keys, wide))
-        to_v, lengths = _array(job, _TO_V, (rows, dim)), carray(as_address(job[_LENGTHS]), (rows,), np.int64)
-        row = take_one(job, _COUNTER)
+        exp_queries, weights = _array(job, _EXP_QUERIES, (steps, rows, dim)), _array(job, _WEIGHTS, (steps, rows, keys))
+        grad_scores, grad_out = (
+            _array(job, _GRAD_SCORES, (steps, rows, keys)),
+            _array(job, _GRAD_OUT, (steps, rows, value_dim)),
+        )
+        grad_keys, grad_values = (
+            _array(job, _GRAD_KEYS, (rows, keys, dim)),
+            _array(job, _GRAD_VALUES, (rows, keys, value_dim)),
+        )
+        grad_v, lengths = _array(job, _GRAD_V, (rows, dim)), carray(as_address(job[_LENGTHS]), (rows,), np.int64)
+        row = fetch_and_increment(job, _COUNTER)
         while row < rows:
-            length, to = lengths[row], to_v[row]
+            length, target = lengths[row], grad_v[row]
             for t in range(steps):
                 total = _ZERO
                 for j in range(length):
-                    slope = slopes[t, row, j]
+                    slope = grad_scores[t, row, j]
                     total += slope
-                    _add_both(to_keys[row, j], to, tables[t, row], exps[row, j], slope)
-                    _add_scaled(to_values[row, j], to_out[t, row], shares[t, row, j])
+                    _add_key_gradient(grad_keys[row, j], target, exp_queries[t, row], exps[row, j], slope)
+                    _add_scaled(grad_values[row, j], grad_out[t, row], weights[t, row, j])
                 for d in range(dim):
-                    to[d] += total
+                    target[d] += total
             for j in range(length):
-                _scale(to_keys[row, j], v)
-            row = take_one(job, _COUNTER)
+                _scale(grad_keys[row, j], v)
+            row = fetch_and_increment(job, _COUNTER)
 
     return tasks
 
 
-_forward = worker(_make_forward, _STAMP)
-_backward = worker(_make_backward, _STAMP)
-_gather = worker(_make_gather, _STAMP)
+_forward = jit_worker(_make_forward, _STAMP)
+_backward = jit_worker(_make_backward, _STAMP)
+_memory_gradients = jit_worker(_make_memory_gradients, _STAMP)

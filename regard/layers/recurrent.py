@@ -1,6 +1,6 @@
-"""Recurrent cells: the next state of a layer from its input, what was read, and its state before.
+"""Recurrent cells: the next state of a layer from its input, a context vector and its previous state.
 
-    rnn     s' = tanh(A x + C c + B s + b)                     the lectures' s_j = tanh(A' [x; s; c] + b)
+    rnn     s' = tanh(A x + C c + B s + b)                     in the lectures s_j = tanh(A' [x; s; c] + b)
     gru     r, z = sigmoid(A x + C c + B s + b)                two gates
             n    = tanh(A x + C c + b + r * (B s + b'))        candidate
             s'   = (1 - z) * n + z * s
@@ -8,12 +8,12 @@
             g     = tanh(A x + C c + B s + b)                  candidate
             cell' = f * cell + i * g        s' = o * tanh(cell')
 
-x is the input, c the context (absent in a cell that reads nothing), s the state. Each of A, C, B, b holds the
-rows of all gates in torch's order (r z n; i f g o): a cell is torch's cell with the input [x; c].
+x is the input, c the context (absent in a cell without attention), s the state. Each of A, C, B, b holds the rows of
+all gates in torch's order (r z n; i f g o): a cell equals torch's cell with the input [x; c].
 
-What concerns x alone is a function of its own, `project`: a sequence that is known takes one product, before
-the loop over its steps. Input weights start as in glorot2010, state weights orthogonal, biases zero but for
-lstm's f, which is one: it remembers until it learns to forget.
+`project` computes A x + b separately, so that a known sequence takes one product before the loop over its steps. Input
+weights are initialized as in glorot2010, state weights orthogonal, biases zero except for lstm's forget gate, which is
+one.
 
 Source: lectures, B; cho2014 (gru; the reset gate where torch has it); hochreiter1997, gers2000 (lstm).
 """
@@ -29,28 +29,28 @@ from torch import Tensor, nn
 from regard.attention.kernels.maps import linear
 
 CellState = tuple[Tensor, ...]
-"""What a cell hands to its next step, each (batch, hidden): (s,), or (s, cell) for lstm. s is its output."""
+"""State of a cell between two steps, each part (batch, hidden): (s,), or (s, cell) for lstm. s is the output."""
 
 
 class Cell(nn.Module, ABC):
-    """One step of a recurrent layer: from the state before to the state after.
+    """One step of a recurrent layer: from the previous state to the next.
 
     Parameters: input_weight A (gates * hidden, input_dim), context_weight C (gates * hidden, context_dim) or
     None if context_dim is 0, state_weight B (gates * hidden, hidden), bias b (gates * hidden).
-    Raises: ValueError if a size is too small, or a step's context is missing or given to a cell without one.
+    Raises: ValueError if a size is too small, or if a context is missing, or given to a cell without one.
     """
 
     gates: ClassVar[int]
-    """Vectors of size hidden that are computed from the inputs."""
+    """Number of vectors of size hidden that are computed from the inputs."""
     parts: ClassVar[int] = 1
-    """Tensors of a state."""
+    """Number of tensors of a state."""
 
     def __init__(self, input_dim: int, hidden: int, *, context_dim: int = 0):
         super().__init__()
         if min(input_dim, hidden) < 1 or context_dim < 0:
             raise ValueError(
                 f"input_dim and hidden of {type(self).__name__} must be at least 1, context_dim at least 0, "
-                f"but they are {input_dim}, {hidden} and {context_dim}"
+                f"got {input_dim}, {hidden} and {context_dim}"
             )
         rows = self.gates * hidden
         inputs = xavier_gates_(torch.empty(rows, input_dim + context_dim), self.gates)
@@ -60,15 +60,15 @@ class Cell(nn.Module, ABC):
         self.bias = nn.Parameter(torch.zeros(rows))
 
     def project(self, items: Float[Tensor, "*batch input_dim"]) -> Float[Tensor, "*batch gates_hidden"]:
-        """A x + b, for any number of items at once."""
+        """Return A x + b for any number of items."""
         return linear(items, self.input_weight, self.bias)
 
     def begin(self, rows: int) -> CellState:
-        """The state before the first input of so many rows: zeros."""
+        """Return the initial state of `rows` rows: zeros."""
         return (self.bias.new_zeros(rows, self.state_weight.shape[1]),) * self.parts
 
-    def take_over(self, final: CellState) -> CellState:
-        """The state that goes on from another layer's last one."""
+    def init_from(self, final: CellState) -> CellState:
+        """Return the initial state that continues from the final state of an encoder layer."""
         return final
 
     @abstractmethod
@@ -79,16 +79,16 @@ class Cell(nn.Module, ABC):
         *,
         context: Float[Tensor, "batch context_dim"] | None = None,
     ) -> CellState:
-        """The state after an input x, of which `projected` is project(x), and what was read before it."""
+        """Return the state after an input x, where `projected` is project(x) and `context` is c."""
 
     def extra_repr(self) -> str:
-        """Sizes."""
+        """Return the sizes, for repr."""
         rows, input_dim = self.input_weight.shape
         context_dim = 0 if self.context_weight is None else self.context_weight.shape[1]
         return f"input_dim={input_dim}, context_dim={context_dim}, hidden={rows // self.gates}"
 
     def _inputs(self, projected: Tensor, context: Tensor | None) -> Tensor:
-        """A x + C c + b."""
+        """Return A x + C c + b."""
         weight = self.context_weight
         if context is None and weight is None:
             return projected
@@ -110,7 +110,7 @@ class RNNCell(Cell):
         *,
         context: Float[Tensor, "batch context_dim"] | None = None,
     ) -> CellState:
-        """One step."""
+        """Return the next state."""
         (before,) = state
         return (torch.tanh(torch.addmm(self._inputs(projected, context), before, self.state_weight.t())),)
 
@@ -119,7 +119,7 @@ class RNNCell(Cell):
 class GRUCell(Cell):
     """s' = (1 - z) * n + z * s with gates r, z and candidate n. (cho2014)
 
-    Parameters: as every Cell, and state_bias b' (hidden), inside the reset gate.
+    Parameters: those of Cell, and state_bias b' (hidden), which the reset gate multiplies.
     """
 
     gates = 3
@@ -135,15 +135,15 @@ class GRUCell(Cell):
         *,
         context: Float[Tensor, "batch context_dim"] | None = None,
     ) -> CellState:
-        """One step."""
+        """Return the next state."""
         (before,) = state
         sizes = 2 * before.shape[-1], before.shape[-1]
         gates, candidate = self._inputs(projected, context).split(sizes, -1)
-        more_gates, recalled = linear(before, self.state_weight).split(sizes, -1)
-        reset, keep = torch.sigmoid(gates + more_gates).chunk(2, -1)
-        recalled = recalled + self.state_bias.to(recalled.dtype)
-        candidate = torch.tanh(torch.addcmul(candidate, reset, recalled))
-        return (torch.lerp(candidate, before.to(candidate.dtype), keep),)
+        state_gates, state_candidate = linear(before, self.state_weight).split(sizes, -1)
+        reset, update = torch.sigmoid(gates + state_gates).chunk(2, -1)
+        state_candidate = state_candidate + self.state_bias.to(state_candidate.dtype)
+        candidate = torch.tanh(torch.addcmul(candidate, reset, state_candidate))
+        return (torch.lerp(candidate, before.to(candidate.dtype), update),)
 
 
 @final
@@ -164,26 +164,26 @@ class LSTMCell(Cell):
         *,
         context: Float[Tensor, "batch context_dim"] | None = None,
     ) -> CellState:
-        """One step."""
+        """Return the next state."""
         before, cell = state
         gates = torch.addmm(self._inputs(projected, context), before, self.state_weight.t())
-        write, keep, candidate, show = gates.chunk(4, -1)
-        cell = torch.sigmoid(keep) * cell + torch.sigmoid(write) * torch.tanh(candidate)
-        return torch.sigmoid(show) * torch.tanh(cell), cell
+        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, -1)
+        cell = torch.sigmoid(forget_gate) * cell + torch.sigmoid(input_gate) * torch.tanh(candidate)
+        return torch.sigmoid(output_gate) * torch.tanh(cell), cell
 
 
 CELLS: dict[str, type[Cell]] = {"rnn": RNNCell, "gru": GRUCell, "lstm": LSTMCell}
-"""Cells by the name that a config gives them."""
+"""Cell classes by their names in configs."""
 
 
 def xavier_gates_(weight: Float[Tensor, "rows columns"], gates: int) -> Float[Tensor, "rows columns"]:
-    """Fill each gate as a layer of its own: uniform, variance 2 / (columns + rows of a gate). (glorot2010)"""
+    """Initialize each gate as a separate layer: uniform, variance 2 / (columns + rows of a gate). (glorot2010)"""
     bound = math.sqrt(6 / (weight.shape[1] + weight.shape[0] // gates))
     return nn.init.uniform_(weight, -bound, bound)
 
 
 def orthogonal_gates_(weight: Float[Tensor, "rows columns"], gates: int) -> Float[Tensor, "rows columns"]:
-    """Fill each gate's square with an orthogonal matrix: a state neither grows nor fades by it."""
+    """Initialize the square matrix of each gate as orthogonal, which preserves the norm of a state."""
     for square in weight.chunk(gates):
         nn.init.orthogonal_(square)
     return weight

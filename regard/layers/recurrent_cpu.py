@@ -1,16 +1,16 @@
-"""Gates of a gru on a CPU, all of a step in one pass over memory, forwards and backwards: the compiled loops.
+"""Compiled CPU loops of GRU cells: all gates of a step in one pass over memory, forward and backward.
 
     r, z = sigmoid(p + a + q)                    p = A x + b, a = C c (or absent), q = B s + b'
     n    = tanh(p + a + r q)
-    s'   = (1 - z) n + z s                       rows whose sequence is over keep s, and their output is zero
+    s'   = (1 - z) n + z s                       finished rows keep s and output zero
 
     dn = (1 - z) (1 - n^2) ds'      dz = z (1 - z) (s - n) ds'      dr = r (1 - r) q_n dn
-    dp = da = [dr dz dn]            dq = [dr dz r dn]               ds = z ds' + what B sends back
+    dp = da = [dr dz dn]            dq = [dr dz r dn]               ds = z ds' + B^T dq
 
-What products give and take is float32 or bfloat16, which comes as its 16 bits; states and their gradients are float32.
-Rows are computed each by itself, so that nothing depends on the number of threads.
+Inputs and outputs of products are float32 or bfloat16 (passed as uint16); states and their gradients are float32.
+Rows are computed separately, so that results do not depend on the number of threads.
 
-Source: cho2014 (gru; the reset gate where torch has it).
+Source: cho2014 (GRU; the reset gate is placed as in torch.nn.GRU).
 """
 
 import hashlib
@@ -21,99 +21,99 @@ import torch
 from numba import carray
 from torch import Tensor
 
-from regard.attention.kernels.additive_cpu_compile import compiled, pasted, worker
-from regard.attention.kernels.additive_cpu_jobs import as_address, take_one
+from regard.attention.kernels.additive_cpu_compile import jit, jit_inline, jit_worker
+from regard.attention.kernels.additive_cpu_jobs import as_address, fetch_and_increment
 from regard.attention.kernels.additive_cpu_loops import exp_twice
-from regard.attention.kernels.rows_cpu import ROWS_STAMP, reader, writer
-from regard.attention.kernels.threads import side_by_side
+from regard.attention.kernels.rows_cpu import ROWS_STAMP, row_reader, row_writer
+from regard.attention.kernels.threads import run_on_threads
 
 _STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
-_TASK = 1 << 12
-"""Numbers of a state that are a task."""
-_WORTH_A_THREAD = 1 << 13
-"""Numbers of states below which waking a second thread costs more than it saves."""
-_PLACES = 20
+_ELEMENTS_PER_TASK = 1 << 12
+"""Number of state elements per task."""
+_MIN_WORK_PER_THREAD = 1 << 13
+"""Number of state elements below which waking a second thread costs more than it saves."""
+_LENGTH = 20
 (
-    _COUNTER, _ROWS, _DIM, _ROWS_A_TASK, _PLACE, _INPUT, _INPUT_STEP, _CONTEXT, _AGAIN, _AGAIN_STEP, _BEFORE,
-    _GATES, _AFTER, _LOW, _OUT, _OUT_STEP, _LENGTHS, _EXTRA, _CARRY, _TO_AGAIN,
-) = range(_PLACES)  # fmt: skip
+    _COUNTER, _ROWS, _DIM, _ROWS_PER_TASK, _TIME, _INPUT, _INPUT_STRIDE, _CONTEXT, _RECURRENT, _RECURRENT_STRIDE,
+    _STATE, _GATES, _NEW_STATE, _LOW, _OUT, _OUT_STRIDE, _LENGTHS, _EXTRA, _CARRY, _GRAD_RECURRENT,
+) = range(_LENGTH)  # fmt: skip
 _ONE, _HALF, _TWO, _CLAMP = np.float32(1), np.float32(0.5), np.float32(2), np.float32(43)
 
 
 def gru(
     projected: Tensor,
     context: Tensor | None,
-    again: Tensor,
-    before: Tensor,
+    recurrent: Tensor,
+    state: Tensor,
     *,
     gates: Tensor,
-    after: Tensor,
+    new_state: Tensor,
     low: Tensor | None,
     out: Tensor | None = None,
     lengths: Tensor | None = None,
-    place: int = 0,
+    time: int = 0,
 ) -> None:
-    """Writes s' (rows, hidden) to `after`, its bfloat16 to `low`, [r z n q_n] to `gates`; to `out` s' or zeros.
+    """Write s' (rows, hidden) to `new_state`, its bfloat16 to `low`, [r z n q_n] to `gates`, and s' or zeros to `out`.
 
-    projected: (rows, 3 hidden), rows as far apart as they like; context: (rows, 3 hidden) or None; again: (rows,
-    at least 3 hidden). lengths: rows of `place` or fewer items are over.
+    projected: p (rows, 3 hidden) with any row stride; context: a (rows, 3 hidden) or None; recurrent: q (rows, at least
+    3 hidden); state: s. lengths: rows of at most `time` items are finished.
     """
-    table = _job(before, place)
-    _put(table, _INPUT, projected, _INPUT_STEP)
-    _put(table, _CONTEXT, context)
-    _put(table, _AGAIN, again, _AGAIN_STEP)
-    _put(table, _OUT, out, _OUT_STEP)
-    for at, tensor in ((_BEFORE, before), (_GATES, gates), (_AFTER, after), (_LOW, low), (_LENGTHS, lengths)):
-        _put(table, at, tensor)
-    share_out(_forward(again.dtype), table, before.shape[0], before.numel(), _WORTH_A_THREAD)
+    table = _job(state, time)
+    _set_pointer(table, _INPUT, projected, _INPUT_STRIDE)
+    _set_pointer(table, _CONTEXT, context)
+    _set_pointer(table, _RECURRENT, recurrent, _RECURRENT_STRIDE)
+    _set_pointer(table, _OUT, out, _OUT_STRIDE)
+    for at, tensor in ((_STATE, state), (_GATES, gates), (_NEW_STATE, new_state), (_LOW, low), (_LENGTHS, lengths)):
+        _set_pointer(table, at, tensor)
+    run_rows(_forward(recurrent.dtype), table, state.shape[0], state.numel(), _MIN_WORK_PER_THREAD)
 
 
 def gru_gradients(
-    of_out: Tensor | None,
+    grad_out: Tensor | None,
     extra: Tensor | None,
     carry: Tensor,
     gates: Tensor,
-    before: Tensor,
+    state: Tensor,
     *,
-    to_input: Tensor,
-    to_again: Tensor,
+    grad_input: Tensor,
+    grad_recurrent: Tensor,
     lengths: Tensor | None = None,
-    place: int = 0,
+    time: int = 0,
 ) -> None:
-    """Writes gradients of p (which are those of a) and of q; `carry` becomes what z lets through of ds'.
+    """Write the gradients of p (equal to those of a) and of q, and replace `carry` by z ds'.
 
-    ds' = carry + extra + of_out: gradients (rows, hidden) of s' from the step behind, from products, from the output.
+    ds' = carry + extra + grad_out: gradients (rows, hidden) of s' from the next step, from products, from the output.
     """
-    table = _job(before, place)
-    _put(table, _OUT, of_out, _OUT_STEP)
-    _put(table, _INPUT, to_input, _INPUT_STEP)
-    _put(table, _TO_AGAIN, to_again, _AGAIN_STEP)
-    for at, tensor in ((_EXTRA, extra), (_CARRY, carry), (_GATES, gates), (_BEFORE, before), (_LENGTHS, lengths)):
-        _put(table, at, tensor)
-    share_out(_backward(to_input.dtype), table, before.shape[0], before.numel(), _WORTH_A_THREAD)
+    table = _job(state, time)
+    _set_pointer(table, _OUT, grad_out, _OUT_STRIDE)
+    _set_pointer(table, _INPUT, grad_input, _INPUT_STRIDE)
+    _set_pointer(table, _GRAD_RECURRENT, grad_recurrent, _RECURRENT_STRIDE)
+    for at, tensor in ((_EXTRA, extra), (_CARRY, carry), (_GATES, gates), (_STATE, state), (_LENGTHS, lengths)):
+        _set_pointer(table, at, tensor)
+    run_rows(_backward(grad_input.dtype), table, state.shape[0], state.numel(), _MIN_WORK_PER_THREAD)
 
 
-def share_out(work, table: np.ndarray, rows: int, size: int, worth: int) -> None:
-    """Let as many threads as the size is worth take tasks of rows until none is left."""
+def run_rows(function, table: np.ndarray, rows: int, size: int, min_work: int) -> None:
+    """Run tasks of rows on as many threads as pay off for this size."""
     if rows:
-        side_by_side(work, table.ctypes.data, min(torch.get_num_threads(), 1 + size // worth, rows))
+        run_on_threads(function, table.ctypes.data, min(torch.get_num_threads(), 1 + size // min_work, rows))
 
 
-def _job(before: Tensor, place: int) -> np.ndarray:
-    rows, dim = before.shape
-    table = np.zeros(_PLACES, np.int64)
-    table[_ROWS : _PLACE + 1] = rows, dim, max(1, _TASK // dim), place
+def _job(state: Tensor, time: int) -> np.ndarray:
+    rows, dim = state.shape
+    table = np.zeros(_LENGTH, np.int64)
+    table[_ROWS : _TIME + 1] = rows, dim, max(1, _ELEMENTS_PER_TASK // dim), time
     return table
 
 
-def _put(table: np.ndarray, at: int, tensor: Tensor | None, step: int | None = None) -> None:
+def _set_pointer(table: np.ndarray, at: int, tensor: Tensor | None, stride: int | None = None) -> None:
     if tensor is not None:
         table[at] = tensor.data_ptr()
-        if step is not None:
-            table[step] = tensor.stride(0)
+        if stride is not None:
+            table[stride] = tensor.stride(0)
 
 
-@pasted
+@jit_inline
 def _sigmoid(x):
     x = -_HALF * x
     x = _CLAMP if x > _CLAMP else x
@@ -121,137 +121,147 @@ def _sigmoid(x):
     return _ONE / (_ONE + exp_twice(x))
 
 
-@pasted
+@jit_inline
 def _tanh(x):
     x = _CLAMP if x > _CLAMP else x
     x = -_CLAMP if x < -_CLAMP else x
     return _ONE - _TWO / (_ONE + exp_twice(x))
 
 
-@compiled
-def _step(values, again, before, gates, after):
-    """One row: values = p + a."""
-    dim = before.shape[0]
-    reset, keep, candidate, recalled = gates[:dim], gates[dim : 2 * dim], gates[2 * dim : 3 * dim], gates[3 * dim :]
+@jit
+def _gru_step(values, recurrent, state, gates, new_state):
+    """Compute one row, with values = p + a."""
+    dim = state.shape[0]
+    reset, update, new_gate, hidden_new = gates[:dim], gates[dim : 2 * dim], gates[2 * dim : 3 * dim], gates[3 * dim :]
     for i in range(2 * dim):
-        gates[i] = _sigmoid(values[i] + again[i])
-    values, again = values[2 * dim :], again[2 * dim :]
+        gates[i] = _sigmoid(values[i] + recurrent[i])
+    values, recurrent = values[2 * dim :], recurrent[2 * dim :]
     for i in range(dim):
-        new = _tanh(values[i] + reset[i] * again[i])
-        recalled[i] = again[i]
-        candidate[i] = new
-        after[i] = new + keep[i] * (before[i] - new)
+        new = _tanh(values[i] + reset[i] * recurrent[i])
+        hidden_new[i] = recurrent[i]
+        new_gate[i] = new
+        new_state[i] = new + update[i] * (state[i] - new)
 
 
-@compiled
-def _add(values, more):
+@jit
+def _add(values, extra):
     for i in range(values.shape[0]):
-        values[i] += more[i]
+        values[i] += extra[i]
 
 
 def _make_forward(dtype, stamp):
-    read, write = reader(dtype), writer(dtype)
+    read, write = row_reader(dtype), row_writer(dtype)
     size = np.dtype(dtype).itemsize
 
     def tasks(address):
         stamp  # noqa: B018
-        job = carray(address, (_PLACES,), np.int64)
-        rows, dim, step, place = job[_ROWS], job[_DIM], job[_ROWS_A_TASK], job[_PLACE]
-        values, again, more = (
+        job = carray(address, (_LENGTH,), np.int64)
+        rows, dim, step, time = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK], job[_TIME]
+        values, recurrent, extra = (
             np.empty(3 * dim, np.float32),
             np.empty(3 * dim, np.float32),
             np.empty(3 * dim, np.float32),
         )
-        before = carray(as_address(job[_BEFORE]), (rows, dim), np.float32)
-        after = carray(as_address(job[_AFTER]), (rows, dim), np.float32)
+        state = carray(as_address(job[_STATE]), (rows, dim), np.float32)
+        new_state = carray(as_address(job[_NEW_STATE]), (rows, dim), np.float32)
         gates = carray(as_address(job[_GATES]), (rows, 4 * dim), np.float32)
         lengths = carray(as_address(job[_LENGTHS]), (rows,), np.int64)
-        task = take_one(job, _COUNTER)
+        task = fetch_and_increment(job, _COUNTER)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
-                now = after[row]
-                lives = job[_LENGTHS] == 0 or place < lengths[row]
-                if lives:
-                    read(values, carray(as_address(job[_INPUT] + row * job[_INPUT_STEP] * size), (3 * dim,), dtype))
+                target = new_state[row]
+                is_active = job[_LENGTHS] == 0 or time < lengths[row]
+                if is_active:
+                    read(values, carray(as_address(job[_INPUT] + row * job[_INPUT_STRIDE] * size), (3 * dim,), dtype))
                     if job[_CONTEXT] != 0:
-                        read(more, carray(as_address(job[_CONTEXT] + row * 3 * dim * size), (3 * dim,), dtype))
-                        _add(values, more)
-                    read(again, carray(as_address(job[_AGAIN] + row * job[_AGAIN_STEP] * size), (3 * dim,), dtype))
-                    _step(values, again, before[row], gates[row], now)
+                        read(extra, carray(as_address(job[_CONTEXT] + row * 3 * dim * size), (3 * dim,), dtype))
+                        _add(values, extra)
+                    read(
+                        recurrent,
+                        carray(as_address(job[_RECURRENT] + row * job[_RECURRENT_STRIDE] * size), (3 * dim,), dtype),
+                    )
+                    _gru_step(values, recurrent, state[row], gates[row], target)
                 else:
-                    now[:] = before[row]
+                    target[:] = state[row]
                 if job[_LOW] != 0:
-                    write(carray(as_address(job[_LOW] + row * dim * size), (dim,), dtype), now)
+                    write(carray(as_address(job[_LOW] + row * dim * size), (dim,), dtype), target)
                 if job[_OUT] != 0:
-                    out = carray(as_address(job[_OUT] + row * job[_OUT_STEP] * 4), (dim,), np.float32)
-                    if lives:
-                        out[:] = now
+                    out = carray(as_address(job[_OUT] + row * job[_OUT_STRIDE] * 4), (dim,), np.float32)
+                    if is_active:
+                        out[:] = target
                     else:
                         out[:] = 0
-            task = take_one(job, _COUNTER)
+            task = fetch_and_increment(job, _COUNTER)
 
     return tasks
 
 
-@compiled
-def _step_back(carry, gates, before, to_input, to_again):
-    """One row: carry is ds', and becomes z ds'."""
-    dim = before.shape[0]
-    reset, keep, candidate, recalled = gates[:dim], gates[dim : 2 * dim], gates[2 * dim : 3 * dim], gates[3 * dim :]
-    to_reset, to_keep, to_new = to_input[:dim], to_input[dim : 2 * dim], to_input[2 * dim :]
-    again_reset, again_keep, again_new = to_again[:dim], to_again[dim : 2 * dim], to_again[2 * dim :]
+@jit
+def _gru_step_backward(carry, gates, state, grad_input, grad_recurrent):
+    """Compute the gradients of one row; carry is ds' and becomes z ds'."""
+    dim = state.shape[0]
+    reset, update, new_gate, hidden_new = gates[:dim], gates[dim : 2 * dim], gates[2 * dim : 3 * dim], gates[3 * dim :]
+    input_reset, input_update, input_new = grad_input[:dim], grad_input[dim : 2 * dim], grad_input[2 * dim :]
+    recurrent_reset, recurrent_update, recurrent_new = (
+        grad_recurrent[:dim],
+        grad_recurrent[dim : 2 * dim],
+        grad_recurrent[2 * dim :],
+    )
     for i in range(dim):
-        r, z, n, all_of = reset[i], keep[i], candidate[i], carry[i]
-        new = all_of * (_ONE - z) * (_ONE - n * n)
-        open_ = new * recalled[i] * r * (_ONE - r)
-        kept = all_of * (before[i] - n) * z * (_ONE - z)
-        to_reset[i] = open_
-        again_reset[i] = open_
-        to_keep[i] = kept
-        again_keep[i] = kept
-        to_new[i] = new
-        again_new[i] = new * r
-        carry[i] = all_of * z
+        r, z, n, d_state = reset[i], update[i], new_gate[i], carry[i]
+        new = d_state * (_ONE - z) * (_ONE - n * n)
+        d_reset = new * hidden_new[i] * r * (_ONE - r)
+        d_update = d_state * (state[i] - n) * z * (_ONE - z)
+        input_reset[i] = d_reset
+        recurrent_reset[i] = d_reset
+        input_update[i] = d_update
+        recurrent_update[i] = d_update
+        input_new[i] = new
+        recurrent_new[i] = new * r
+        carry[i] = d_state * z
 
 
 def _make_backward(dtype, stamp):
-    read, write = reader(dtype), writer(dtype)
+    read, write = row_reader(dtype), row_writer(dtype)
     size = np.dtype(dtype).itemsize
 
     def tasks(address):
         stamp  # noqa: B018
-        job = carray(address, (_PLACES,), np.int64)
-        rows, dim, step, place = job[_ROWS], job[_DIM], job[_ROWS_A_TASK], job[_PLACE]
-        to_input, to_again, more = (
+        job = carray(address, (_LENGTH,), np.int64)
+        rows, dim, step, time = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK], job[_TIME]
+        grad_input, grad_recurrent, extra = (
             np.empty(3 * dim, np.float32),
             np.empty(3 * dim, np.float32),
             np.empty(dim, np.float32),
         )
-        before = carray(as_address(job[_BEFORE]), (rows, dim), np.float32)
+        state = carray(as_address(job[_STATE]), (rows, dim), np.float32)
         carry = carray(as_address(job[_CARRY]), (rows, dim), np.float32)
         gates = carray(as_address(job[_GATES]), (rows, 4 * dim), np.float32)
         lengths = carray(as_address(job[_LENGTHS]), (rows,), np.int64)
-        task = take_one(job, _COUNTER)
+        task = fetch_and_increment(job, _COUNTER)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
-                lives = job[_LENGTHS] == 0 or place < lengths[row]
+                is_active = job[_LENGTHS] == 0 or time < lengths[row]
                 if job[_EXTRA] != 0:
-                    read(more, carray(as_address(job[_EXTRA] + row * dim * size), (dim,), dtype))
-                    _add(carry[row], more)
-                if lives:
+                    read(extra, carray(as_address(job[_EXTRA] + row * dim * size), (dim,), dtype))
+                    _add(carry[row], extra)
+                if is_active:
                     if job[_OUT] != 0:
-                        of_out = carray(as_address(job[_OUT] + row * job[_OUT_STEP] * 4), (dim,), np.float32)
-                        _add(carry[row], of_out)
-                    _step_back(carry[row], gates[row], before[row], to_input, to_again)
+                        grad_out = carray(as_address(job[_OUT] + row * job[_OUT_STRIDE] * 4), (dim,), np.float32)
+                        _add(carry[row], grad_out)
+                    _gru_step_backward(carry[row], gates[row], state[row], grad_input, grad_recurrent)
                 else:
-                    to_input[:] = 0
-                    to_again[:] = 0
-                write(carray(as_address(job[_INPUT] + row * job[_INPUT_STEP] * size), (3 * dim,), dtype), to_input)
-                write(carray(as_address(job[_TO_AGAIN] + row * job[_AGAIN_STEP] * size), (3 * dim,), dtype), to_again)
-            task = take_one(job, _COUNTER)
+                    grad_input[:] = 0
+                    grad_recurrent[:] = 0
+                write(carray(as_address(job[_INPUT] + row * job[_INPUT_STRIDE] * size), (3 * dim,), dtype), grad_input)
+                write(
+                    carray(as_address(job[_GRAD_RECURRENT] + row * job[_RECURRENT_STRIDE] * size), (3 * dim,), dtype),
+                    grad_recurrent,
+                )
+            task = fetch_and_increment(job, _COUNTER)
 
     return tasks
 
 
-_forward = worker(_make_forward, _STAMP)
-_backward = worker(_make_backward, _STAMP)
+_forward = jit_worker(_make_forward, _STAMP)
+_backward = jit_worker(_make_backward, _STAMP)

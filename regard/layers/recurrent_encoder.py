@@ -1,15 +1,16 @@
-"""The recurrent encoder: states of a source's items, read from its start, or from both ends.
+"""Recurrent encoder: one or two directions of rnn, gru or lstm layers over the source.
 
     forward     h_i = cell(x_i, h_{i-1}),  h_0     = 0         i = 1 .. n
     backward    g_i = cell(x_i, g_{i+1}),  g_{n+1} = 0         i = n .. 1
     states      [h_i; g_i]                                     the next layer's items
-    final       [h_n; g_1]                                     both have seen the whole source
+    final       [h_n; g_1]                                     both depend on the whole source
 
-Rows have lengths of their own: the backward direction starts at each row's last item, and final states are
-those at each row's own ends. So padding is absent, not just ignored.
+Rows may differ in length: the backward direction starts at each row's last item, and the final states are those at the
+ends of each row. So padding is absent, not just ignored.
 
-Torch's layers run over packed rows. On a CPU that takes rnn and gru no longer than turning padded rows round,
-and less the more lengths differ; it takes lstm longer, but a padded lstm hides the cell at a row's end.
+The layers of torch run over packed sequences. On a CPU, packing is no slower for rnn and gru than reversing padded
+rows, and faster the more the lengths differ. For lstm it is slower, but a padded lstm does not return the cell state at
+the end of each row.
 
 Source: lectures, B; bahdanau2015, section 3.2 (both directions).
 """
@@ -23,25 +24,25 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.attention.kernels.maps import linear
 from regard.attention.masks import Padded
 from regard.layers.recurrent import CELLS, CellState, orthogonal_gates_, xavier_gates_
-from regard.layers.recurrent_run import encode, is_compiled_for, is_unheard
+from regard.layers.recurrent_run import encode, has_no_hooks, is_supported
 
 _RUNS = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
-class Encoded(NamedTuple):
-    """What an encoder makes of a batch."""
+class EncodedSource(NamedTuple):
+    """Output of a recurrent encoder."""
 
     states: Tensor
-    """(batch, source, hidden): the top layer's state at every item; zeros at padding."""
+    """(batch, source, hidden): states of the top layer; zeros at padding."""
     finals: tuple[CellState, ...]
-    """Of each layer, the state after the whole row: parts (batch, hidden); zeros for a row without items."""
+    """Final state of each layer: parts (batch, hidden); zeros for a row without items."""
 
 
 class RecurrentEncoder(nn.Module):
     """Layers of rnn (tanh), gru or lstm over rows of items (batch, source, input_dim).
 
-    hidden: size of a state over both directions together. dropout: on the items between layers, in training.
-    Raises: ValueError for an unknown cell, other than 1 or 2 directions, or a hidden size they cannot share.
+    hidden: size of a state, both directions together. dropout: on the items between layers, in training.
+    Raises: ValueError if cell is unknown, directions is not 1 or 2, or hidden is not divisible by directions.
     """
 
     def __init__(
@@ -56,11 +57,11 @@ class RecurrentEncoder(nn.Module):
     ):
         super().__init__()
         if cell not in _RUNS:
-            raise ValueError(f"cell must be one of {', '.join(_RUNS)}, but is {cell!r}")
+            raise ValueError(f"cell must be one of {', '.join(_RUNS)}, got {cell!r}")
         if directions not in (1, 2):
-            raise ValueError(f"directions must be 1 or 2, but is {directions}")
+            raise ValueError(f"directions must be 1 or 2, got {directions}")
         if hidden % directions:
-            raise ValueError(f"hidden must be divisible by directions={directions}, but is {hidden}")
+            raise ValueError(f"hidden must be divisible by directions={directions}, got {hidden}")
         self.layers, self.directions, self.cell = layers, directions, cell
         self.run = _RUNS[cell](
             input_dim,
@@ -72,34 +73,34 @@ class RecurrentEncoder(nn.Module):
         )
         _initialize(self.run, CELLS[cell].gates)
 
-    def forward(self, source: Padded) -> Encoded:
-        """States at all items, and the final states of all layers."""
+    def forward(self, source: Padded) -> EncodedSource:
+        """Return the states at all items and the final states of all layers."""
         if self._is_compiled_for(source):
-            return self._run_at_once(source)
-        # Packing refuses empty rows: they get one item, whose state is put to zero below and masked in reads.
+            return self._run_compiled(source)
+        # Packing rejects empty rows: they get one item, whose state is zeroed below and masked in reads.
         lengths = source.lengths.clamp(min=1).cpu()
         packed = pack_padded_sequence(source.items, lengths, batch_first=True, enforce_sorted=False)
         packed_states, ends = self.run(packed)
         states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source.items.shape[1])
-        parts = [self._side_by_side(part) for part in (ends if isinstance(ends, tuple) else (ends,))]
+        parts = [self._merge_directions(part) for part in (ends if isinstance(ends, tuple) else (ends,))]
         empty = (source.lengths < 1).unsqueeze(-1)
         parts = [part.masked_fill(empty, 0.0) for part in parts]
-        return Encoded(states, tuple(zip(*(part.unbind(0) for part in parts), strict=True)))
+        return EncodedSource(states, tuple(zip(*(part.unbind(0) for part in parts), strict=True)))
 
     def _is_compiled_for(self, source: Padded) -> bool:
-        """Whether a gru that learns runs by regard.layers.recurrent_run."""
+        """Return True if the compiled gru of regard.layers.recurrent_run can train on this source."""
         run = self.run
         return (
             type(run) is nn.GRU
             and torch.is_grad_enabled()
-            and is_unheard(run)
+            and has_no_hooks(run)
             and source.lengths.device.type == "cpu"
-            and is_compiled_for(source.items, *run.parameters())
+            and is_supported(source.items, *run.parameters())
             and (source.items.requires_grad or any(weight.requires_grad for weight in run.parameters()))
         )
 
-    def _run_at_once(self, source: Padded) -> Encoded:
-        """The same by one function a layer, time by time."""
+    def _run_compiled(self, source: Padded) -> EncodedSource:
+        """Return the same as `forward` from one compiled function per layer."""
         items, finals = source.items.transpose(0, 1).contiguous(), []
         for layer in range(self.layers):
             names = [f"_l{layer}" + reverse for reverse in ("", "_reverse")[: self.directions]]
@@ -112,15 +113,15 @@ class RecurrentEncoder(nn.Module):
             projected = linear(items, torch.cat(of_item), torch.cat(item_bias))
             items, ends = encode(projected, source.lengths, of_state, state_bias)
             finals.append((ends.transpose(0, 1).flatten(1),))
-        return Encoded(items.transpose(0, 1), tuple(finals))
+        return EncodedSource(items.transpose(0, 1), tuple(finals))
 
-    def _side_by_side(self, ends: Tensor) -> Tensor:
-        """Final states (layers * directions, batch, share) as (layers, batch, hidden)."""
+    def _merge_directions(self, ends: Tensor) -> Tensor:
+        """Return final states (layers * directions, batch, hidden / directions) as (layers, batch, hidden)."""
         return ends.unflatten(0, (self.layers, self.directions)).transpose(1, 2).flatten(2)
 
 
 def _initialize(run: nn.RNNBase, gates: int) -> None:
-    """As the cells of the decoder start; torch's second bias adds to the first, and starts at zero."""
+    """Initialize the weights as those of the decoder's cells; torch's second bias is redundant and starts at zero."""
     for name, weight in run.named_parameters():
         if name.startswith("weight_ih"):
             xavier_gates_(weight, gates)

@@ -1,11 +1,11 @@
-"""Add & norm: what a part computes is added to what it was given, and the sum is normalized.
+"""Add & norm: residual connection around a sublayer, with layer normalization.
 
     post:  LayerNorm(x + dropout(f(x)))         the paper's order
-    pre:   x + dropout(f(LayerNorm(x)))         easier to train when deep; the stack ends in a LayerNorm of its own
+    pre:   x + dropout(f(LayerNorm(x)))         easier to train when deep; a final LayerNorm follows the stack
 
 LayerNorm: mean 0 and variance 1 over the last axis (batch norm would be over the batch), then scale and shift.
 
-In training on a CPU dropout, sum and norm are one pass over memory, and so are their gradients; the sum is not kept.
+In training on a CPU, dropout, sum and norm are fused into one pass, and so are their gradients; the sum is not stored.
 
 Source: lectures, D; vaswani2017, section 3.1; pre: xiong2020.
 """
@@ -17,20 +17,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.kernels.rounded import hand_on, is_wanted
-from regard.attention.kernels.rows import is_compiled_for
-from regard.layers.dropout import Dropout, draw_seed, drop, levels
+from regard.attention.kernels.rounded import attach_bfloat16, is_bfloat16_autocast
+from regard.attention.kernels.rows import is_supported
+from regard.layers.dropout import Dropout, draw_seed, drop, to_threshold
 from regard.layers.forms import AddNormForm, NormForm, form_of
 from regard.layers.linear import is_exact
 
 
 class Residual(nn.Module):
-    """One add & norm around whatever function it is called with. Raises ValueError for an unknown order."""
+    """Add & norm around a function. Raises ValueError if order is not post or pre."""
 
     def __init__(self, dim: int, *, order: str = "post", dropout: float = 0.0):
         super().__init__()
         if order not in ("post", "pre"):
-            raise ValueError(f"order must be post or pre, but is {order!r}")
+            raise ValueError(f"order must be post or pre, got {order!r}")
         self.order = order
         self.norm = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
@@ -38,21 +38,21 @@ class Residual(nn.Module):
     def forward(
         self, items: Float[Tensor, "*batch dim"], part: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "*batch dim"]:
-        """items with part(items) added and normalized."""
+        """Return the items after add & norm around `part`."""
         if self.order == "pre":
             return self._add(items, part(self.norm(items)))
         return self._add_norm(items, part(items))
 
     def form(self) -> AddNormForm:
-        """What it is in evaluation, as data."""
+        """Return the form of this module in evaluation (regard.layers.forms)."""
         return AddNormForm(self.order, form_of(self.norm, NormForm))
 
-    def _add(self, items: Tensor, made: Tensor) -> Tensor:
-        if is_exact(Dropout, self.dropout) and self.dropout.p > 0 and self._is_one_pass(items, made):
-            return _Add.apply(items, made, draw_seed(), levels(self.dropout.p))
-        return items + self.dropout(made)
+    def _add(self, items: Tensor, output: Tensor) -> Tensor:
+        if is_exact(Dropout, self.dropout) and self.dropout.p > 0 and self._is_fused(items, output):
+            return _Add.apply(items, output, draw_seed(), to_threshold(self.dropout.p))
+        return items + self.dropout(output)
 
-    def _add_norm(self, items: Tensor, made: Tensor) -> Tensor:
+    def _add_norm(self, items: Tensor, output: Tensor) -> Tensor:
         norm = self.norm
         if not (
             is_exact(nn.LayerNorm, norm)
@@ -60,17 +60,17 @@ class Residual(nn.Module):
             and norm.normalized_shape == items.shape[-1:]
             and norm.elementwise_affine
             and norm.bias is not None
-            and self._is_one_pass(items, made, norm.weight, norm.bias)
+            and self._is_fused(items, output, norm.weight, norm.bias)
         ):
-            return norm(items + self.dropout(made))
-        drawn = (draw_seed(), levels(self.dropout.p)) if self.dropout.p > 0 else (0, 0)
-        out, rounded = _AddNorm.apply(items, made, norm.weight, norm.bias, (norm.eps, *drawn))
-        return out if rounded is None else hand_on(out, rounded)
+            return norm(items + self.dropout(output))
+        dropout = (draw_seed(), to_threshold(self.dropout.p)) if self.dropout.p > 0 else (0, 0)
+        out, rounded = _AddNorm.apply(items, output, norm.weight, norm.bias, (norm.eps, *dropout))
+        return out if rounded is None else attach_bfloat16(out, rounded)
 
-    def _is_one_pass(self, items: Tensor, made: Tensor, *weights: Tensor) -> bool:
-        if not (self.training and torch.is_grad_enabled() and items.shape == made.shape):
+    def _is_fused(self, items: Tensor, output: Tensor, *weights: Tensor) -> bool:
+        if not (self.training and torch.is_grad_enabled() and items.shape == output.shape):
             return False
-        return is_compiled_for(items, made, *weights) and all(x.dtype == torch.float32 for x in (items, *weights))
+        return is_supported(items, output, *weights) and all(x.dtype == torch.float32 for x in (items, *weights))
 
 
 class _Add(torch.autograd.Function):
@@ -80,17 +80,17 @@ class _Add(torch.autograd.Function):
     def forward(ctx, x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
         from regard.layers import residual_cpu  # noqa: PLC0415  # brings numba along, on first use
 
-        ctx.drawn = seed, threshold, f.dtype
+        ctx.dropout = seed, threshold, f.dtype
         return residual_cpu.add(x.contiguous(), f.contiguous(), seed, threshold)
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         to_x, to_f = ctx.needs_input_grad[:2]
-        return gradient if to_x else None, drop(gradient, *ctx.drawn) if to_f else None, None, None
+        return gradient if to_x else None, drop(gradient, *ctx.dropout) if to_f else None, None, None
 
 
 class _AddNorm(torch.autograd.Function):
-    """LayerNorm(x + dropout(f)), and the same in bfloat16 where products will want it."""
+    """LayerNorm(x + dropout(f)), with a bfloat16 copy under bfloat16 autocast."""
 
     @staticmethod
     def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> tuple[Tensor, Tensor | None]:
@@ -98,7 +98,7 @@ class _AddNorm(torch.autograd.Function):
 
         weight, bias, rest = norm
         x, f = x.contiguous(), f.contiguous()
-        out, stats, rounded = residual_cpu.add_norm(x, f, weight, bias, *rest, rounds=is_wanted())
+        out, stats, rounded = residual_cpu.add_norm(x, f, weight, bias, *rest, with_bfloat16=is_bfloat16_autocast())
         ctx.rest = rest
         ctx.save_for_backward(x, f, weight, bias, stats)
         ctx.set_materialize_grads(False)
@@ -112,17 +112,17 @@ class _AddNorm(torch.autograd.Function):
         epsilon, seed, threshold = ctx.rest
         if torch.is_grad_enabled():  # gradients of gradients: by torch's own operators
             gradient = _sum(gradient, of_rounded)
-            # Views, for f is mostly made of x: the gradient of x is not to come by way of f, too.
+            # Views, since f usually depends on x: the gradient of x must not also flow through f.
             x, f, weight, bias = (t.view_as(t) for t in (x, f, weight, bias))
             out = nn.functional.layer_norm(
                 x + drop(f, seed, threshold, torch.float32), weight.shape, weight, bias, epsilon
             )
             inputs = [t for t in (x, f, weight, bias) if t.requires_grad]
-            found = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
-            gradients = tuple(next(found) if t.requires_grad else None for t in (x, f, weight, bias))
+            of_inputs = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
+            gradients = tuple(next(of_inputs) if t.requires_grad else None for t in (x, f, weight, bias))
         else:
-            given = _contiguous(gradient), _contiguous(of_rounded)
-            gradients = residual_cpu.add_norm_gradients(given, x, f, weight, stats, seed, threshold)
+            of_outputs = _contiguous(gradient), _contiguous(of_rounded)
+            gradients = residual_cpu.add_norm_gradients(of_outputs, x, f, weight, stats, seed, threshold)
         return *gradients, None
 
 

@@ -1,1 +1,1 @@
-"""Where a model looked: recorded weights and their pictures."""
+"""Recording and visualization of attention weights."""

@@ -1,8 +1,6 @@
-"""Alignments: which source items a model read when it said each target token.
+"""Alignments: attention weights between target and source tokens, the input of regard.look.plot.
 
-    weights[h, t, s]    of source item s, in the read by head h, in the step that predicts target token t
-
-This is what a picture of them takes (regard.look.plot).
+    weights[h, t, s]    weight of source token s in head h, in the step that predicts target token t
 
 Source: bahdanau2015, figure 3.
 """
@@ -16,23 +14,23 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Alignment:
-    """What a picture of target x source needs: tokens of both sides, and one layer's weights between them.
+    """Attention weights of one layer between target and source tokens, with the labels of both.
 
     Raises: ValueError if sizes do not match, or a weight is not finite.
     """
 
     source: Sequence[str]
-    """A label for each item that was read."""
+    """Label of each source token."""
     target: Sequence[str]
-    """A label for each token that was said."""
+    """Label of each target token."""
     weights: Float[Tensor, "head target source"]
     """Each row sums to one."""
     layer: str = ""
-    """Which layer's reads these are; empty when there is but one."""
+    """Name of the layer; empty if there is only one."""
     head_names: Sequence[str] = ()
-    """A name for each head; "head 1" and so on if not given."""
+    """Name of each head; default: "head 1", "head 2", ..."""
     title: str = ""
-    """What the picture shows, in words."""
+    """Title of the figure."""
 
     def __post_init__(self) -> None:
         if not self.head_names:
@@ -41,14 +39,14 @@ class Alignment:
         expected = len(self.head_names), len(self.target), len(self.source)
         if tuple(self.weights.shape) != expected:
             raise ValueError(
-                f"weights must be (head names, target labels, source labels) = {expected}, "
-                f"but are {tuple(self.weights.shape)}"
+                f"weights must have the shape (head names, target labels, source labels) = {expected}, "
+                f"got {tuple(self.weights.shape)}"
             )
         if 0 in expected:
-            raise ValueError(f"an alignment needs heads, target and source, but has sizes {expected}")
+            raise ValueError(f"weights must have at least one head, target and source token, got sizes {expected}")
         if not bool(self.weights.isfinite().all()):
-            raise ValueError("weights must be finite, but some are not: the model computes NaN or infinity")
+            raise ValueError("weights must be finite, got NaN or infinity from the model")
 
     def mean(self) -> Float[Tensor, "target source"]:
-        """The weights averaged over the heads."""
+        """Return the weights averaged over the heads."""
         return self.weights.mean(0)

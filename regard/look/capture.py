@@ -1,13 +1,13 @@
-"""A capture: what a model read while it answered, with labels; to look into, to save, to draw.
+"""Captures: the attention maps of a model's predictions, with labels; to inspect, save and plot.
 
     with record(run) as capture:
         run.predict(["3 maart 2019"])
-    capture[0].scene.title                         "3 maart 2019 -> 2019-03-03"
-    capture[0].find("cross", layer=2)[0].weights   (head, token said, source token)
-    capture.save("look.html")                      the viewer, one file; .safetensors: the numbers, to open later
-    capture.plot("look.pdf")                       for a paper; .png, .svg
+    capture[0].sample.title                        "3 maart 2019 -> 2019-03-03"
+    capture[0].find("cross", layer=2)[0].weights   (head, output token, source token)
+    capture.save("look.html")                      the viewer in one file; .safetensors: the weights, to open later
+    capture.plot("look.pdf")                       a figure; .png, .svg
 
-What was recorded, call by call, is `capture.recording`; a capture that was opened from a file has none.
+`capture.recording` holds the weights call by call; a capture opened from a file has none.
 """
 
 import html
@@ -23,43 +23,49 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.look.capture_file import open_capture, save_capture
 from regard.look.files import check_path
-from regard.look.gradients import Taken, products
-from regard.look.map import GRADIENT, Map, Seen
+from regard.look.gradients import GradientCall, multiply_by_gradients
+from regard.look.map import GRADIENT, AttentionMap, SampleMaps
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
-from regard.look.story import Story
+from regard.look.story import Trace
 
 _NOTEBOOK_HEIGHT = 640
 
 
-class Capture(Sequence[Seen]):
-    """Scenes, one for each input and answer, with the maps of all that was read. `record` makes one."""
+class Capture(Sequence[SampleMaps]):
+    """Sequence of samples, one for each input and output, with their attention maps. Created by `record`."""
 
     def __init__(
-        self, scenes: Callable[[], Sequence[Seen]], *, title: str, model: str, recording: Recording | None = None
+        self, samples: Callable[[], Sequence[SampleMaps]], *, title: str, model: str, recording: Recording | None = None
     ):
-        self._make: Callable[[], Sequence[Seen]] = scenes
-        self._scenes: tuple[Seen, ...] | None = None
+        self._make_samples: Callable[[], Sequence[SampleMaps]] = samples
+        self._samples: tuple[SampleMaps, ...] | None = None
         self._counts: dict[str, int] = {}
         self.title, self.model = title, model
         self._recording = recording
-        self._story: Story | None = None
-        self._taken: list[Taken] | None = None
+        self._trace: Trace | None = None
+        self._graph_calls: list[GradientCall] | None = None
 
     @classmethod
     def of(
-        cls, recording: Recording, story: Story, *, title: str, model: str, taken: list[Taken] | None = None
+        cls,
+        recording: Recording,
+        trace: Trace,
+        *,
+        title: str,
+        model: str,
+        graph_calls: list[GradientCall] | None = None,
     ) -> Self:
-        """What was recorded and told so far, put together when it is looked at."""
-        capture = cls(lambda: resolve(recording, story), title=title, model=model, recording=recording)
-        capture._story, capture._taken = story, taken
+        """Return the capture of a recording and its trace; maps are resolved on first access."""
+        capture = cls(lambda: resolve(recording, trace), title=title, model=model, recording=recording)
+        capture._trace, capture._graph_calls = trace, graph_calls
         return capture
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """What `save` wrote to a .safetensors file, or a folder that `record(to=...)` wrote; the model is not needed.
+        """Open a .safetensors file written by `save` or a folder written by `record(to=...)`; needs no model.
 
-        Raises: UserError if it is not there, not whole, damaged, of another version, or holds no reads.
+        Raises: UserError if it does not exist, is incomplete, damaged or of another version, or contains no reads.
         """
         path = Path(path)
         if path.is_dir():
@@ -67,62 +73,69 @@ class Capture(Sequence[Seen]):
             try:
                 _ = recording.names
             except ValueError as error:
-                raise UserError(f"{path} holds no reads: {error}") from error
-            story = Story(recording.counts)
-            return cls.of(recording, story, title=path.name, model="")
-        title, model, scenes = open_capture(path)
-        return cls(lambda: scenes, title=title, model=model)
+                raise UserError(f"{path} contains no reads: {error}") from error
+            trace = Trace(recording.counts)
+            return cls.of(recording, trace, title=path.name, model="")
+        title, model, samples = open_capture(path)
+        return cls(lambda: samples, title=title, model=model)
 
     @property
     def recording(self) -> Recording:
-        """The weights call by call, as they were recorded. Raises ValueError for a capture from a file."""
+        """Recorded weights, call by call. Raises ValueError for a capture that was opened from a file."""
         if self._recording is None:
-            raise ValueError("a capture that was opened from a file has scenes and maps, but not the calls themselves")
+            raise ValueError("a capture that was opened from a file has samples and maps, but no recording")
         return self._recording
 
     @property
-    def scenes(self) -> tuple[Seen, ...]:
-        """All scenes so far. Raises ValueError if nothing was recorded: the model has not run."""
+    def samples(self) -> tuple[SampleMaps, ...]:
+        """All samples so far. Raises ValueError if nothing was recorded because the model has not run."""
         counts = {} if self._recording is None else self._recording.counts()
-        if self._scenes is None or counts != self._counts:
-            self._scenes, self._counts = tuple(self._make()), counts
-        return self._scenes
+        if self._samples is None or counts != self._counts:
+            self._samples, self._counts = tuple(self._make_samples()), counts
+        return self._samples
 
     def __len__(self) -> int:
-        return len(self.scenes)
+        return len(self.samples)
 
-    def __iter__(self) -> Iterator[Seen]:
-        return iter(self.scenes)
+    def __iter__(self) -> Iterator[SampleMaps]:
+        return iter(self.samples)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.scenes[index]
+        return self.samples[index]
 
     def __repr__(self) -> str:
         if self._is_empty():
             return f"Capture({self.title}: nothing has run)"
-        maps = sum(len(seen.maps) for seen in self.scenes)
-        return f"Capture({self.title}: {len(self.scenes)} scenes, {maps} maps)"
+        maps = sum(len(sample_maps.maps) for sample_maps in self.samples)
+        return f"Capture({self.title}: {len(self.samples)} samples, {maps} maps)"
 
     def differentiate(self, number: Tensor) -> None:
-        """Add to each scene maps of measure "weight x gradient": how much each weight mattered to `number`.
+        """Add maps of measure "weight x gradient" to each sample: the influence of each weight on `number`.
 
             with record(model, gradients=True) as capture:
                 capture.differentiate(model(batch)[0, best])
 
-        See regard.look.gradients. Raises: ValueError if `number` is not one number computed in this recording, or that
-        was made without gradients=True.
+        See regard.look.gradients. Raises: ValueError if `number` is not a scalar computed in this recording, or if it
+        was recorded without gradients=True.
         """
-        if self._taken is None or self._recording is None or self._story is None:
-            raise ValueError("this capture has no graph to differentiate: record with gradients=True")
-        changed = resolve(products(self._recording, self._taken, number), self._story)
+        if self._graph_calls is None or self._recording is None or self._trace is None:
+            raise ValueError(
+                "gradients must be recorded to differentiate this capture: use record(..., gradients=True)"
+            )
+        products = multiply_by_gradients(self._recording, self._graph_calls, number)
         self.add(
-            [[replace(one, measure=GRADIENT, key=f"{GRADIENT}/{one.key}") for one in seen.maps] for seen in changed]
+            [
+                [replace(product, measure=GRADIENT, key=f"{GRADIENT}/{product.key}") for product in sample_maps.maps]
+                for sample_maps in resolve(products, self._trace)
+            ]
         )
 
-    def add(self, maps: Sequence[Sequence[Map]]) -> None:
-        """Add maps to each scene, which has their axes."""
-        pairs = zip(self.scenes, maps, strict=True)
-        self._scenes = tuple(Seen(scene=seen.scene, maps=(*seen.maps, *more)) for seen, more in pairs)
+    def add(self, maps: Sequence[Sequence[AttentionMap]]) -> None:
+        """Add maps to each sample, which has their axes."""
+        pairs = zip(self.samples, maps, strict=True)
+        self._samples = tuple(
+            replace(sample_maps, maps=(*sample_maps.maps, *new_maps)) for sample_maps, new_maps in pairs
+        )
 
     def save(
         self,
@@ -132,11 +145,11 @@ class Capture(Sequence[Seen]):
         dtype: torch.dtype = torch.float16,
         overwrite: bool = False,
     ) -> Path:
-        """Write the viewer (.html), the numbers to open later (.safetensors), or a picture (.png, .svg, .pdf).
+        """Write the viewer (.html), the weights to open later (.safetensors), or a figure (.png, .svg, .pdf).
 
-        beside: another capture, for the viewer to show side by side with this one.
-        dtype:  of the numbers in a .safetensors file; float16 rounds by at most 2^-11 of each.
-        Raises: UserError for another ending, a folder that is not there, or a file that is (unless overwrite);
+        beside: another capture, which the viewer shows side by side with this one.
+        dtype:  dtype of the weights in a .safetensors file; float16 has a relative rounding error of at most 2^-11.
+        Raises: UserError for another suffix, a folder that does not exist, or an existing file (unless overwrite);
                 ValueError if nothing was recorded.
         """
         path = Path(path)
@@ -145,17 +158,17 @@ class Capture(Sequence[Seen]):
             case ".html":
                 importlib.import_module("regard.look.page").write(path, [self] if beside is None else [self, beside])
             case ".safetensors":
-                save_capture(path, self.title, self.model, self.scenes, dtype=dtype)
+                save_capture(path, self.title, self.model, self.samples, dtype=dtype)
             case _:
                 self.plot(path, overwrite=overwrite)
         return path
 
     def plot(self, path: str | Path, **options: Any) -> Path:
-        """Draw one scene for a paper: see regard.look.figures.draw for the options."""
+        """Plot one sample; see regard.look.figures.draw for the options."""
         return importlib.import_module("regard.look.figures").draw(self, Path(path), **options)
 
     def _repr_html_(self) -> str:
-        """The viewer in a frame of its own, for notebooks."""
+        """Return the viewer in an iframe, for notebooks."""
         if self._is_empty():
             return f"<p>{html.escape(repr(self))}</p>"
         page = importlib.import_module("regard.look.page").text([self])
@@ -164,5 +177,5 @@ class Capture(Sequence[Seen]):
         return f'<iframe srcdoc="{source}" sandbox="allow-scripts" style="{style}" title="regard"></iframe>'
 
     def _is_empty(self) -> bool:
-        """Whether it listened to a model that did not run."""
+        """Return True if the recorded model has not run."""
         return self._recording is not None and not any(self._recording.counts().values())

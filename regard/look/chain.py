@@ -1,9 +1,9 @@
-"""Chains: what a recurrent layer read of its own past, word after word.
+"""Chains: attention of a recurrent layer over its own past states.
 
-    weights[t, i]    of the state after word i, in the read at word t
+    weights[t, i]    weight of the state after token i, in the read at token t
 
-Row t has numbers up to t-1 for cells that read before they make a state (LSTM-Network), up to t for those that read
-with the state they have made (RNN with self-attention). A row is zero where nothing was read: at the first word.
+Row t has weights up to t-1 for cells that read before they compute a state (LSTM-Network), up to t for those that read
+with the new state (RNN with self-attention). A row without a read is zero: the first token has no past.
 
 Source: cheng2016, figure 1; lectures, B (self-attention).
 """
@@ -17,27 +17,29 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chain:
-    """One layer's reads of its past in one direction: labels in the order of reading, and weights.
+    """Attention of one layer over its past in one direction: labels in the order of reading, and weights.
 
-    Raises: ValueError if sizes do not match, a weight is not finite, or one lies in the future.
+    Raises: ValueError if sizes do not match, a weight is not finite, or a weight of a later token is not zero.
     """
 
     labels: Sequence[str]
-    """A label for each word."""
+    """Label of each token."""
     weights: Float[Tensor, "step word"]
     """Rows sum to one, or are zero."""
     layer: int = 1
     """Number of the layer, from 1."""
     direction: str = ""
-    """From which end the words were read, if the model reads from both or could."""
+    """Direction of reading, "from the start" or "from the end"; empty if the model has only one."""
     title: str = ""
-    """What the picture shows, in words."""
+    """Title of the figure."""
 
     def __post_init__(self) -> None:
         expected = len(self.labels), len(self.labels)
         if tuple(self.weights.shape) != expected:
-            raise ValueError(f"weights must be (labels, labels) = {expected}, but are {tuple(self.weights.shape)}")
+            raise ValueError(
+                f"weights must have the shape (labels, labels) = {expected}, got {tuple(self.weights.shape)}"
+            )
         if not bool(self.weights.isfinite().all()):
-            raise ValueError("weights must be finite, but some are not: the model computes NaN or infinity")
+            raise ValueError("weights must be finite, got NaN or infinity from the model")
         if bool(self.weights.triu(1).any()):
-            raise ValueError("weights must be zero for words that come later, but some are not")
+            raise ValueError("weights must be zero for later tokens, got nonzero weights")

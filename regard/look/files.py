@@ -1,4 +1,4 @@
-"""What a picture, a page or a capture may be called, and where it may be written. (no matplotlib)"""
+"""Checks of the paths that figures, pages and captures are written to. (no matplotlib)"""
 
 import os
 from collections.abc import Sequence
@@ -8,26 +8,24 @@ from regard.errors import UserError
 from regard.run_files import check_output
 
 SUFFIXES = (".png", ".svg", ".pdf")
-"""Formats of pictures, chosen by the ending of the file's name."""
+"""Formats of figures, by the suffix of the file."""
 
 
 def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
-    """Raise UserError unless a picture of that name may be written: its suffix, its folder, no file that is there.
+    """Check the suffix and the folder of a file to write, and that it does not exist unless `overwrite`.
 
-    A file of a run is never overwritten, even if asked.
-
-
-    others: suffixes that will do besides those of pictures.
+    others: suffixes that are allowed besides those of figures.
+    Raises: UserError if the file cannot be written, or would replace a file of a run (even with `overwrite`).
     """
     suffixes = (*others, *SUFFIXES)
     if path.suffix.lower() not in suffixes:
-        raise UserError(f"the file's name must end in one of {', '.join(suffixes)}, but is {path.name!r}")
+        raise UserError(f"the file name must end in one of {', '.join(suffixes)}, got {path.name!r}")
     if not path.parent.is_dir():
-        raise UserError(f"{path} cannot be written: there is no folder {path.parent}")
+        raise UserError(f"{path} cannot be written: the folder {path.parent} does not exist")
     check_output(path)
     if os.path.lexists(path) and not overwrite:
-        raise UserError(f"{path} exists already: choose another name, or ask to overwrite it")
+        raise UserError(f"{path} already exists: choose another name, or overwrite it")
     if os.path.lexists(path) and not path.is_file():
         raise UserError(f"{path} is not a regular file, and is not replaced")
     if not os.access(path.parent, os.W_OK):
-        raise UserError(f"{path} cannot be written: the folder {path.parent} allows no writing")
+        raise UserError(f"{path} cannot be written: the folder {path.parent} is not writable")

@@ -1,9 +1,9 @@
-"""How much each weight mattered to a number that the model computed: weight times gradient.
+"""Influence of each weight on a scalar that the model computed: weight times gradient.
 
     out_i = sum_j a_ij v_j      so      dy/da_ij = (dy/dout_i) . v_j      shown: a_ij dy/da_ij
 
-To first order, the change of y if that weight alone were scaled up, the others staying as they are (they need not sum
-to one then). The gradient of the read's own output gives it, so the kernel that computed the read can stay.
+To first order, this is the change of y when that weight alone is scaled up, the others unchanged (they need not
+sum to one then). It follows from the gradient of the read's output, so the model can keep its kernel.
 
 Source: chefer2021, section 3 (there without the sum over layers, and with its negative part cut off).
 """
@@ -18,41 +18,39 @@ from regard.look.part import Part, Tile
 from regard.look.recording import Recording
 
 
-class Taken(NamedTuple):
-    """A call whose output is part of a graph."""
+class GradientCall(NamedTuple):
+    """Call whose output is part of an autograd graph."""
 
     name: str
     index: int
-    """Among the kept calls of the read."""
+    """Index among the recorded calls of the read."""
     values: Tensor
-    """([batch, [head,]] key, value_dim), a head for each head of queries."""
+    """([batch, [head,]] key, value_dim), with as many heads as the queries"""
     output: Tensor
     """([batch, [head,]] query, value_dim)"""
 
 
-def products(recording: Recording, taken: Sequence[Taken], number: Tensor) -> Recording:
-    """A recording of the same calls that holds weight times gradient of `number`.
+def multiply_by_gradients(recording: Recording, graph_calls: Sequence[GradientCall], number: Tensor) -> Recording:
+    """Return a recording of the same calls that holds weight times gradient of `number`.
 
-    Raises: ValueError if `number` is not one number, or came from no call of the recording.
+    Raises: ValueError if `number` is not a scalar, or does not depend on a call of the recording.
     """
     if number.numel() != 1:
-        raise ValueError(f"one number is differentiated at a time, but there are {tuple(number.shape)}")
-    if not taken or not number.requires_grad:
+        raise ValueError(f"number must be a scalar, got shape {tuple(number.shape)}")
+    if not graph_calls or not number.requires_grad:
         raise ValueError("there is no graph to differentiate: run the model with gradients inside the recording")
-    found = torch.autograd.grad(number.sum(), [one.output for one in taken], retain_graph=True, allow_unused=True)
-    if all(gradient is None for gradient in found):
+    outputs = [call.output for call in graph_calls]
+    gradients = torch.autograd.grad(number.sum(), outputs, retain_graph=True, allow_unused=True)
+    if all(gradient is None for gradient in gradients):
         raise ValueError("the number does not depend on any read that was recorded")
     result = Recording([name for name, count in recording.counts().items() if count], part=Part(), dtype=torch.float32)
-    for one, gradient in zip(taken, found, strict=True):
-        weights = recording[one.name][one.index].float()
+    for call, gradient in zip(graph_calls, gradients, strict=True):
+        weights = recording[call.name][call.index].float()
         if gradient is None:
-            changed = torch.zeros_like(weights)
+            products = torch.zeros_like(weights)
         else:
-            by_weight = gradient.float() @ one.values.detach().float().transpose(-1, -2)
-            changed = weights * by_weight.cpu().reshape(weights.shape)
-        result.keep(one.name, recording.calls(one.name)[one.index], [Tile(_whole(changed), changed)])
+            by_weight = gradient.float() @ call.values.detach().float().transpose(-1, -2)
+            products = weights * by_weight.cpu().reshape(weights.shape)
+        whole = tuple(slice(0, size) for size in products.shape)
+        result.keep(call.name, recording.calls(call.name)[call.index], [Tile(whole, products)])
     return result
-
-
-def _whole(tensor: Tensor) -> tuple[slice, ...]:
-    return tuple(slice(0, size) for size in tensor.shape)

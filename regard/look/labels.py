@@ -1,7 +1,7 @@
-"""Labels that can be drawn and read: tokens of any script, spaces and control characters included.
+"""Labels of tokens in figures, of any script, with visible spaces and control characters.
 
-Characters that no installed font has are spelled as code points, <4E2D>. An SVG picture needs none of that:
-it keeps text as text, and whoever shows it draws it with their fonts.
+Characters without a glyph in any installed font are replaced by their code points, <4E2D>. SVG figures keep the text,
+which is drawn with the fonts of the viewer.
 """
 
 import functools
@@ -14,21 +14,21 @@ import matplotlib
 from matplotlib import font_manager
 
 MAX_LENGTH = 24
-"""Characters of a label that are shown; a longer one ends in an ellipsis."""
+"""Largest number of characters of a label; longer labels end in an ellipsis."""
 
 _FIRST = "DejaVu Sans"
-"""Comes with matplotlib, so that it is always there: Latin, Greek, Cyrillic, Arabic, Hebrew, ..."""
+"""Font that comes with matplotlib: Latin, Greek, Cyrillic, Arabic, Hebrew, ..."""
 _SHOWN = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d"}
 _JOINERS = "\u200c\u200d"
-"""Invisible letters that belong to words of some scripts."""
+"""Invisible characters that are part of words in some scripts."""
 _CIRCLE = "\u25cc"
 _ELLIPSIS = "\u2026"
 
 
 def readable(token: str, *, max_length: int = MAX_LENGTH, spaces: str = "\u2423") -> str:
-    """The token with everything visible: spaces as open boxes, a lone accent on a dotted circle, cut if long.
+    """Return the token with all characters visible: spaces as open boxes, a lone accent on a dotted circle; truncated.
 
-    Control characters, halves of surrogate pairs and unassigned characters are spelled as code points.
+    Control characters, halves of surrogate pairs and unassigned characters are replaced by their code points.
     """
     if not token:
         return "\u2205"
@@ -39,35 +39,35 @@ def readable(token: str, *, max_length: int = MAX_LENGTH, spaces: str = "\u2423"
     return _CIRCLE + shown if unicodedata.combining(shown[0]) else shown
 
 
-def spelled(text: str, families: Iterable[str]) -> str:
-    """The text, what none of the font families has as code points: <4E09 6708>, four in a row at most."""
+def escape_missing(text: str, families: Iterable[str]) -> str:
+    """Replace characters that no font family has by their code points: <4E09 6708>, at most four of a run."""
     known = _characters_of(tuple(families))
-    pieces = []
+    parts = []
     for is_known, run in itertools.groupby(text, key=lambda character: ord(character) in known):
         characters = list(run)
-        pieces.append("".join(characters) if is_known else _code_points(characters))
-    return "".join(pieces)
+        parts.append("".join(characters) if is_known else _code_points(characters))
+    return "".join(parts)
 
 
 def families_for(texts: Iterable[str]) -> list[str]:
-    """Font families that draw the texts, in order of preference.
+    """Return font families that together have the characters of the texts, in order of preference.
 
-    Installed fonts are asked in the order of their names, and only while something is missing.
+    Installed fonts are tried in the order of their names, until no character is missing.
     """
     families = [_FIRST]
     missing = {ord(character) for text in texts for character in text} - _characters(_FIRST)
     for family in _files() if missing else ():
-        found = missing & _characters(family)
-        if found:
+        available = missing & _characters(family)
+        if available:
             families.append(family)
-            missing -= found
+            missing -= available
         if not missing:
             break
     return families
 
 
 def width_em(text: str) -> float:
-    """Rough width of a text in font sizes: enough to leave room for it."""
+    """Return the approximate width of a text in units of the font size."""
     return sum(1.0 if unicodedata.east_asian_width(character) in "WF" else 0.62 for character in text)
 
 
@@ -92,7 +92,7 @@ def _characters_of(families: tuple[str, ...]) -> frozenset[int]:
 
 
 def _characters(family: str) -> frozenset[int]:
-    """The code points that a family draws; empty if it is not installed."""
+    """Return the code points that a font family has; empty if it is not installed."""
     path = _files().get(family)
     return frozenset() if path is None else _characters_in(path)
 
@@ -101,21 +101,21 @@ def _characters(family: str) -> frozenset[int]:
 def _characters_in(path: str) -> frozenset[int]:
     try:
         return frozenset(font_manager.get_font(path).get_charmap())
-    except (OSError, RuntimeError):  # gone since it was listed, or in a format that is not read
+    except (OSError, RuntimeError):  # removed since it was listed, or in an unsupported format
         return frozenset()
 
 
 @functools.cache
 def _files() -> dict[str, str]:
-    """The file of each upright family: ours, and the system's by name.
+    """Return the file of each upright font family: the default font, and the fonts of the system by name.
 
-    Matplotlib's own others hold mathematics, and boxes for every character.
+    The other fonts of matplotlib are for mathematics, or have a box for every character.
     """
     own = Path(matplotlib.get_data_path())
     files = {}
     for font in sorted(font_manager.fontManager.ttflist, key=lambda font: font.name):
-        is_plain = font.style == "normal" and font.weight in (400, "normal", "regular")
+        is_eager = font.style == "normal" and font.weight in (400, "normal", "regular")
         is_system = own not in Path(font.fname).parents and "Emoji" not in font.name
-        if is_plain and (font.name == _FIRST or is_system):
+        if is_eager and (font.name == _FIRST or is_system):
             files.setdefault(font.name, font.fname)
     return files

@@ -1,4 +1,4 @@
-"""Sizes of a picture of panels: how large a cell is, how many panels stand side by side, which labels fit."""
+"""Layout of a figure of panels: size of the cells, arrangement of the panels, and which labels fit."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from regard.look.labels import width_em
 
 SLANT = 60
-"""Angle in degrees of source labels of more than one character."""
+"""Angle of source labels of more than one character, in degrees."""
 
 TITLE_FONT = 9.0
 """Font size of a panel's title, in points."""
@@ -21,22 +21,22 @@ _POINT = 1 / 72
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A grid of panels of equal size; lengths in inches, fonts in points."""
+    """Grid of panels of equal size; lengths in inches, fonts in points."""
 
     columns: int
     rows: int
     width: float
-    """Of a panel's cells."""
+    """Width of a panel's cells."""
     height: float
-    """Of a panel's cells."""
+    """Height of a panel's cells."""
     column_step: float
-    """From one panel's left edge to the next one's."""
+    """Distance between the left edges of adjacent panels."""
     row_step: float
-    """From one panel's top edge to the next one's."""
+    """Distance between the top edges of adjacent panels."""
     source_font: float
     target_font: float
     source_every: int
-    """1 labels every source token, k every k-th, where there is no room for more."""
+    """Label every k-th source token; 1 if there is room for all labels."""
     target_every: int
 
     @property
@@ -45,7 +45,7 @@ class Layout:
         return self.columns * self.column_step, self.rows * self.row_step
 
     def box(self, number: int) -> tuple[float, float, float, float]:
-        """Left, bottom, width, height of panel `number` as shares of `size`, row by row from the top left."""
+        """Return left, bottom, width, height of panel `number` as fractions of `size`, row by row from the top left."""
         row, column = divmod(number, self.columns)
         width, height = self.size
         top = height - row * self.row_step
@@ -58,10 +58,10 @@ class Layout:
 
 
 def lay_out(titles: Sequence[str], *, source: Sequence[str], target: Sequence[str]) -> Layout:
-    """Sizes for one panel a title, of len(target) rows and len(source) columns.
+    """Return the layout of one panel per title, of len(target) rows and len(source) columns.
 
-    Panels stand side by side while that leaves labels readable, then in several rows of equal length. Cells
-    shrink until the picture has a bearable size; where labels no longer fit only some are shown.
+    Panels are side by side as long as labels are readable, else in several rows of equal length. Cells shrink to a
+    largest size of the figure; if labels do not fit, only some are shown.
     """
     title_width = max(width_em(title) for title in titles) * TITLE_FONT * _POINT
     least = max(len(source) * _SMALL_CELL, title_width) + _GAP

@@ -1,4 +1,4 @@
-"""A map: the weights of one read of one scene, head by head, between two labeled axes."""
+"""Attention maps: the weights of one read for one sample, head by head, between two labeled axes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,72 +8,72 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.look.names import Kind
-from regard.look.scene import Axis, Scene
+from regard.look.scene import Axis, Sample
 
 GRADIENT = "weight x gradient"
 """The measure of regard.look.gradients."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Map:
-    """The weights of one read of one scene."""
+class AttentionMap:
+    """Weights of one read for one sample."""
 
     key: str
-    """Maps of the same key have the same numbers: several answers share what was read of their source."""
+    """Maps with the same key have the same weights: the outputs of one source share its encoder maps."""
     name: str
-    """Of the read, such as core.decoder.0.cross.read."""
+    """Name of the read, such as core.decoder.0.cross.read."""
     kind: Kind
     layer: int
     """From 1."""
     direction: str = ""
-    """Of a chain: "from the start" or "from the end"."""
+    """Direction of a chain, "from the start" or "from the end"; else empty."""
     measure: str = "weight"
-    """What the numbers are: "weight", "weight x gradient", "rollout"."""
+    """Quantity of the values: "weight", "weight x gradient", "rollout"."""
     queries: str
-    """Name of the scene's axis of queries."""
+    """Name of the sample's axis of queries."""
     keys: str
-    """Name of the scene's axis of keys."""
+    """Name of the sample's axis of keys."""
     heads: tuple[str, ...]
-    """A name for each head; one empty name for a read without heads."""
+    """Name of each head; one empty name for a read without heads."""
     facts: dict[str, str] = field(default_factory=dict)
-    """Which kernel computed the read, under which mask and bias."""
+    """Kernel, mask and bias of the read."""
     load: Callable[[int], Float[Tensor, "query key"]]
-    """Brings the numbers of one head."""
+    """Loads the values of one head."""
 
     def head(self, number: int) -> Float[Tensor, "query key"]:
-        """The numbers of a head, on the CPU, in the dtype that they are kept in."""
+        """Return the values of a head, on the CPU, in the dtype that they were recorded in."""
         return self.load(number)
 
     @property
     def weights(self) -> Float[Tensor, "head query key"]:
-        """Those of all heads."""
+        """Values of all heads."""
         return torch.stack([self.load(number) for number in range(len(self.heads))])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Seen:
-    """A scene with all that was read in it."""
+class SampleMaps:
+    """Sample with its attention maps."""
 
-    scene: Scene
-    maps: tuple[Map, ...]
+    sample: Sample
+    maps: tuple[AttentionMap, ...]
 
-    def queries(self, one: Map) -> Axis:
-        """The axis of a map's queries."""
-        return self.scene.axes[one.queries]
+    def queries(self, attention_map: AttentionMap) -> Axis:
+        """Return the axis of a map's queries."""
+        return self.sample.axes[attention_map.queries]
 
-    def keys(self, one: Map) -> Axis:
-        """The axis of a map's keys."""
-        return self.scene.axes[one.keys]
+    def keys(self, attention_map: AttentionMap) -> Axis:
+        """Return the axis of a map's keys."""
+        return self.sample.axes[attention_map.keys]
 
     def find(
         self, kind: Kind | None = None, *, layer: int | None = None, name: str | None = None, measure: str = "weight"
-    ) -> tuple[Map, ...]:
-        """The maps of a kind, a layer or a name."""
+    ) -> tuple[AttentionMap, ...]:
+        """Return the maps of a kind, layer or name."""
         return tuple(
-            one
-            for one in self.maps
-            if kind in (None, one.kind)
-            and layer in (None, one.layer)
-            and name in (None, one.name)
-            and one.measure == measure
+            attention_map
+            for attention_map in self.maps
+            if kind in (None, attention_map.kind)
+            and layer in (None, attention_map.layer)
+            and name in (None, attention_map.name)
+            and attention_map.measure == measure
         )

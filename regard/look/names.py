@@ -1,4 +1,4 @@
-"""What a read is in its model, by its name: its kind, its layer, and which axes its queries and keys are.
+"""Role of a read in its model, by its name: its kind, its layer, and the axes of its queries and keys.
 
 core.encoder.2.attention.read      encoder self, layer 3        source x source
 core.decoder.0.attention.read      decoder self, layer 1        said x fed; queries x queries in sets
@@ -32,13 +32,13 @@ _DIRECTIONS = {"forwards": "from the start", "backwards": "from the end", None: 
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """What a read is in its model."""
+    """Role of a read in its model."""
 
     kind: Kind
     layer: int = 1
     """From 1."""
     direction: str = ""
-    """From which end a chain is read: "from the start", "from the end"; else empty."""
+    """Direction of a chain, "from the start" or "from the end"; else empty."""
     queries: str = "queries"
     """Name of the axis of its queries."""
     keys: str = "keys"
@@ -46,31 +46,31 @@ class Role:
 
 
 def role_of(name: str, names: Collection[str], axes: Mapping[str, object]) -> Role:
-    """The role of a read.
+    """Return the role of a read.
 
-    names: of all reads of the model: induced points stand between the items where there are some.
-    axes:  of the scene: "queries" among them if a set is written, or a vector.
+    names: names of all reads of the model: an encoder layer with a `gather` read attends through inducing points.
+    axes:  axes of the sample: includes "queries" if the model writes a set or a vector.
     """
-    asked = "queries" if "queries" in axes else "said"
-    if found := _GATHER.search(name):
-        layer = int(found["layer"]) + 1
+    output_axis = "queries" if "queries" in axes else "said"
+    if match := _GATHER.search(name):
+        layer = int(match["layer"]) + 1
         return Role(kind="encoder self", layer=layer, queries=f"points of layer {layer}", keys="source")
     for kind, pattern in _PATTERNS.items():
-        if found := pattern.search(name):
-            parts = found.groupdict()
-            layer, way = int(parts.get("layer", 0)) + 1, parts.get("direction")
-            queries, keys = _axes_of(kind, asked, way)
+        if match := pattern.search(name):
+            groups = match.groupdict()
+            layer, direction = int(groups.get("layer", 0)) + 1, groups.get("direction")
+            queries, keys = _axes_of(kind, output_axis, direction)
             if kind == "encoder self" and name.replace(".attention.read", ".gather.read") in names:
                 keys = f"points of layer {layer}"
-            return Role(kind=kind, layer=layer, direction=_DIRECTIONS[way], queries=queries, keys=keys)
+            return Role(kind=kind, layer=layer, direction=_DIRECTIONS[direction], queries=queries, keys=keys)
     return Role(kind="other", queries=f"{name}: queries", keys=f"{name}: keys")
 
 
-def _axes_of(kind: str, asked: str, way: str | None) -> tuple[str, str]:
-    """What queries and keys of a kind of read are."""
+def _axes_of(kind: str, output_axis: str, direction: str | None) -> tuple[str, str]:
+    """Return the names of the axes of queries and keys of a kind of read."""
     if kind == "chain":
-        axis = {None: "fed", "forwards": "source", "backwards": "source from the end"}[way]
+        axis = {None: "fed", "forwards": "source", "backwards": "source from the end"}[direction]
         return axis, axis
     if kind == "decoder self":
-        return asked, "queries" if asked == "queries" else "fed"
-    return {"encoder self": "source", "pooling": "queries"}.get(kind, asked), "source"
+        return output_axis, "queries" if output_axis == "queries" else "fed"
+    return {"encoder self": "source", "pooling": "queries"}.get(kind, output_axis), "source"

@@ -1,11 +1,11 @@
-"""The viewer: one HTML file that holds its captures and needs no network.
+"""HTML viewer: one file that contains its captures and needs no network.
 
-    page.html     markup, style and script, built from viewer/ and shipped as it is
-      + page      JSON: scenes, axes, reads, pictures, steps           (viewer/src/page.ts says what is where)
-      + chunks    numbers, zlib and base64, each under a name
+    page.html     markup, style and script, built from viewer/
+      + page      JSON: samples, axes, reads, pictures, steps           (documented in viewer/src/page.ts)
+      + chunks    weights by name, compressed with zlib, in base64
 
-Numbers are there exactly as long as that keeps the page small. A larger page is cut by a rule that it states
-(regard.look.page_cut): of each query the k largest numbers exactly, and of each block of cells the largest.
+The weights are exact as long as the page stays small. A larger page is reduced (regard.look.page_cut), and states how:
+the k largest weights of each query exactly, and the largest weight of each block of cells.
 """
 
 import base64
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from regard.errors import UserError
-from regard.files import written_whole
-from regard.look.map import Map, Seen
-from regard.look.page_cut import Cut, blocks, largest
+from regard.files import open_atomically
+from regard.look.map import AttentionMap, SampleMaps
+from regard.look.page_cut import PageCut, block_maxima, top_k
 from regard.look.recording_file import numbers_of
 from regard.look.scene import Image, Picture, Plane, Sound
 from regard.look.summaries import measures, with_rollout
@@ -35,94 +35,103 @@ if TYPE_CHECKING:
     from regard.look.capture import Capture
 
 
-MAX_SCENES = 50
-"""Scenes of a capture that a page shows, the first ones."""
+MAX_SAMPLES = 50
+"""Largest number of samples of a capture on a page; the first ones are shown."""
 
 _MARK = "<!-- data -->"
 _FORMAT, _VERSION = "regard page", 1
 
 
 def write(path: Path, captures: Sequence["Capture"]) -> None:
-    """Write the page; it is there when it is whole, and replaces what was there then."""
-    with written_whole(path) as file:
+    """Write the page. An existing file is replaced atomically."""
+    with open_atomically(path) as file:
         file.writelines(part.encode("utf-8") for part in _parts(captures))
 
 
 def text(captures: Sequence["Capture"]) -> str:
-    """The same as a text."""
+    """Return the page as a string."""
     return "".join(_parts(captures))
 
 
 def _parts(captures: Sequence["Capture"]) -> Iterator[str]:
     page = (files("regard.look") / "page.html").read_text(encoding="utf-8")
     before, mark, after = page.partition(_MARK)
-    assert mark, "the page must say where its data goes"
-    shown = [[with_rollout(seen) for seen in capture[:MAX_SCENES]] for capture in captures]
-    if not any(seen.maps for scenes in shown for seen in scenes):
-        raise UserError("there is nothing to look at: nothing was read")
-    cut = Cut.of({f"{i}/{one.key}": _size(seen, one) for i, scenes in enumerate(shown) for seen, one in _maps(scenes)})
+    assert mark, "page.html must contain the mark"
+    shown = [[with_rollout(sample_maps) for sample_maps in capture[:MAX_SAMPLES]] for capture in captures]
+    if not any(sample_maps.maps for samples in shown for sample_maps in samples):
+        raise UserError("there is nothing to show: the captures contain no reads")
+    sizes = {
+        f"{i}/{attention_map.key}": _size(sample_maps, attention_map)
+        for i, samples in enumerate(shown)
+        for sample_maps, attention_map in _maps(samples)
+    }
+    page_cut = PageCut.of(sizes)
     yield before
     content = []
-    chunks = _Chunks(cut)
-    for i, (capture, scenes) in enumerate(zip(captures, shown, strict=True)):
-        plain = []
-        for seen in scenes:
+    chunks = _Chunks(page_cut)
+    for i, (capture, samples) in enumerate(zip(captures, shown, strict=True)):
+        samples_json = []
+        for sample_maps in samples:
             reads = []
-            for one in seen.maps:
-                yield from chunks.of(f"{i}/{one.key}", one)
-                reads.append(_read(one) | chunks.facts[f"{i}/{one.key}"])
-            plain.append(_scene(seen, reads))
-        content.append({"title": capture.title, "model": capture.model, "scenes": plain})
-    left_out = sum(max(0, len(capture) - MAX_SCENES) for capture in captures)
-    rules = [cut.rule, f"{left_out} more scenes are not shown." if left_out else ""]
-    whole = {"format": _FORMAT, "version": _VERSION, "captures": content, "rule": " ".join(filter(None, rules))}
-    # No part of a label can end the script that it stands in.
-    told = json.dumps(whole, allow_nan=False).replace("<", "\\u003c")
-    yield f'<script type="application/json" id="page">{told}</script>\n'
+            for attention_map in sample_maps.maps:
+                key = f"{i}/{attention_map.key}"
+                yield from chunks.of(key, attention_map)
+                reads.append(_read_to_json(attention_map) | chunks.facts[key])
+            samples_json.append(_sample_to_json(sample_maps, reads))
+        content.append({"title": capture.title, "model": capture.model, "scenes": samples_json})
+    left_out = sum(max(0, len(capture) - MAX_SAMPLES) for capture in captures)
+    notes = [page_cut.note, f"{left_out} more samples are not shown." if left_out else ""]
+    data = {"format": _FORMAT, "version": _VERSION, "captures": content, "rule": " ".join(filter(None, notes))}
+    # Escaped, so that no label can end the script element.
+    script = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    yield f'<script type="application/json" id="page">{script}</script>\n'
     yield after
 
 
 class _Chunks:
-    """The numbers of maps as scripts that are data, each map once."""
+    """Weights of maps as script elements of data; each map is written once."""
 
-    def __init__(self, cut: Cut):
-        self._cut = cut
+    def __init__(self, page_cut: PageCut):
+        self._page_cut = page_cut
         self.facts: dict[str, dict[str, Any]] = {}
-        """By the key of a map: its summaries, and where its weights are."""
+        """Summaries of each map and the form of its weights, by the key of the map."""
 
-    def of(self, key: str, one: Map) -> Iterator[str]:
-        """The scripts of a map that has none yet."""
+    def of(self, key: str, attention_map: AttentionMap) -> Iterator[str]:
+        """Yield the scripts of a map; none if it is already written."""
         if key in self.facts:
             return
         name = str(len(self.facts))
-        if self._cut.is_whole(key):
-            weights = one.weights
-            kind = torch.float16 if weights.dtype == torch.float16 else self._cut.dtype
-            yield _script(name, numbers_of(weights, kind))
-            found = {title: [measure(head) for head in weights] for title, measure in measures(one).items()}
-            stated = {"form": "whole", "dtype": str(kind).removeprefix("torch."), "chunk": name}
-            self.facts[key] = {"summaries": found, "weights": stated}
+        if self._page_cut.is_whole(key):
+            weights = attention_map.weights
+            dtype = torch.float16 if weights.dtype == torch.float16 else self._page_cut.dtype
+            yield _script(name, numbers_of(weights, dtype))
+            summaries = {
+                title: [measure(head) for head in weights] for title, measure in measures(attention_map).items()
+            }
+            form = {"form": "whole", "dtype": str(dtype).removeprefix("torch."), "chunk": name}
+            self.facts[key] = {"summaries": summaries, "weights": form}
         else:
-            yield from self._cut_down(key, name, one)
+            yield from self._reduce(key, name, attention_map)
 
-    def _cut_down(self, key: str, name: str, one: Map) -> Iterator[str]:
-        """A head at a time: they may be more than memory holds."""
-        overviews, names, found, count = [], [], {title: [] for title in measures(one)}, 0
-        for number in range(len(one.heads)):
-            weights = one.head(number)
-            for title, measure in measures(one).items():
-                found[title].append(measure(weights))
+    def _reduce(self, key: str, name: str, attention_map: AttentionMap) -> Iterator[str]:
+        """Yield the scripts of a reduced map, head by head: all heads may not fit into memory."""
+        overviews, names, count = [], [], 0
+        summaries: dict[str, list[float | None]] = {title: [] for title in measures(attention_map)}
+        for head in range(len(attention_map.heads)):
+            weights = attention_map.head(head)
+            for title, measure in measures(attention_map).items():
+                summaries[title].append(measure(weights))
             numbers = numbers_of(weights, torch.float32)
-            overviews.append(blocks(numbers))
-            values, keys = largest(numbers, self._cut.count)
+            overviews.append(block_maxima(numbers))
+            values, keys = top_k(numbers, self._page_cut.count)
             count = values.shape[1]
-            names.append(f"{name}-{number}")
+            names.append(f"{name}-{head}")
             yield _script(names[-1], values, keys)
         rows, columns = overviews[0].shape
         yield _script(name, np.stack(overviews))
         overview = {"rows": rows, "columns": columns, "chunk": name}
-        stated = {"form": "top", "count": count, "overview": overview, "heads": names}
-        self.facts[key] = {"summaries": found, "weights": stated}
+        form = {"form": "top", "count": count, "overview": overview, "heads": names}
+        self.facts[key] = {"summaries": summaries, "weights": form}
 
 
 def _script(name: str, *arrays: NDArray[Any]) -> str:
@@ -131,31 +140,32 @@ def _script(name: str, *arrays: NDArray[Any]) -> str:
     return f'<script type="application/octet-stream" class="chunk" id="chunk-{name}">{content}</script>\n'
 
 
-def _maps(scenes: Sequence[Seen]) -> Iterator[tuple[Seen, Map]]:
-    return ((seen, one) for seen in scenes for one in seen.maps)
+def _maps(samples: Sequence[SampleMaps]) -> Iterator[tuple[SampleMaps, AttentionMap]]:
+    return ((sample_maps, attention_map) for sample_maps in samples for attention_map in sample_maps.maps)
 
 
-def _size(seen: Seen, one: Map) -> tuple[int, int, int]:
-    return len(one.heads), len(seen.queries(one)), len(seen.keys(one))
+def _size(sample_maps: SampleMaps, attention_map: AttentionMap) -> tuple[int, int, int]:
+    num_queries, num_keys = len(sample_maps.queries(attention_map)), len(sample_maps.keys(attention_map))
+    return len(attention_map.heads), num_queries, num_keys
 
 
-def _read(one: Map) -> dict[str, Any]:
+def _read_to_json(attention_map: AttentionMap) -> dict[str, Any]:
     names = ("name", "kind", "layer", "direction", "measure", "queries", "keys", "heads", "facts")
-    return {name: getattr(one, name) for name in names}
+    return {name: getattr(attention_map, name) for name in names}
 
 
-def _scene(seen: Seen, reads: list[dict[str, Any]]) -> dict[str, Any]:
-    scene = seen.scene
+def _sample_to_json(sample_maps: SampleMaps, reads: list[dict[str, Any]]) -> dict[str, Any]:
+    sample = sample_maps.sample
     return {
-        "title": scene.title,
-        "axes": {name: asdict(axis) for name, axis in scene.axes.items()},
+        "title": sample.title,
+        "axes": {name: asdict(axis) for name, axis in sample.axes.items()},
         "reads": reads,
-        "pictures": {name: _picture(picture) for name, picture in scene.pictures.items()},
-        "steps": [asdict(step) for step in scene.steps],
+        "pictures": {name: _picture_to_json(picture) for name, picture in sample.pictures.items()},
+        "steps": [asdict(step) for step in sample.steps],
     }
 
 
-def _picture(picture: Picture) -> dict[str, Any]:
+def _picture_to_json(picture: Picture) -> dict[str, Any]:
     match picture:
         case Image():
             height, width = picture.pixels.shape[:2]

@@ -1,8 +1,8 @@
-"""What a page leaves out, so that it stays small: the rule, and the numbers that are kept by it.
+"""Reduction of the weights of a page, so that it stays small.
 
-all numbers as float32, if they fit;  else as float16, if they fit;  else of maps of more than SIDE x SIDE cells
-- of each query the k numbers of largest magnitude, as float32, with their keys: k as large as fits
-- of each block, SIDE x SIDE of them, the number of largest magnitude, as float16
+All weights as float32, if they fit; else as float16, if they fit; else, of maps of more than SIDE x SIDE cells:
+- the k weights of largest magnitude of each query, as float32, with their keys; k as large as fits
+- the weight of largest magnitude of each of SIDE x SIDE blocks, as float16
 """
 
 import math
@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from regard.errors import UserError
 
 BUDGET = 34_000_000
-"""Bytes of numbers that a page holds at most, before they are packed: a third more as text."""
+"""Largest size of the weights of a page in bytes, before compression and base64 (which adds a third)."""
 SIDE = 128
-"""Blocks a side of the overview of a map that is cut."""
+"""Number of blocks per side in the overview of a reduced map."""
 
 _MOST = 128
 _MANY_KEYS = 0xFFFF
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
-    """Which maps are whole, in which type, and how many numbers of each query the others keep."""
+class PageCut:
+    """Dtype of complete maps, keys of the reduced ones, and the number of weights kept per query in these."""
 
     dtype: torch.dtype
     count: int = 0
@@ -35,9 +35,9 @@ class Cut:
 
     @classmethod
     def of(cls, sizes: Mapping[str, tuple[int, int, int]], *, budget: int | None = None) -> Self:
-        """The rule for maps of these sizes (heads, queries, keys); budget: BUDGET if not given.
+        """Return the reduction for maps of these sizes (heads, queries, keys); budget: bytes, default BUDGET.
 
-        Raises: UserError if the maps are too many even so.
+        Raises: UserError if the maps do not fit even when reduced.
         """
         budget = BUDGET if budget is None else budget
         total = sum(math.prod(size) for size in sizes.values())
@@ -45,55 +45,55 @@ class Cut:
             if total * dtype.itemsize <= budget:
                 return cls(dtype=dtype)
         large = {key: size for key, size in sizes.items() if size[1] * size[2] > SIDE * SIDE}
-        left = budget - sum(4 * math.prod(size) for key, size in sizes.items() if key not in large)
-        left -= sum(2 * heads * min(SIDE, queries) * min(SIDE, keys) for heads, queries, keys in large.values())
-        each = sum(heads * queries * (4 + _key_type(keys).itemsize) for heads, queries, keys in large.values())
-        count = min(_MOST, left // each) if each else 0
+        remaining = budget - sum(4 * math.prod(size) for key, size in sizes.items() if key not in large)
+        remaining -= sum(2 * heads * min(SIDE, queries) * min(SIDE, keys) for heads, queries, keys in large.values())
+        per_count = sum(heads * queries * (4 + _key_dtype(keys).itemsize) for heads, queries, keys in large.values())
+        count = min(_MOST, remaining // per_count) if per_count else 0
         if count < 1:
             raise UserError(
-                f"{total:,} numbers of {len(sizes)} maps are too many for one page: record fewer inputs, layers "
+                f"{total:,} weights of {len(sizes)} maps are too many for one page: record fewer inputs, layers "
                 "(only=...), heads or queries"
             )
         return cls(dtype=torch.float32, count=count, cut=frozenset(large))
 
     def is_whole(self, key: str) -> bool:
-        """Whether all numbers of a map are kept."""
+        """Return True if all weights of a map are kept."""
         return key not in self.cut
 
     @property
-    def rule(self) -> str:
-        """What was left out, in words; empty if nothing was."""
+    def note(self) -> str:
+        """Note on the page about the reduction; empty if all weights are exact."""
         if self.cut:
             return (
-                f"To keep this page small, large maps hold the {self.count} largest numbers of each query exactly, "
-                f"and of the others the largest of each block ({SIDE} x {SIDE} blocks)."
+                f"To keep this page small, large maps contain only the {self.count} largest weights of each query, and "
+                f"the largest weight of each of {SIDE} x {SIDE} blocks."
             )
         if self.dtype == torch.float16:
-            return "To keep this page small, numbers are rounded to half precision (11 bits)."
+            return "To keep this page small, weights are rounded to float16."
         return ""
 
 
-def blocks(numbers: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Of each block the number of largest magnitude; SIDE blocks a side, or one for each cell."""
+def block_maxima(numbers: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Return the number of largest magnitude of each block; SIDE blocks per side, or one per cell of a small map."""
     starts = [np.arange(min(SIDE, size)) * size // min(SIDE, size) for size in numbers.shape]
 
-    def reduced(take: np.ufunc) -> NDArray[np.float32]:
-        return take.reduceat(take.reduceat(numbers, starts[0], axis=0), starts[1], axis=1)
+    def reduce_blocks(ufunc: np.ufunc) -> NDArray[np.float32]:
+        return ufunc.reduceat(ufunc.reduceat(numbers, starts[0], axis=0), starts[1], axis=1)
 
-    high, low = reduced(np.maximum), reduced(np.minimum)
+    high, low = reduce_blocks(np.maximum), reduce_blocks(np.minimum)
     return np.where(high >= -low, high, low).astype(np.float16)
 
 
-def largest(numbers: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.unsignedinteger]]:
-    """The `count` numbers of largest magnitude of each query and their keys; behind the last that is not 0, no key."""
-    kind = _key_type(numbers.shape[1])
+def top_k(numbers: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.unsignedinteger]]:
+    """Return the `count` numbers of largest magnitude of each query and their keys; zeros have the key "none"."""
+    dtype = _key_dtype(numbers.shape[1])
     count = min(count, numbers.shape[1])
     tensor = torch.from_numpy(numbers)
     keys = tensor.abs().topk(count, dim=1).indices
     values = tensor.gather(1, keys).numpy()
-    return values, np.where(values == 0, np.iinfo(kind).max, keys.numpy()).astype(kind)
+    return values, np.where(values == 0, np.iinfo(dtype).max, keys.numpy()).astype(dtype)
 
 
-def _key_type(num_keys: int) -> np.dtype[np.unsignedinteger]:
-    """The largest number of the type stands for no key."""
+def _key_dtype(num_keys: int) -> np.dtype[np.unsignedinteger]:
+    """Return the dtype of keys; its largest number stands for "none"."""
     return np.dtype(np.uint16 if num_keys <= _MANY_KEYS else np.uint32)

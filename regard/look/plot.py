@@ -1,11 +1,11 @@
-"""Pictures of alignments: target x source, the darker the more was read.
+"""Figures of alignments: target x source, darker for larger weights.
 
     one head           one panel, tokens on the axes
-    several heads      small multiples: their mean first, then each head
-    several layers     the mean over all of them first, then one layer's heads
+    several heads      small multiples: the mean, then each head
+    several layers     the mean over all layers, then the heads of one layer
 
-White is zero and the darkest blue is one in every picture, so that pictures can be compared. The lightness of
-the color falls in equal steps and its hue stays, which print and color-blind eyes keep.
+White is zero and the darkest blue is one in every figure, so that figures can be compared. The color map has a single
+hue and uniform steps of lightness, so it also works in grayscale and for color-blind readers.
 """
 
 import io
@@ -29,7 +29,7 @@ from regard.errors import UserError
 from regard.files import write_atomically
 from regard.look.alignment import Alignment
 from regard.look.files import check_path
-from regard.look.labels import families_for, readable, spelled
+from regard.look.labels import escape_missing, families_for, readable
 from regard.look.layout import SLANT, TITLE_FONT, Layout, lay_out
 
 _COLORS = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #032751"
@@ -37,9 +37,9 @@ _COLORS = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #0327
 _INK, _PALE, _GRID = "#1f2933", "#66727f", "#e6ebf0"
 _DPI = 200
 _MAX_CELLS = 1500
-"""Cells a side that an image can show; of more, neighbors are drawn as one with the largest weight."""
+"""Largest number of cells per side of an image; of more, neighbors are merged into one with the largest weight."""
 _MANY_CELLS = 20_000
-"""Above it cells are drawn as an image without a grid, instead of a shape each."""
+"""More cells than this are drawn as an image without a grid, instead of one shape each."""
 
 
 class _Panel(NamedTuple):
@@ -54,13 +54,13 @@ def plot_alignment(
     layer: int | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Draw where a model looked: the target's tokens down, the source's across, the weight as darkness.
+    """Plot attention weights: target tokens as rows, source tokens as columns, darker for larger weights.
 
-    alignments: one, or one a layer, as `regard.look.alignment.align` gives them.
-    path:       the file to write, .png, .svg or .pdf; it is returned. SVG and PDF keep the labels as text.
-    layer:      which of several layers to show head by head, counted from 1; the last if not given.
-    Raises:     UserError for another suffix, a file that exists already (unless overwrite), a folder or a
-                layer that is not there; ValueError for alignments of different tokens.
+    alignments: one alignment, or one per layer.
+    path:       file to write, .png, .svg or .pdf; returned. SVG and PDF keep the labels as text.
+    layer:      layer to plot head by head, from 1; by default the last.
+    Raises:     UserError for another suffix, an existing file (unless overwrite), or if the folder or layer does not
+                exist; ValueError for alignments of different tokens.
     """
     path = Path(path)
     check_path(path, overwrite)
@@ -71,28 +71,28 @@ def plot_alignment(
     title = readable(shown.title, max_length=400, spaces=" ") if shown.title else ""
     families = families_for([*source, *target, title])
     if path.suffix.lower() != ".svg":
-        source, target = ([spelled(label, families) for label in labels] for labels in (source, target))
-        title = spelled(title, families)
-    with drawing(families):
+        source, target = ([escape_missing(label, families) for label in labels] for labels in (source, target))
+        title = escape_missing(title, families)
+    with plot_style(families):
         figure = _draw(_panels(layers, shown), source=source, target=target, title=title)
-        picture = saved(figure, path.suffix.lower())
+        picture = render_figure(figure, path.suffix.lower())
     write_atomically(path, picture, overwrite=overwrite)
     return path
 
 
 def weight_colors() -> LinearSegmentedColormap:
-    """White for 0 to dark blue for 1, in equal steps of lightness."""
+    """Return the color map: white for 0 to dark blue for 1, in equal steps of lightness."""
     return LinearSegmentedColormap.from_list("weight", _COLORS.split())
 
 
 def _check_layers(layers: Sequence[Alignment], layer: int | None) -> None:
     if not layers:
-        raise ValueError("alignments must hold at least one, but are empty")
+        raise ValueError("alignments must not be empty")
     if layer is not None and not 1 <= layer <= len(layers):
-        raise UserError(f"layer must be between 1 and {len(layers)}, but is {layer}")
+        raise UserError(f"layer must be between 1 and {len(layers)}, got {layer}")
     tokens = [(list(alignment.source), list(alignment.target)) for alignment in layers]
     if any(other != tokens[0] for other in tokens):
-        raise ValueError("alignments in one picture must have the same source and target, but differ")
+        raise ValueError("alignments of one figure must have the same source and target tokens")
 
 
 def _panels(layers: Sequence[Alignment], shown: Alignment) -> list[_Panel]:
@@ -109,17 +109,17 @@ def _panels(layers: Sequence[Alignment], shown: Alignment) -> list[_Panel]:
 
 
 @contextmanager
-def drawing(families: Sequence[str]) -> Iterator[None]:
-    """Settings of matplotlib for our pictures alone, whatever the user's own are."""
-    ours = {
+def plot_style(families: Sequence[str]) -> Iterator[None]:
+    """Apply the settings of our figures to matplotlib, independent of the user's."""
+    settings = {
         "font.family": [*families, "sans-serif"],
         "pdf.fonttype": 42,
         "svg.fonttype": "none",
         "svg.hashsalt": "regard",
-        "text.parse_math": False,  # a $ in a label is a dollar
+        "text.parse_math": False,  # $ in a label is a literal dollar sign
     }
-    with style.context(["default", ours]), warnings.catch_warnings():
-        # Only SVG has such characters left: room for them is guessed here, and whoever shows it draws them.
+    with style.context(["default", settings]), warnings.catch_warnings():
+        # Only SVG labels still have such characters: their width is estimated here, the viewer has its own fonts.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         warnings.filterwarnings("ignore", "Matplotlib currently does not support .* natively", UserWarning)
         yield
@@ -151,30 +151,30 @@ def _draw_cells(axes: Axes, weights: Tensor, *, as_image: bool) -> ScalarMappabl
         size = min(num_targets, _MAX_CELLS), min(num_sources, _MAX_CELLS)
         cells = nn.functional.adaptive_max_pool2d(weights[None], size)[0]
         extent = (0, num_sources, num_targets, 0)
-        drawn = axes.imshow(cells.numpy(), extent=extent, aspect="auto", interpolation="nearest", **colors)
+        artist = axes.imshow(cells.numpy(), extent=extent, aspect="auto", interpolation="nearest", **colors)
     else:
-        drawn = axes.pcolormesh(weights.numpy(), edgecolors=_GRID, linewidth=0.4, **colors)
+        artist = axes.pcolormesh(weights.numpy(), edgecolors=_GRID, linewidth=0.4, **colors)
     axes.set(xlim=(0, num_sources), ylim=(num_targets, 0))
     axes.tick_params(length=0, pad=3, colors=_INK)
     axes.spines[:].set(color=_PALE, linewidth=0.6)
-    return drawn
+    return artist
 
 
 def _label_source(axes: Axes, labels: Sequence[str], layout: Layout) -> None:
     every = layout.source_every
-    places = [place + 0.5 for place in range(0, len(labels), every)]
-    axes.set_xticks(places, labels[::every], fontsize=layout.source_font)
+    centers = [index + 0.5 for index in range(0, len(labels), every)]
+    axes.set_xticks(centers, labels[::every], fontsize=layout.source_font)
     long = [label for label in axes.get_xticklabels() if len(label.get_text()) > 1]
-    # Among single characters, which stand upright, the few long labels must not lean over their neighbors.
-    angle = SLANT if 2 * len(long) > len(places) else 90
+    # A few long labels among single characters must not be slanted over their neighbors.
+    angle = SLANT if 2 * len(long) > len(centers) else 90
     for label in long:
         label.set(rotation=angle, ha="right", va="center", rotation_mode="anchor")
 
 
 def _label_target(axes: Axes, labels: Sequence[str], layout: Layout) -> None:
     every = layout.target_every
-    places = [place + 0.5 for place in range(0, len(labels), every)]
-    axes.set_yticks(places, labels[::every], fontsize=layout.target_font)
+    centers = [index + 0.5 for index in range(0, len(labels), every)]
+    axes.set_yticks(centers, labels[::every], fontsize=layout.target_font)
 
 
 def _draw_scale(figure: Figure, cells: ScalarMappable, layout: Layout) -> None:
@@ -201,9 +201,9 @@ def _draw_title(axes: Axes, title: str, layout: Layout, *, above_panel_title: bo
     )
 
 
-def saved(figure: Figure, suffix: str) -> bytes:
-    """The bytes of a file with that suffix."""
-    # No date in the file: the same weights make the same bytes.
+def render_figure(figure: Figure, suffix: str) -> bytes:
+    """Return the figure as the bytes of a file with this suffix."""
+    # Without a date, so that files are reproducible.
     metadata = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
     picture = io.BytesIO()
     figure.savefig(picture, format=suffix[1:], dpi=_DPI, bbox_inches="tight", pad_inches=0.12, metadata=metadata)

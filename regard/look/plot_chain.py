@@ -1,10 +1,10 @@
-"""Pictures of chains: the text once a step, each line as far as it has been read.
+"""Figures of chains: one line per step, with the tokens up to the current one.
 
-    the word being read       red, in a red frame
-    words before it           on blue boxes, the darker the more was read of them
+    current token       red, in a red frame
+    earlier tokens      on blue boxes, darker for larger weights
 
-Every word stands at the same place in every line, so that a column shows for how long a word is looked back at. The
-colors are those of alignments (regard.look.plot): white is zero and the darkest blue is one.
+Each token has the same column in every line, which shows for how long it is attended to. The colors are those of
+alignments (regard.look.plot): white is zero and the darkest blue is one.
 
 Source: cheng2016, figure 1.
 """
@@ -25,25 +25,25 @@ from regard.errors import UserError
 from regard.files import write_atomically
 from regard.look.chain import Chain
 from regard.look.files import check_path
-from regard.look.labels import families_for, readable, spelled
-from regard.look.plot import drawing, saved, weight_colors
+from regard.look.labels import escape_missing, families_for, readable
+from regard.look.plot import plot_style, render_figure, weight_colors
 
 MAX_WORDS = 100
-"""Words of a text that can be drawn: there are half as many boxes as their square."""
+"""Largest number of tokens: the number of boxes is half of its square."""
 
 _RED, _PALE_RED, _INK, _PALE = "#c01722", "#ffc4c0", "#1f2933", "#66727f"
 _FONT, _SMALL_FONT, _MAX_WIDTH = 10.0, 6.0, 16.0 * 72
 _LINE, _GAP, _MARGIN = 1.75, 0.35, 0.35
-"""Height of a line, space between boxes, and between a word and its box's sides, in font sizes."""
+"""Height of a line, space between boxes, and horizontal padding of a box, in units of the font size."""
 _HEADER, _BARE_HEADER, _LEGEND = 24.0, 8.0, 60.0
-"""Heights above lines with a direction's name and without, and the width beside them, in points."""
+"""Height of the header with and without the name of a direction, and width of the legend, in points."""
 _DARK = 0.45
-"""The weight from which on writing on a box is light."""
+"""Weight above which the text on a box is light."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Columns:
-    """Where each word stands, in points."""
+    """Position of each token, in points."""
 
     font: float
     lefts: tuple[float, ...]
@@ -55,13 +55,13 @@ class _Columns:
 
 
 def plot_chain(chains: Sequence[Chain], path: str | Path, *, layer: int | None = None, overwrite: bool = False) -> Path:
-    """Draw what one layer read of its past, in each of its directions, one picture above the other.
+    """Plot the attention of one layer over its past, with its directions one above the other.
 
-    chains:  as `regard.look.chain.chains` gives them.
-    path:    the file to write, .png, .svg or .pdf; it is returned. SVG and PDF keep the words as text.
-    layer:   which of several layers to draw, counted from 1; the last if not given.
-    Raises:  UserError for another suffix, a file that exists already (unless overwrite), a folder or a layer that is
-             not there, a text that is too long to draw; ValueError if there is no chain.
+    chains:  one chain per layer and direction.
+    path:    file to write, .png, .svg or .pdf; returned. SVG and PDF keep the tokens as text.
+    layer:   layer to plot, from 1; by default the last.
+    Raises:  UserError for another suffix, an existing file (unless overwrite), if the folder or layer does not exist,
+             or if the text is too long; ValueError if there is no chain.
     """
     path = Path(path)
     check_path(path, overwrite)
@@ -69,23 +69,23 @@ def plot_chain(chains: Sequence[Chain], path: str | Path, *, layer: int | None =
     words = [readable(label) for label in shown[0].labels]
     title = readable(shown[0].title, max_length=400, spaces=" ") if shown[0].title else ""
     families = families_for([*words, title])
-    with drawing(families):
+    with plot_style(families):
         figure = _draw(shown, families, title, is_text_kept=path.suffix.lower() == ".svg")
-        picture = saved(figure, path.suffix.lower())
+        picture = render_figure(figure, path.suffix.lower())
     write_atomically(path, picture, overwrite=overwrite)
     return path
 
 
 def _of_layer(chains: Sequence[Chain], layer: int | None) -> list[Chain]:
     if not chains:
-        raise ValueError("chains must hold at least one, but are empty")
+        raise ValueError("chains must not be empty")
     most = max(chain.layer for chain in chains)
     if layer is not None and not 1 <= layer <= most:
-        raise UserError(f"layer must be between 1 and {most}, but is {layer}")
+        raise UserError(f"layer must be between 1 and {most}, got {layer}")
     shown = [chain for chain in chains if chain.layer == (most if layer is None else layer)]
     size = len(shown[0].labels)
     if size > MAX_WORDS:
-        raise UserError(f"a picture holds {MAX_WORDS} pieces of text at most, but the text has {size}: cut it")
+        raise UserError(f"a figure of a chain must have at most {MAX_WORDS} tokens, got {size}: use a shorter text")
     return shown
 
 
@@ -93,21 +93,21 @@ def _draw(shown: Sequence[Chain], families: Sequence[str], title: str, *, is_tex
     texts, columns = [], []
     for chain in shown:
         words = [readable(label) for label in chain.labels]
-        texts.append(words if is_text_kept else [spelled(word, families) for word in words])
+        texts.append(words if is_text_kept else [escape_missing(word, families) for word in words])
         columns.append(_columns(texts[-1], families))
-    width = max(*(one.width for one in columns), _width(title, families, 11.0)) + _LEGEND
-    heights = [_LINE * one.font * len(one.lefts) for one in columns]
+    width = max(*(panel.width for panel in columns), _width(title, families, 11.0)) + _LEGEND
+    heights = [_LINE * panel.font * len(panel.lefts) for panel in columns]
     headers = [_HEADER if chain.direction else _BARE_HEADER for chain in shown]
     total = sum(heights) + sum(headers)
     figure = Figure(figsize=(width / 72, total / 72))
     top = total
-    for chain, words, one, height, header in zip(shown, texts, columns, heights, headers, strict=True):
+    for chain, words, panel, height, header in zip(shown, texts, columns, heights, headers, strict=True):
         top -= header
-        axes = figure.add_axes((0, (top - height) / total, one.width / width, height / total))
-        _draw_lines(axes, chain, words, one)
+        axes = figure.add_axes((0, (top - height) / total, panel.width / width, height / total))
+        _draw_lines(axes, chain, words, panel)
         axes.set_title(chain.direction, fontsize=9, color=_PALE, loc="left", pad=4)
         if chain is shown[0]:
-            _draw_scale(figure, (one.width / width, top / total, width, total))
+            _draw_scale(figure, (panel.width / width, top / total, width, total))
         top -= height
     if title:
         figure.text(0, 1.0, title, fontsize=11, color=_INK, va="bottom")
@@ -115,7 +115,7 @@ def _draw(shown: Sequence[Chain], families: Sequence[str], title: str, *, is_tex
 
 
 def _columns(words: Sequence[str], families: Sequence[str]) -> _Columns:
-    """Places of the words, which shrink until the longest line has a bearable width."""
+    """Return the positions of the tokens; the font shrinks to a largest width of the line."""
     unit = [_width(word, families, 1.0) + 2 * _MARGIN for word in words]
     font = min(_FONT, max(_SMALL_FONT, _MAX_WIDTH / (sum(unit) + _GAP * len(unit))))
     lefts, left = [], 0.0
@@ -126,7 +126,7 @@ def _columns(words: Sequence[str], families: Sequence[str]) -> _Columns:
 
 
 def _width(text: str, families: Sequence[str], size: float) -> float:
-    """Of a text in bold letters, in points."""
+    """Return the width of a text in bold, in points."""
     bold = FontProperties(family=[*families, "sans-serif"], weight="bold", size=10.0)
     return text_to_path.get_text_width_height_descent(text, bold, ismath=False)[0] * size / 10.0 if text else 0.0
 
@@ -137,23 +137,23 @@ def _draw_lines(axes: Axes, chain: Chain, words: Sequence[str], columns: _Column
     height = 0.82 * line
     for step in range(len(words)):
         bottom = step * line + (line - height) / 2
-        for place in range(step + 1):
-            weight, is_read = float(chain.weights[step, place]), place == step
-            box = (columns.lefts[place], bottom), columns.widths[place], height
-            if is_read or weight > 0:
+        for index in range(step + 1):
+            weight, is_current = float(chain.weights[step, index]), index == step
+            box = (columns.lefts[index], bottom), columns.widths[index], height
+            if is_current or weight > 0:
                 frame = Rectangle(*box, facecolor=colors(weight), clip_on=False)
-                frame.set(edgecolor=_RED if is_read else "none", linewidth=0.9 if is_read else 0)
+                frame.set(edgecolor=_RED if is_current else "none", linewidth=0.9 if is_current else 0)
                 axes.add_patch(frame)
-            center = columns.lefts[place] + columns.widths[place] / 2, bottom + height / 2
-            light, dark = (_PALE_RED, _RED) if is_read else ("white", _INK)
+            center = columns.lefts[index] + columns.widths[index] / 2, bottom + height / 2
+            light, dark = (_PALE_RED, _RED) if is_current else ("white", _INK)
             color = light if weight > _DARK else dark
-            axes.text(*center, words[place], color=color, weight="bold" if is_read else "normal", **style)
+            axes.text(*center, words[index], color=color, weight="bold" if is_current else "normal", **style)
     axes.set(xlim=(0, columns.width), ylim=(len(words) * line, 0))
     axes.set_axis_off()
 
 
-def _draw_scale(figure: Figure, place: tuple[float, float, float, float]) -> None:
-    right, top, width, height = place
+def _draw_scale(figure: Figure, position: tuple[float, float, float, float]) -> None:
+    right, top, width, height = position
     tall = min(1.4 * 72, 0.9 * top * height)
     box = right + 10 / width, top - tall / height, 8 / width, tall / height
     shades = ScalarMappable(Normalize(0, 1), weight_colors())

@@ -1,11 +1,11 @@
-"""Record what a model reads while it answers: `record` around `predict`, `forward`, or anything that runs it.
+"""Record the attention of a model: `record` around `predict`, `forward`, or any code that runs the model.
 
     with record(run) as capture:                   a trained run, or any module with reads
         run.predict(["3 maart 2019"])
     capture.save("look.html")
 
-A trained run tells what its inputs are and what it said (regard.telling), so that queries and keys have labels and
-beams are resolved. Of a bare module the entries are numbered, unless `scenes` says what the rows of its calls are.
+A trained run emits its inputs and outputs as events (regard.telling), so that queries and keys have labels and beams
+are resolved. For a bare module, queries and keys are numbered, unless `samples` describes the rows of its calls.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,18 +17,18 @@ import torch
 from torch import nn
 
 from regard.look.capture import Capture
-from regard.look.gradients import Taken
-from regard.look.listen import TILE_BYTES, listen
-from regard.look.scene import Scene
-from regard.look.story import Story
-from regard.telling import hearing
+from regard.look.gradients import GradientCall
+from regard.look.listen import TILE_BYTES, record_weights
+from regard.look.scene import Sample
+from regard.look.story import Trace
+from regard.telling import subscribe
 
 
 @contextmanager
 def record(
     model: Any,
     *,
-    scenes: Sequence[Scene] | None = None,
+    samples: Sequence[Sample] | None = None,
     only: Callable[[str], bool] | Collection[str] | None = None,
     rows: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
@@ -39,27 +39,28 @@ def record(
     tile_bytes: int = TILE_BYTES,
     gradients: bool = False,
 ) -> Iterator[Capture]:
-    """Keep what every read of `model` read, until the context ends.
+    """Record the attention weights of every read of `model`, until the context ends.
 
-    Recording changes no output and draws no random number. The numbers are those of the read's own score, choice, mask
-    and bias, computed by the formula from the very queries and keys, whichever kernel the model ran on.
+    Recording changes no output and uses no random numbers. The weights are computed with the reference formula from the
+    same queries and keys, score, choice, mask and bias, whichever kernel the model runs.
 
-    model:   what `regard.load` gives, or a module.
-    scenes:  what the rows of each call are, if the model does not tell: their axes "source", "queries", "said", "fed"
-             give labels to queries and keys (regard.look.names says which read has which).
-    only, rows, heads, queries, steps, to, dtype, tile_bytes:  what is kept, and where; see regard.look.listen.
-    gradients: keep the graph of what runs, so that capture.differentiate(y) can tell how much each weight mattered.
-    Raises:  as `listen`; ValueError if only a part is recorded with gradients.
+    model:     result of `regard.load`, or a module.
+    samples:   samples of the rows of each call, if the model emits none: their axes "source", "queries", "said", "fed"
+               label the queries and keys (see regard.look.names).
+    only, rows, heads, queries, steps, to, dtype, tile_bytes:  see regard.look.listen.record_weights.
+    gradients: keep the autograd graph, for capture.differentiate(y).
+    Raises:    as `record_weights`; ValueError if only a part is recorded with gradients.
     """
     module = model if isinstance(model, nn.Module) else model._model
     if gradients and (rows, heads, queries, to) != (None, None, None, None):
-        raise ValueError("gradients need whole calls in memory: leave rows, heads, queries and to out")
-    taken: list[Taken] | None = [] if gradients else None
-    settings = {"only": only, "rows": rows, "heads": heads, "queries": queries, "steps": steps}
-    with listen(module, **settings, to=to, dtype=dtype, tile_bytes=tile_bytes, taken=taken) as recording:
-        story = Story(recording.counts, scenes=scenes)
+        raise ValueError("gradients=True requires whole calls in memory: rows, heads, queries and to must be None")
+    graph_calls: list[GradientCall] | None = [] if gradients else None
+    selection = {"only": only, "rows": rows, "heads": heads, "queries": queries, "steps": steps}
+    options = {**selection, "to": to, "dtype": dtype, "tile_bytes": tile_bytes, "graph_calls": graph_calls}
+    with record_weights(module, **options) as recording:
+        trace = Trace(recording.counts, samples=samples)
         title = str(getattr(model, "folder", type(module).__name__))
         count = sum(value.numel() for value in module.parameters())
-        with hearing(story.hear):
-            about = f"{type(module).__name__}, {count:,} weights"
-            yield Capture.of(recording, story, title=title, model=about, taken=taken)
+        with subscribe(trace.add):
+            description = f"{type(module).__name__}, {count:,} parameters"
+            yield Capture.of(recording, trace, title=title, model=description, graph_calls=graph_calls)

@@ -1,9 +1,9 @@
-"""What a recording holds: weights by the name of the read that used them, call by call.
+"""Recordings: attention weights by the name of the read, call by call.
 
-    recording["core.decoder.0.cross.read"][12]     weights (batch, [head,] query, key) of its 13th call that is kept
-    recording.calls("core.decoder.0.cross.read")   which kernel ran, under which mask, at which size
+    recording["core.decoder.0.cross.read"][12]     weights (batch, [head,] query, key) of its 13th recorded call
+    recording.calls("core.decoder.0.cross.read")   kernel, mask and sizes of each call
 
-It lies in memory or on the disk (regard.look.recording_file) and is read in the same way.
+A recording in memory and one on disk (regard.look.recording_file) have the same interface.
 """
 
 import difflib
@@ -17,27 +17,27 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.look.part import Part, Tile
-from regard.look.recording_file import Call, Folder, Heard, load, numbers_of
+from regard.look.recording_file import Call, Folder, ReadRecord, load, numbers_of
 
 
 class Recording:
-    """Weights by the name of the read that used them, call by call (in decoding, a call is a step).
+    """Attention weights by the name of the read, call by call (in decoding, a call is a step).
 
-    Stays readable after the recording has ended. `open` reads one from the disk, `save` writes one there.
+    `save` writes a recording to disk, `open` opens one.
     """
 
     def __init__(
         self, names: Iterable[str], *, part: Part, dtype: torch.dtype = torch.float32, folder: Folder | None = None
     ):
-        self._reads = {name: Heard(calls=[], shapes=[]) for name in names}
-        self._kept: dict[str, list[np.ndarray]] = {name: [] for name in self._reads}
+        self._reads = {name: ReadRecord(calls=[], shapes=[]) for name in names}
+        self._arrays: dict[str, list[np.ndarray]] = {name: [] for name in self._reads}
         self._part, self._dtype, self._folder = part, dtype, folder
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """A recording that was written to this folder; nothing of its weights is loaded before it is looked at.
+        """Open the recording in a folder; weights are loaded on access.
 
-        Raises: UserError if it is not there, not whole, damaged, of another version, or no recording.
+        Raises: UserError if the folder does not exist, or is not a complete and valid recording of this version.
         """
         folder, reads, part = load(Path(path))
         recording = cls(reads, part=part, dtype=folder.dtype, folder=folder)
@@ -45,14 +45,14 @@ class Recording:
         return recording
 
     def save(self, path: str | Path) -> None:
-        """Write what has been recorded so far to a new folder, which `open` reads.
+        """Write the calls recorded so far to a new folder.
 
         Raises: ValueError if the path exists, or its parent does not.
         """
         folder = Folder(Path(path), dtype=self._dtype, is_new=True)
         try:
-            for number, (name, heard) in enumerate(self._reads.items()):
-                for call, weights in zip(heard.calls, self[name] if heard.calls else (), strict=True):
+            for number, (name, read_record) in enumerate(self._reads.items()):
+                for call, weights in zip(read_record.calls, self[name] if read_record.calls else (), strict=True):
                     whole = tuple(slice(0, size) for size in weights.shape)
                     folder.write(number, call, tuple(weights.shape), [Tile(whole, weights)])
             folder.finish(self._reads, self._part)
@@ -62,108 +62,108 @@ class Recording:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The reads that ran, in the order of the model's modules.
-
-        Raises: ValueError if none did.
-        """
-        names = tuple(name for name, heard in self._reads.items() if heard.calls)
-        ran = [name for name, heard in self._reads.items() if heard.ran]
+        """Names of the reads that ran, in the order of the model's modules. Raises ValueError if none did."""
+        names = tuple(name for name, read_record in self._reads.items() if read_record.calls)
+        ran = [name for name, read_record in self._reads.items() if read_record.ran]
         if not names and ran:
-            raise ValueError(f"nothing was recorded: {some(ran)} ran, but not in one of the steps that were chosen")
+            raise ValueError(f"nothing was recorded: {list_names(ran)} ran, but not in a selected step")
         if not names:
             raise ValueError(
-                f"nothing was recorded: none of {some(self._reads)} ran inside the recording "
+                f"nothing was recorded: none of {list_names(self._reads)} ran inside the recording "
                 "(hooks do not see a function that torch.compile has compiled)"
             )
         return names
 
     @property
     def part(self) -> Part:
-        """The rows, heads and queries that were kept of each call."""
+        """Recorded rows, heads and queries of each call."""
         return self._part
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights that are kept."""
+        """Dtype of the recorded weights."""
         return self._dtype
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
     def __getitem__(self, name: str) -> Sequence[Float[Tensor, "... query key"]]:
-        """The weights of each call of one read: (batch, [head,] query, key), on the CPU.
+        """Return the weights of each call of one read: (batch, [head,] query, key), on the CPU.
 
-        From the disk a call is mapped when it is asked for, and a part of it loaded when it is looked at.
-        Raises: KeyError if no read of this name is listened to, ValueError if it did not run.
+        A call on disk is mapped into memory, and its pages are loaded on access.
+        Raises: KeyError if there is no recorded read of this name, ValueError if it did not run.
         """
-        heard, folder = self._heard(name), self._folder
+        read_record, folder = self._read_record(name), self._folder
         if folder is None:
-            kept = self._kept[name]
-            return _Calls(len(kept), lambda at: torch.from_numpy(kept[at]))
+            arrays = self._arrays[name]
+            return _LazyWeights(len(arrays), lambda index: torch.from_numpy(arrays[index]))
         read = list(self._reads).index(name)
-        return _Calls(len(heard.calls), lambda at: folder.weights(read, heard.calls[at], heard.shapes[at]))
+        return _LazyWeights(
+            len(read_record.calls),
+            lambda index: folder.weights(read, read_record.calls[index], read_record.shapes[index]),
+        )
 
     def calls(self, name: str) -> tuple[Call, ...]:
-        """What is known of each call that is kept: which kernel ran, under which mask; errors as for [name]."""
-        return tuple(self._heard(name).calls)
+        """Return the recorded calls of a read with their kernel, mask and sizes. Raises as `recording[name]`."""
+        return tuple(self._read_record(name).calls)
 
     def steps(self, name: str) -> Float[Tensor, "... step key"]:
-        """The calls of a step-by-step decoding as one tensor: (batch, [head,] step, key).
+        """Return the calls of step-by-step decoding as one tensor: (batch, [head,] step, key).
 
-        A memory that grew in between has zero weights where it had no keys yet.
-        Raises: ValueError if a call had several queries, or not the rows that the first one had.
+        Keys that were added to the memory after a step have weight zero in it.
+        Raises: ValueError if a call has several queries, or other leading axes than the first one.
         """
-        shapes = self._heard(name).shapes
+        shapes = self._read_record(name).shapes
         leading = shapes[0][:-2]
         for number, shape in enumerate(shapes):
             if shape[-2] != 1:
-                raise ValueError(f"a step has one query, but call {number} of {name!r} has {shape[-2]}")
+                raise ValueError(f"steps must have one query, but call {number} of {name!r} has {shape[-2]}")
             if shape[:-2] != leading:
                 raise ValueError(
-                    f"steps must have equal leading axes, but {name!r} has {leading} at first and "
+                    f"steps must have equal leading axes, but {name!r} has {leading} in call 0 and "
                     f"{shape[:-2]} in call {number}"
                 )
         num_keys = max(shape[-1] for shape in shapes)
         return torch.cat([nn.functional.pad(call, (0, num_keys - call.shape[-1])) for call in self[name]], -2)
 
     def __repr__(self) -> str:
-        calls = ", ".join(f"{name}: {len(heard.calls)}" for name, heard in self._reads.items())
+        calls = ", ".join(f"{name}: {len(read_record.calls)}" for name, read_record in self._reads.items())
         return f"Recording(calls of each read: {calls})"
 
     def counts(self) -> dict[str, int]:
-        """How often each read has run by now, kept or not."""
-        return {name: heard.ran for name, heard in self._reads.items()}
+        """Return the number of calls of each read so far, recorded or not."""
+        return {name: read_record.ran for name, read_record in self._reads.items()}
 
-    def _heard(self, name: str) -> Heard:
+    def _read_record(self, name: str) -> ReadRecord:
         if name not in self._reads:
-            raise KeyError(f"no read {name!r} is recorded; {nearest(name, self._reads)}")
-        heard = self._reads[name]
-        if not heard.calls and heard.ran:
-            raise ValueError(f"read {name!r} ran {heard.ran} times, but not in one of the steps that were chosen")
-        if not heard.calls:
-            raise ValueError(f"read {name!r} did not run inside the recording; {some(self.names)} did")
-        return heard
+            raise KeyError(f"no read {name!r} is recorded; {nearest_names(name, self._reads)}")
+        read_record = self._reads[name]
+        if not read_record.calls and read_record.ran:
+            raise ValueError(f"read {name!r} ran {read_record.ran} times, but not in a selected step")
+        if not read_record.calls:
+            raise ValueError(f"read {name!r} did not run inside the recording; {list_names(self.names)} did")
+        return read_record
 
     def keep(self, name: str, call: Call, tiles: Iterable[Tile]) -> None:
-        """Count a call as run, and keep its weights, which come tile by tile."""
+        """Count a call, and record its weights from tiles."""
         self._reads[name].ran = call.number + 1
         self._keep(name, call, tiles)
 
     def _next(self, name: str) -> int:
-        """Count a call of a read, and give its number."""
+        """Count a call of a read, and return its number."""
         self._reads[name].ran += 1
         return self._reads[name].ran - 1
 
     def _keep(self, name: str, call: Call, tiles: Iterable[Tile]) -> None:
-        """Keep the weights of a call, which come tile by tile."""
+        """Record the weights of a call from tiles."""
         shape = self._part.shape(call.sizes)
         if self._folder is not None:
             self._folder.write(list(self._reads).index(name), call, shape, tiles)
         else:
             numbers = np.empty(shape, str(self._dtype).removeprefix("torch."))
-            for place, weights in tiles:
-                numbers[place] = numbers_of(weights, self._dtype)
-            self._kept[name].append(numbers)  # no tensor: here it could be one of inference mode, or wrapped
+            for position, weights in tiles:
+                numbers[position] = numbers_of(weights, self._dtype)
+            self._arrays[name].append(numbers)  # not a tensor: it could be an inference tensor, or a wrapped one
         self._reads[name].calls.append(call)
         self._reads[name].shapes.append(shape)
 
@@ -176,8 +176,8 @@ class Recording:
             self._folder.discard()
 
 
-class _Calls(Sequence[Tensor]):
-    """The weights of the calls of one read, each made a tensor when it is asked for."""
+class _LazyWeights(Sequence[Tensor]):
+    """Weights of the calls of one read, each loaded on access."""
 
     def __init__(self, size: int, weights_of: Callable[[int], Tensor]):
         self._size, self._weights_of = size, weights_of
@@ -190,16 +190,16 @@ class _Calls(Sequence[Tensor]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Tensor]: ...
     def __getitem__(self, index: int | slice) -> Tensor | Sequence[Tensor]:
-        found = range(self._size)[index]  # raises IndexError
-        return self._weights_of(found) if isinstance(found, int) else [self._weights_of(at) for at in found]
+        indices = range(self._size)[index]  # raises IndexError
+        return self._weights_of(indices) if isinstance(indices, int) else [self._weights_of(i) for i in indices]
 
 
-def nearest(name: str, names: Collection[str]) -> str:
-    """What to say of a name that is none of the names."""
-    return f"nearest are {some(difflib.get_close_matches(name, names, cutoff=0.0))}"
+def nearest_names(name: str, names: Collection[str]) -> str:
+    """Return a hint with the names closest to an unknown name."""
+    return f"nearest are {list_names(difflib.get_close_matches(name, names, cutoff=0.0))}"
 
 
-def some(names: Collection[str]) -> str:
-    """The names, if they are few."""
-    shown = ", ".join(list(names)[:8])
-    return shown if len(names) <= 8 else f"{shown}, ... ({len(names)} in all)"
+def list_names(names: Collection[str]) -> str:
+    """Return the names, at most eight, as one string."""
+    first = ", ".join(list(names)[:8])
+    return first if len(names) <= 8 else f"{first}, ... ({len(names)} in total)"

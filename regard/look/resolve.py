@@ -1,9 +1,9 @@
-"""From calls to maps: for each input and answer, what every read's weights over it were.
+"""Attention maps from recorded calls: the weights of every read, for each sample and each of its outputs.
 
-    map[h, i, j]    weight of key j in head h, as query i read it
+    map[h, i, j]    weight of key j for query i, in head h
 
-Of a search, query i is the read of step i in the row that was on the way to the answer, so beams are resolved: what
-another hypothesis read is not in it. Padding is cut off. Weights stay where they were recorded until somebody looks.
+In a search, query i is the read of step i in the row that the output came from: beams are resolved, reads of other
+hypotheses are left out. Padding is removed. Weights are loaded when a map is accessed.
 """
 
 from bisect import bisect_left
@@ -13,223 +13,232 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from regard.look.map import Map, Seen
+from regard.look.map import AttentionMap, SampleMaps
 from regard.look.names import KINDS, Role, role_of
 from regard.look.recording import Recording
 from regard.look.recording_file import Call
-from regard.look.scene import Axis, Scene
-from regard.look.story import Chapter, Counts, Story, spoken, steps_of
-from regard.telling import Answer
+from regard.look.scene import Axis, Sample
+from regard.look.story import Counts, Segment, Trace, decoding_steps, token_labels
+from regard.telling import SearchOutput
 
-_FROM_THE_END, _HANDED_OVER = "source from the end", "fed, after the start"
+_REVERSED_SOURCE, _INPUT_AFTER_START = "source from the end", "fed, after the start"
 
 
-def resolve(recording: Recording, story: Story) -> list[Seen]:
-    """The scenes of a recording, in the order in which they were shown.
+def resolve(recording: Recording, trace: Trace) -> list[SampleMaps]:
+    """Return the samples of a recording with their maps, in the order in which the samples were given.
 
-    Raises: ValueError if no read ran, or rows were chosen of a search, which moves them.
+    Raises: ValueError if no read ran, or if only some rows of a search were recorded, which moves rows.
     """
-    calls, found = {name: recording.calls(name) for name in recording.names}, []
-    for number, (shown, chapter) in enumerate(story.chapters()):
-        told = _Chapter(recording, calls, chapter, number)
-        for row in told.rows():
-            scene = chapter.scene(row)
-            if scene is None and chapter.scenes is not None:
+    calls, results = {name: recording.calls(name) for name in recording.names}, []
+    for number, (batch, segment) in enumerate(trace.segments()):
+        reads = _SegmentReads(recording, calls, segment, number)
+        for row in reads.rows():
+            sample = segment.sample(row)
+            if sample is None and segment.samples is not None:
                 continue
-            place = row if chapter.rows is None else chapter.rows[row]
-            answers: Sequence[Answer | None] = [*chapter.answers_of(row)] or [None]
-            for rank, answer in enumerate(answers):
-                # Batches are cut by length: scenes come back in the order in which they were given.
-                order = shown, place, rank
-                found.append((order, told.seen(row, rank, scene or Scene(title=f"row {place + 1}"), answer)))
-    return [seen for _, seen in sorted(found, key=lambda one: one[0])]
+            index = row if segment.rows is None else segment.rows[row]
+            outputs: Sequence[SearchOutput | None] = [*segment.outputs_of(row)] or [None]
+            for rank, output in enumerate(outputs):
+                # Batches are sorted by length: samples are returned in the order in which they were given.
+                order = batch, index, rank
+                results.append(
+                    (order, reads.sample_maps(row, rank, sample or Sample(title=f"row {index + 1}"), output))
+                )
+    return [sample_maps for _, sample_maps in sorted(results, key=lambda result: result[0])]
 
 
 class _Axes(dict[str, Axis]):
-    """The axes of a scene: those that were told, which padding may follow, and those made for reads that fit none."""
+    """Axes of a sample: those it came with (padding may follow them), and those made for reads that fit none."""
 
-    def __init__(self, told: Mapping[str, Axis]):
-        super().__init__(told)
-        self.told = set(told)
+    def __init__(self, given: Mapping[str, Axis]):
+        super().__init__(given)
+        self.given = set(given)
 
-    def tell(self, name: str, axis: Axis) -> None:
-        """One that follows from those that were told."""
+    def derive(self, name: str, axis: Axis) -> None:
+        """Add an axis that follows from the given ones."""
         self[name] = axis
-        self.told.add(name)
+        self.given.add(name)
 
 
-class _Chapter:
-    """The reads of one chapter."""
+class _SegmentReads:
+    """Reads of one segment."""
 
-    def __init__(self, recording: Recording, calls: Mapping[str, Sequence[Call]], chapter: Chapter, number: int):
-        self._recording, self._all, self._chapter, self._number = recording, calls, chapter, number
+    def __init__(self, recording: Recording, calls: Mapping[str, Sequence[Call]], segment: Segment, number: int):
+        self._recording, self._all_calls, self._segment, self._number = recording, calls, segment, number
         self._names = tuple(calls)
 
     def rows(self) -> list[int]:
-        """Rows of the source of which something was kept."""
-        chapter, kept = self._chapter, self._recording.part.rows
-        if chapter.rows is not None:
-            count = len(chapter.rows)
-        elif chapter.scenes is not None:
-            count = len(chapter.scenes)
-        elif chapter.steps:
-            count = 1 + max(max(moment.sentences, default=0) for moment in chapter.steps)
+        """Return the recorded rows of the source."""
+        segment, recorded = self._segment, self._recording.part.rows
+        if segment.rows is not None:
+            count = len(segment.rows)
+        elif segment.samples is not None:
+            count = len(segment.samples)
+        elif segment.steps:
+            count = 1 + max(max(step.source_rows, default=0) for step in segment.steps)
         else:
             count = max(
-                (_num_rows(call) for name in self._names for _, call in self._calls(name, chapter.start, chapter.stop)),
+                (_num_rows(call) for name in self._names for _, call in self._calls(name, segment.start, segment.stop)),
                 default=0,
             )
-        return list(range(count)) if kept is None else sorted(row for row in kept if row < count)
+        return list(range(count)) if recorded is None else sorted(row for row in recorded if row < count)
 
-    def seen(self, row: int, rank: int, scene: Scene, answer: Answer | None) -> Seen:
-        """What was read of a row's scene, on the way to one answer."""
-        chapter, steps, title = self._chapter, scene.steps, scene.title
-        axes = _Axes(scene.axes if answer is None else scene.axes | _spoken(scene, answer))
-        if answer is not None:
-            steps = steps_of(chapter, row, answer, scene)
-            if scene.text is not None and answer.tokens:
-                title = f"{title} -> {scene.text(answer.tokens)}".strip()
-        maps: list[Map] = []
+    def sample_maps(self, row: int, rank: int, sample: Sample, output: SearchOutput | None) -> SampleMaps:
+        """Return the sample of a row with its maps; of a search, those of one output."""
+        segment, steps, title = self._segment, sample.steps, sample.title
+        axes = _Axes(sample.axes if output is None else sample.axes | _output_axes(sample, output))
+        if output is not None:
+            steps = decoding_steps(segment, row, output, sample)
+            if sample.text is not None and output.tokens:
+                title = f"{title} -> {sample.text(output.tokens)}".strip()
+        maps: list[AttentionMap] = []
         for name in self._names:
             role = role_of(name, self._names, axes)
-            maps += self._opening(name, role, row, axes)
-            if answer is not None and chapter.steps:
-                maps += self._search(name, role, rank, answer, axes)
-        maps.sort(key=lambda one: (KINDS.index(one.kind), one.layer, one.direction))
-        used = {name for one in maps for name in (one.queries, one.keys)}
-        kept = {name: axis for name, axis in axes.items() if name in used or name in axes.told}
-        ids = () if answer is None else answer.tokens
-        return Seen(scene=replace(scene, title=title, axes=kept, steps=steps, ids=ids), maps=tuple(maps))
+            maps += self._encoder_maps(name, role, row, axes)
+            if output is not None and segment.steps:
+                maps += self._search_maps(name, role, rank, output, axes)
+        maps.sort(
+            key=lambda attention_map: (KINDS.index(attention_map.kind), attention_map.layer, attention_map.direction)
+        )
+        used = {name for attention_map in maps for name in (attention_map.queries, attention_map.keys)}
+        kept_axes = {name: axis for name, axis in axes.items() if name in used or name in axes.given}
+        ids = () if output is None else output.tokens
+        sample = replace(sample, title=title, axes=kept_axes, steps=steps, output_ids=ids)
+        return SampleMaps(sample=sample, maps=tuple(maps))
 
     def _calls(self, name: str, start: Counts, stop: Counts) -> list[tuple[int, Call]]:
-        """The kept calls of a read from one count to another, and where they are kept."""
-        calls = self._all[name]
+        """Return the recorded calls of a read between two counts, each with its index in the recording."""
+        calls = self._all_calls[name]
         first, last = (
             bisect_left(calls, counts.get(name, 0), key=lambda call: call.number) for counts in (start, stop)
         )
         return [(index, calls[index]) for index in range(first, last)]
 
-    def _opening(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[Map]:
-        """What was read at once, or one query after another but in no search."""
-        calls = self._calls(name, self._chapter.start, self._chapter.opened)
+    def _encoder_maps(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[AttentionMap]:
+        """Yield the maps of the encoder pass; without a search, of all calls of the segment."""
+        calls = self._calls(name, self._segment.start, self._segment.encoder_stop)
         calls = [(index, call) for index, call in calls if len(call.sizes) == 2 or row < call.sizes[0]]
         is_of_sets = role.kind == "chain" and role.keys == "fed" and "queries" in axes
-        if not calls or is_of_sets:  # the queries of a set are each the first of a row: there is no past
+        if not calls or is_of_sets:  # each query of a set is the first item of its own row: there is no past
             return
-        place = self._place(row)
+        stored_row = self._stored_row(row)
         single = all(call.sizes[-2] == 1 for _, call in calls)
-        if self._chapter.steps and role.queries == "said":
-            # A recurrent decoder's first context, which no step of its own has read.
+        if self._segment.steps and role.queries == "said":
+            # The first context of a recurrent decoder, computed before its first step.
             role = replace(role, kind="other", queries="start")
             axes["start"] = Axis(labels=("start",), what="state")
-            yield self._at_once(name, ", before the first step", role, (calls[0][0], place, calls[0][1]), axes)
+            yield self._call_map(name, ", before the first step", role, (calls[0][0], stored_row, calls[0][1]), axes)
             return
         if single and (len(calls) > 1 or role.kind == "chain"):
             queries = axes.get(role.queries)
             if role.kind == "recurrent" and queries is not None and len(calls) == len(queries) + 1:
                 calls = calls[1:]
-            yield self._joined(name, role, [(index, place) for index, _ in calls], axes, row)
+            yield self._stacked_map(name, role, [(index, stored_row) for index, _ in calls], axes, row)
             return
         for count, (index, call) in enumerate(calls):
-            other = role if count == 0 else replace(role, queries=f"{role.queries} of call {count + 1}")
-            yield self._at_once(name, f", call {count + 1}" if count else "", other, (index, place, call), axes)
+            call_role = role if count == 0 else replace(role, queries=f"{role.queries} of call {count + 1}")
+            suffix = f", call {count + 1}" if count else ""
+            yield self._call_map(name, suffix, call_role, (index, stored_row, call), axes)
 
-    def _at_once(self, read: str, which: str, role: Role, kept: tuple[int, int, Call], axes: _Axes) -> Map:
-        """One call of several queries; which: of several calls; kept: where it is, and the row of it."""
-        index, row, call = kept
+    def _call_map(self, read: str, suffix: str, role: Role, entry: tuple[int, int, Call], axes: _Axes) -> AttentionMap:
+        """Return the map of one call; suffix: added to the read's name; entry: index of the call, its row, the call."""
+        index, row, call = entry
         num_queries, num_keys = self._recording[read][index].shape[-2:]
-        chosen = self._recording.part.queries if call.sizes[-2] > 1 else None
-        queries = _fitting(axes, role.queries, num_queries, chosen)
-        keys = _fitting(axes, role.keys, num_keys)
+        recorded_queries = self._recording.part.queries if call.sizes[-2] > 1 else None
+        queries = _axis_name(axes, role.queries, num_queries, recorded_queries)
+        keys = _axis_name(axes, role.keys, num_keys)
         size = len(axes[queries]), len(axes[keys])
 
         def load(head: int) -> Tensor:
             return _of_head(self._recording[read][index], row, head)[: size[0], : size[1]]
 
-        role, name = replace(role, queries=queries, keys=keys), read + which
+        role, name = replace(role, queries=queries, keys=keys), read + suffix
         return self._map(name, role, call, f"{self._number}/{name}/{row}", load)
 
-    def _search(self, name: str, role: Role, rank: int, answer: Answer, axes: _Axes) -> Iterator[Map]:
-        """The reads of the steps of a search, in the rows on the way to an answer."""
-        places: list[tuple[int, int] | None] = []
-        for step, row in enumerate(answer.rows):
-            calls = self._calls(name, *self._chapter.within(step))
-            places.append((calls[0][0], self._place(row)) if calls else None)
-        if any(place is not None for place in places):
-            sentence = self._chapter.steps[0].sentences[answer.rows[0]]
-            yield self._joined(name, role, places, axes, f"{sentence}.{rank}")
+    def _search_maps(
+        self, name: str, role: Role, rank: int, output: SearchOutput, axes: _Axes
+    ) -> Iterator[AttentionMap]:
+        """Yield the map of the steps of a search, in the rows that one output came from."""
+        entries: list[tuple[int, int] | None] = []
+        for step, row in enumerate(output.rows):
+            calls = self._calls(name, *self._segment.step_range(step))
+            entries.append((calls[0][0], self._stored_row(row)) if calls else None)
+        if any(entry is not None for entry in entries):
+            source_row = self._segment.steps[0].source_rows[output.rows[0]]
+            yield self._stacked_map(name, role, entries, axes, f"{source_row}.{rank}")
 
-    def _joined(
+    def _stacked_map(
         self,
         name: str,
         role: Role,
-        places: Sequence[tuple[int, int] | None],
+        entries: Sequence[tuple[int, int] | None],
         axes: _Axes,
         owner: int | str,
-    ) -> Map:
-        """Calls of one query each, one below the other; places: which call and row of it, None where there is none."""
+    ) -> AttentionMap:
+        """Return the map of calls of one query each; entries: index of each call and its row, None without a call."""
         weights, recording = self._recording[name], self._recording
-        there = [place for place in places if place is not None]
-        num_keys = max(weights[index].shape[-1] for index, _ in there)
+        recorded = [entry for entry in entries if entry is not None]
+        num_keys = max(weights[index].shape[-1] for index, _ in recorded)
         if role.kind == "chain":
-            name_of_all, places = self._own_past(role.keys, places, axes)
-            queries = keys = _fitting(axes, name_of_all, max(num_keys, len(places)), least=False)
+            past_axis, entries = self._past_axis(role.keys, entries, axes)
+            queries = keys = _axis_name(axes, past_axis, max(num_keys, len(entries)), allow_shorter=False)
             count = len(axes[keys])
-            places = places[:count]
-            places = [*places, *[None] * (count - len(places))]
+            entries = entries[:count]
+            entries = [*entries, *[None] * (count - len(entries))]
         else:
-            steps = [step for step, place in enumerate(places) if place is not None]
-            queries = _fitting(axes, role.queries, len(places), steps if len(steps) < len(places) else None)
-            keys, places = _fitting(axes, role.keys, num_keys), there
+            steps = [step for step, entry in enumerate(entries) if entry is not None]
+            queries = _axis_name(axes, role.queries, len(entries), steps if len(steps) < len(entries) else None)
+            keys, entries = _axis_name(axes, role.keys, num_keys), recorded
         size = len(axes[keys])
 
         def load(head: int) -> Tensor:
             empty = torch.zeros(1, size, dtype=recording.dtype)
-            rows = [empty if place is None else _of_head(weights[place[0]], place[1], head) for place in places]
+            rows = [empty if entry is None else _of_head(weights[entry[0]], entry[1], head) for entry in entries]
             return torch.cat([nn.functional.pad(row, (0, size - row.shape[-1])) for row in rows])
 
-        call = recording.calls(name)[there[-1][0]]
+        call = recording.calls(name)[recorded[-1][0]]
         role = replace(role, queries=queries, keys=keys)
         return self._map(name, role, call, f"{self._number}/{name}/{owner}", load)
 
-    def _own_past(
-        self, axis: str, places: Sequence[tuple[int, int] | None], axes: _Axes
+    def _past_axis(
+        self, axis: str, entries: Sequence[tuple[int, int] | None], axes: _Axes
     ) -> tuple[str, list[tuple[int, int] | None]]:
-        """The items whose states a chain reads, and the read at each: None where nothing was read."""
-        if axis == _FROM_THE_END and "source" in axes:
-            axes.tell(axis, axes["source"].reversed())
+        """Return the axis of the items whose states a chain reads, and the entry of each, None without a call."""
+        if axis == _REVERSED_SOURCE and "source" in axes:
+            axes.derive(axis, axes["source"].reverse())
         if axis == "fed" and any(name.partition("core.")[2].startswith("encoder.") for name in self._names):
-            # The past of a decoder begins with the state that the encoder hands over; there, nothing was read.
-            fed = axes["fed"] if "fed" in axes else Axis.numbered(len(places), "step")
-            axes.tell(_HANDED_OVER, fed.after("start"))
-            return _HANDED_OVER, [None, *places]
-        if axis == "fed" and self._chapter.steps:
-            return axis, list(places)
-        count = len(axes[axis]) if axis in axes else len(places)
-        return axis, [*[None] * max(0, self._longest(axis, count) - len(places)), *places]
+            # The past of a decoder begins with the state from the encoder, where nothing is read.
+            decoder_input = axes["fed"] if "fed" in axes else Axis.from_count(len(entries), "step")
+            axes.derive(_INPUT_AFTER_START, decoder_input.prepend("start"))
+            return _INPUT_AFTER_START, [None, *entries]
+        if axis == "fed" and self._segment.steps:
+            return axis, list(entries)
+        count = len(axes[axis]) if axis in axes else len(entries)
+        return axis, [*[None] * max(0, self._max_length(axis, count) - len(entries)), *entries]
 
-    def _longest(self, axis: str, count: int) -> int:
-        """Entries of the longest row of a batch."""
-        axis = "source" if axis == _FROM_THE_END else axis
-        scenes = [self._chapter.scene(row) for row in self.rows()] if self._chapter.scenes is not None else []
-        return max((len(scene.axes[axis]) for scene in scenes if scene and axis in scene.axes), default=count)
+    def _max_length(self, axis: str, default: int) -> int:
+        """Return the number of entries of the longest row of a batch."""
+        axis = "source" if axis == _REVERSED_SOURCE else axis
+        samples = [self._segment.sample(row) for row in self.rows()] if self._segment.samples is not None else []
+        return max((len(sample.axes[axis]) for sample in samples if sample and axis in sample.axes), default=default)
 
-    def _place(self, row: int) -> int:
-        """Where a row of a call is kept."""
-        kept = self._recording.part.rows
-        if kept is not None and row not in kept:
+    def _stored_row(self, row: int) -> int:
+        """Return the index among the recorded rows of a row of a call."""
+        recorded = self._recording.part.rows
+        if recorded is not None and row not in recorded:
             raise ValueError(
-                f"rows {list(kept)} were recorded, but the answer came by row {row}: a search moves rows, record all"
+                f"only rows {list(recorded)} were recorded, but the output came from row {row}: a search moves rows, "
+                "record all of them"
             )
-        return row if kept is None else list(kept).index(row)
+        return row if recorded is None else list(recorded).index(row)
 
-    def _map(self, name: str, role: Role, call: Call, key: str, load: Callable[[int], Tensor]) -> Map:
+    def _map(self, name: str, role: Role, call: Call, key: str, load: Callable[[int], Tensor]) -> AttentionMap:
         heads: tuple[str, ...] = ("",)
         if len(call.sizes) > 3:
-            numbers = self._recording.part.heads or range(call.sizes[-3])
-            heads = tuple(f"head {number + 1}" for number in numbers)
+            indices = self._recording.part.heads or range(call.sizes[-3])
+            heads = tuple(f"head {index + 1}" for index in indices)
         facts = {"kernel": call.kernel, "mask": call.mask, "bias": call.bias, "autocast": call.autocast}
-        return Map(
+        return AttentionMap(
             key=key,
             name=name,
             kind=role.kind,
@@ -248,41 +257,44 @@ def _num_rows(call: Call) -> int:
 
 
 def _of_head(weights: Tensor, row: int, head: int) -> Tensor:
-    """(query, key) of weights ([batch, [head,]] query, key)."""
+    """Return (query, key) of weights ([batch, [head,]] query, key)."""
     if weights.dim() == 2:
         return weights
     return weights[row] if weights.dim() == 3 else weights[row, head]
 
 
-def _spoken(scene: Scene, answer: Answer) -> dict[str, Axis]:
-    """What was said and what was fed, as axes."""
-    count = len(answer.rows)
-    labels, fed = spoken(scene, answer)
+def _output_axes(sample: Sample, output: SearchOutput) -> dict[str, Axis]:
+    """Return the axes of the output ("said") and of the decoder input ("fed")."""
+    count = len(output.rows)
+    labels, input_labels = token_labels(sample, output)
     if not labels:
-        return {"said": scene.said or Axis.numbered(count, "step"), "fed": Axis.numbered(count, "step")}
-    if scene.said is None:
-        return {"said": Axis(labels=labels, what="token"), "fed": Axis(labels=fed, what="token")}
-    said = replace(scene.said, labels=labels)
-    places = (None, *said.places[:-1]) if said.places else ()
-    return {"said": said, "fed": replace(said, labels=fed, places=places)}
+        return {"said": sample.output or Axis.from_count(count, "step"), "fed": Axis.from_count(count, "step")}
+    if sample.output is None:
+        return {"said": Axis(labels=labels, what="token"), "fed": Axis(labels=input_labels, what="token")}
+    axis = replace(sample.output, labels=labels)
+    places = (None, *axis.places[:-1]) if axis.places else ()
+    return {"said": axis, "fed": replace(axis, labels=input_labels, places=places)}
 
 
-def _fitting(axes: _Axes, name: str, size: int, chosen: Sequence[int] | None = None, *, least: bool = True) -> str:
-    """The name of an axis of this size or a shorter one (the rest is padding), made if there is none that fits.
+def _axis_name(
+    axes: _Axes, name: str, size: int, indices: Sequence[int] | None = None, *, allow_shorter: bool = True
+) -> str:
+    """Return the name of an axis of this size, adding a numbered axis if the named one does not fit.
 
-    chosen: which entries were kept. least: whether one that was told may be no longer.
+    indices:       recorded entries of the axis; None: all of them.
+    allow_shorter: accept a given axis of fewer entries (the rest of `size` is padding).
     """
-    if chosen is not None:
-        whole = axes.get(name, Axis.numbered(max(chosen) + 1))
-        if max(chosen) < len(whole):
-            axes[f"{name}, some"] = whole.take(chosen)
+    if indices is not None:
+        whole = axes.get(name, Axis.from_count(max(indices) + 1))
+        if max(indices) < len(whole):
+            axes[f"{name}, some"] = whole.take(indices)
             return f"{name}, some"
-        return _fitting(axes, f"{name}, some", size)
+        return _axis_name(axes, f"{name}, some", size)
     if name not in axes:
-        axes[name] = Axis.numbered(size)
-    fits = len(axes[name]) <= size or not least if name in axes.told else len(axes[name]) == size
+        axes[name] = Axis.from_count(size)
+    fits = len(axes[name]) <= size or not allow_shorter if name in axes.given else len(axes[name]) == size
     if not fits:
-        other = f"{name} ({size})"
-        axes.setdefault(other, Axis.numbered(size))
-        return other
+        sized_name = f"{name} ({size})"
+        axes.setdefault(sized_name, Axis.from_count(size))
+        return sized_name
     return name

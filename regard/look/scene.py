@@ -1,13 +1,14 @@
-"""What a capture shows of one input and its answer: labeled axes, pictures that they lie on, steps of a search.
+"""Samples of a capture: one input and its output, with labeled axes, pictures behind them, and the decoding steps.
 
-    scene.axes["source"]      what the keys of cross-attention are: tokens, patches of an image, times of a sound ...
-    scene.pictures["image"]   what the places of such an axis lie on
-    scene.steps[3]            the token said in step 3, its alternatives, the beams
+    sample.axes["source"]      keys of cross-attention: tokens, patches of an image, times of a sound ...
+    sample.pictures["image"]   picture that the places of such an axis lie on
+    sample.steps[3]            output token of step 3, its alternatives and the beams
 
-Names of axes, by which reads find theirs (regard.look.names):
+Names of axes, by which reads are given theirs (regard.look.names):
 
-    source    what the core takes in             said      what is said, token by token
-    queries   the queries of a set, or of one    fed       what the decoder is fed: a begin symbol, then what was said
+    source    input of the core                 said      output tokens
+    queries   queries of a set, or the single   fed       decoder input: BOS, then the output tokens shifted right
+              query of a pooling read
 """
 
 from collections.abc import Callable, Sequence
@@ -22,49 +23,49 @@ Place = tuple[float, ...] | None
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What the queries or the keys of a read are.
+    """Labels of the queries or the keys of a read.
 
-    Raises: ValueError if there are places, but not one for each label.
+    Raises: ValueError if there are places, but not one per label.
     """
 
     labels: tuple[str, ...]
     what: str = "item"
-    """One entry, in the singular: token, patch, time, person, box, event ..."""
+    """Type of an entry, in the singular: token, patch, time, agent, box, event ..."""
     on: str = ""
-    """The picture that places lie on; empty if there is none."""
+    """Name of the picture that places lie on; empty if there is none."""
     places: tuple[Place, ...] = ()
-    """Where each entry lies; None for one that lies nowhere. On an image: left, top, width, height as shares of its
-    sides. On a sound: start and stop in seconds. On a plane: the number of the track."""
+    """Place of each entry; None for an entry without one. On an image: left, top, width, height as fractions of its
+    sides. On a sound: start and stop in seconds. On a plane: the index of the track."""
 
     def __post_init__(self) -> None:
         if self.places and len(self.places) != len(self.labels):
-            raise ValueError(f"places must be one for each of {len(self.labels)} labels, but are {len(self.places)}")
+            raise ValueError(f"places must be one per label ({len(self.labels)}), got {len(self.places)}")
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, numbers: Sequence[int]) -> "Axis":
-        """Some entries."""
-        places = tuple(self.places[i] for i in numbers) if self.places else ()
-        return Axis(labels=tuple(self.labels[i] for i in numbers), what=self.what, on=self.on, places=places)
+    def take(self, indices: Sequence[int]) -> "Axis":
+        """Return an axis of the entries at `indices`."""
+        places = tuple(self.places[i] for i in indices) if self.places else ()
+        return Axis(labels=tuple(self.labels[i] for i in indices), what=self.what, on=self.on, places=places)
 
-    def reversed(self) -> "Axis":
-        """The same from the end."""
+    def reverse(self) -> "Axis":
+        """Return the axis in reverse order."""
         return self.take(range(len(self) - 1, -1, -1))
 
-    def after(self, label: str) -> "Axis":
-        """The same behind an entry that lies nowhere."""
+    def prepend(self, label: str) -> "Axis":
+        """Return the axis with an entry without a place in front."""
         places = (None, *self.places) if self.places else ()
         return Axis(labels=(label, *self.labels), what=self.what, on=self.on, places=places)
 
     @classmethod
-    def numbered(cls, count: int, what: str = "item") -> "Axis":
-        """Entries of which nothing is known but their number."""
+    def from_count(cls, count: int, what: str = "item") -> "Axis":
+        """Return an axis whose labels are the numbers from 0."""
         return cls(labels=tuple(str(number) for number in range(count)), what=what)
 
     @classmethod
     def grid(cls, rows: int, columns: int, *, on: str, what: str = "patch", count: int | None = None) -> "Axis":
-        """Equal parts of an image, row by row; of `count` entries those behind them lie nowhere."""
+        """Return the axis of an image in equal patches, row by row; count: use only the first patches."""
         places: list[Place] = [
             (j / columns, i / rows, 1 / columns, 1 / rows) for i in range(rows) for j in range(columns)
         ]
@@ -73,20 +74,20 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Box:
-    """Something found in an image."""
+class DetectedBox:
+    """Object detected in an image."""
 
     label: str
     score: float
     place: tuple[float, float, float, float]
-    """Left, top, width, height as shares of the image's sides."""
+    """Left, top, width, height as fractions of the image's sides."""
     query: int
-    """The entry of the axis "queries" that found it."""
+    """Index of its query on the axis "queries"."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
-    """Something heard in a sound; seconds."""
+class DetectedEvent:
+    """Event detected in a sound; onset and duration in seconds."""
 
     label: str
     score: float
@@ -97,7 +98,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """Where someone was, and will be."""
+    """Observed (`seen`) and predicted (`ahead`) positions of an agent."""
 
     label: str
     seen: tuple[tuple[float, float], ...]
@@ -106,26 +107,26 @@ class Track:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Image:
-    """Pixels (height, width, 3) or (height, width) of bytes, and what was found in them."""
+    """Pixels (height, width, 3) or (height, width) in uint8, and the detected objects."""
 
     pixels: NDArray[np.uint8]
-    boxes: tuple[Box, ...] = ()
+    boxes: tuple[DetectedBox, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sound:
-    """A spectrogram (bands, frames), lowest band first, of so many seconds, and what was heard in it."""
+    """Spectrogram (bands, frames), lowest band first, its duration in seconds, and the detected events."""
 
     bands: NDArray[np.floating[Any]]
     seconds: float
-    events: tuple[Event, ...] = ()
+    events: tuple[DetectedEvent, ...] = ()
     begin: float = 0.0
-    """Of a piece of a longer sound, whose pieces are scenes that follow one another: where it begins, in seconds."""
+    """Start of this chunk in a longer sound, in seconds; the chunks of a sound are consecutive samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plane:
-    """Ways over a plane."""
+    """Tracks on a plane."""
 
     tracks: tuple[Track, ...]
     unit: str = "m"
@@ -136,7 +137,7 @@ Picture = Image | Sound | Plane
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """A token that might have been said."""
+    """Candidate for the token of a step."""
 
     token: str
     probability: float
@@ -144,45 +145,45 @@ class Alternative:
 
 @dataclass(frozen=True, kw_only=True)
 class Beam:
-    """A hypothesis that was alive after a step."""
+    """Hypothesis that was kept after a step."""
 
     text: str
     score: float
     """Log-probability so far."""
     chosen: bool
-    """Whether the answer is one of its continuations."""
+    """True if the output continues this hypothesis."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class DecodingStep:
     """One step of a search."""
 
     token: str
     probability: float
-    """Of the token said, given those before it."""
+    """Probability of the token, given those before it."""
     alternatives: tuple[Alternative, ...] = ()
-    """The likeliest, largest first."""
+    """Most probable tokens, in descending order."""
     beams: tuple[Beam, ...] = ()
-    """Best first; none in greedy search."""
+    """Best first; empty in greedy search."""
 
 
 @dataclass(kw_only=True)
-class Scene:
-    """One input and its answer. Whoever runs the model makes it, and completes it once there is an answer."""
+class Sample:
+    """One input and its output. The code that runs the model creates it, and completes it with the output."""
 
     title: str = ""
     axes: dict[str, Axis] = field(default_factory=dict)
     pictures: dict[str, Picture] = field(default_factory=dict)
-    steps: tuple[Step, ...] = ()
+    steps: tuple[DecodingStep, ...] = ()
     tokens: Callable[[Sequence[int]], Sequence[str]] | None = None
-    """Labels of what is said, from its ids; None if nothing is said token by token."""
+    """Returns the labels of output tokens by their ids; None if the output has no tokens."""
     text: Callable[[Sequence[int]], str] | None = None
-    """The same as one text, for titles and beams."""
+    """Returns the text of output tokens, for titles and beams."""
     begin: str = ""
-    """Label of what the decoder is fed first."""
-    fed: Sequence[str] = ()
-    """Labels of the first tokens that are fed, where they say more than ids: unknown words as they stand in a text."""
-    ids: Sequence[int] = ()
-    """What was said, its end included, as numbers."""
-    said: Axis | None = None
-    """What the tokens said are, where they are more than their labels: places of a picture that is drawn."""
+    """Label of the first token of the decoder input."""
+    decoder_input: Sequence[str] = ()
+    """Labels of the first tokens of the decoder input, if better known than by ids: the spelling of unknown words."""
+    output_ids: Sequence[int] = ()
+    """Ids of the output, EOS included."""
+    output: Axis | None = None
+    """Axis of the output tokens, if they have more than labels: places of a generated image."""

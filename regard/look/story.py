@@ -1,171 +1,175 @@
-"""What was told while reads were recorded, with the calls that each read had made by then.
+"""Trace of a recording: the events emitted while reads were recorded, each with the calls made by every read so far.
 
-A story is cut into chapters: as long as rows of calls belong to the same inputs. In a chapter a source is read at
-once, or some calls read it first (the opening) and the others are steps of a search:
+A trace is a list of segments: calls whose rows belong to the same samples. In a segment, the model either computes all
+outputs at once, or runs a search: the calls before its first step are the encoder pass.
 
-    chapter    rows -> scenes        opening: calls [start, first step)      steps: calls [step t, step t + 1)
+    segment    rows -> samples       encoder pass: calls [start, first step)      steps: calls [step t, step t + 1)
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from regard.look.scene import Alternative, Beam, Scene, Step
-from regard.telling import Answer, Answered, Lived, Rows, Scored, Shown, Told
-from regard.telling import Step as Stepped
+from regard.look.scene import Alternative, Beam, DecodingStep, Sample
+from regard.telling import BeamStep, RowOrder, SampleBatch, SearchEnd, SearchOutput, SearchStep, StepScores, TraceEvent
 
 Counts = Mapping[str, int]
-"""Calls that each read has made."""
+"""Number of calls of each read so far, by the name of the read."""
 
 
 @dataclass(kw_only=True)
-class Moment:
+class TraceStep:
     """One step of a search."""
 
     start: Counts
-    sentences: Sequence[int]
+    source_rows: Sequence[int]
     """The row of the source that each row belongs to."""
-    scored: Scored | None = None
-    lived: Lived | None = None
+    scores: StepScores | None = None
+    beam: BeamStep | None = None
 
 
 @dataclass(kw_only=True)
-class Chapter:
-    """Calls whose rows belong to the same inputs."""
+class Segment:
+    """Calls whose rows belong to the same samples."""
 
     start: Counts
     stop: Counts = field(default_factory=dict)
-    scenes: Sequence[Scene] | None
-    """What is shown; None if nobody told."""
+    samples: Sequence[Sample] | None
+    """The samples of the current batch; None outside of a span."""
     rows: Sequence[int] | None = None
-    """The scene of each row; None: in their order."""
-    steps: list[Moment] = field(default_factory=list)
-    answers: Sequence[Sequence[Answer]] = ()
-    """Of each row, best first."""
+    """Index of the sample of each row; None: row i belongs to sample i."""
+    steps: list[TraceStep] = field(default_factory=list)
+    outputs: Sequence[Sequence[SearchOutput]] = ()
+    """Of each row of the source, best first."""
 
     @property
-    def opened(self) -> Counts:
-        """Calls made when the opening was over."""
+    def encoder_stop(self) -> Counts:
+        """Counts at the end of the encoder pass; without a search, at the end of the segment."""
         return self.steps[0].start if self.steps else self.stop
 
-    def within(self, step: int) -> tuple[Counts, Counts]:
-        """Calls made before a step, and after it."""
-        following = self.steps[step + 1].start if step + 1 < len(self.steps) else self.stop
-        return self.steps[step].start, following
+    def step_range(self, step: int) -> tuple[Counts, Counts]:
+        """Return the counts before and after a step."""
+        stop = self.steps[step + 1].start if step + 1 < len(self.steps) else self.stop
+        return self.steps[step].start, stop
 
-    def scene(self, row: int) -> Scene | None:
-        """What a row of the source belongs to."""
-        if self.scenes is None:
+    def sample(self, row: int) -> Sample | None:
+        """Return the sample of a row of the source, None if it has none."""
+        if self.samples is None:
             return None
-        number = row if self.rows is None else self.rows[row]
-        return self.scenes[number] if number < len(self.scenes) else None
+        index = row if self.rows is None else self.rows[row]
+        return self.samples[index] if index < len(self.samples) else None
 
-    def answers_of(self, row: int) -> Sequence[Answer]:
-        """What was said to a row; what was fed to its first row of each step, if nobody told."""
-        if row < len(self.answers):
-            return self.answers[row]
-        way = [moment.sentences.index(row) for moment in self.steps if row in moment.sentences]
-        return [Answer([], way)] if way else []
-
-
-class Story:
-    """Hears what is told (`hear`), and cuts it into chapters."""
-
-    def __init__(self, count: Callable[[], Counts], *, scenes: Sequence[Scene] | None = None):
-        """count: the calls that each read has made by now. scenes: what is shown until something else is told."""
-        self._count, self._given = count, scenes
-        self._chapters = [Chapter(start={}, scenes=scenes)]
-
-    def hear(self, told: Told) -> None:
-        """Take down what is told."""
-        now, last = self._count(), self._chapters[-1]
-        match told:
-            case Shown(scenes):
-                self._begin(Chapter(start=now, scenes=self._given if scenes is None else scenes))
-            case Rows(rows):
-                self._begin(Chapter(start=now, scenes=last.scenes, rows=rows))
-            case Stepped(sentences):
-                last.steps.append(Moment(start=now, sentences=list(sentences)))
-            case Scored() if last.steps:
-                last.steps[-1].scored = told
-            case Lived() if last.steps:
-                last.steps[-1].lived = told
-            case Answered(answers):
-                last.answers = answers
-
-    def chapters(self) -> list[tuple[int, Chapter]]:
-        """Those in which something was read, and which of all that was shown each belongs to, in order."""
-        self._chapters[-1].stop = self._count()
-        shown: dict[int, int] = {}
-        found = []
-        for one in self._chapters:
-            place = shown.setdefault(id(one if one.scenes is None else one.scenes), len(shown))
-            if any(one.stop[name] > one.start.get(name, 0) for name in one.stop):
-                found.append((place, one))
-        return found
-
-    def _begin(self, chapter: Chapter) -> None:
-        self._chapters[-1].stop = chapter.start
-        self._chapters.append(chapter)
+    def outputs_of(self, row: int) -> Sequence[SearchOutput]:
+        """Return the outputs of a row; if none were emitted, a path through its first row of each step."""
+        if row < len(self.outputs):
+            return self.outputs[row]
+        path = [step.source_rows.index(row) for step in self.steps if row in step.source_rows]
+        return [SearchOutput([], path)] if path else []
 
 
-def spoken(scene: Scene, answer: Answer) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Labels of what was said, and of what was fed; nothing if the scene cannot put tokens into words."""
-    if scene.tokens is None or not answer.tokens:
+class Trace:
+    """Subscriber that collects events (`add`) into segments."""
+
+    def __init__(self, count: Callable[[], Counts], *, samples: Sequence[Sample] | None = None):
+        """count: returns the number of calls of each read so far. samples: of rows outside of any span."""
+        self._count, self._default_samples = count, samples
+        self._segments = [Segment(start={}, samples=samples)]
+
+    def add(self, event: TraceEvent) -> None:
+        """Add an event."""
+        now, last = self._count(), self._segments[-1]
+        match event:
+            case SampleBatch(samples):
+                self._begin(Segment(start=now, samples=self._default_samples if samples is None else samples))
+            case RowOrder(rows):
+                self._begin(Segment(start=now, samples=last.samples, rows=rows))
+            case SearchStep(source_rows):
+                last.steps.append(TraceStep(start=now, source_rows=list(source_rows)))
+            case StepScores() if last.steps:
+                last.steps[-1].scores = event
+            case BeamStep() if last.steps:
+                last.steps[-1].beam = event
+            case SearchEnd(outputs):
+                last.outputs = outputs
+
+    def segments(self) -> list[tuple[int, Segment]]:
+        """Return the segments in which a read ran, in order, each with the index of its batch of samples."""
+        self._segments[-1].stop = self._count()
+        batches: dict[int, int] = {}
+        segments = []
+        for segment in self._segments:
+            batch = batches.setdefault(id(segment if segment.samples is None else segment.samples), len(batches))
+            if any(segment.stop[name] > segment.start.get(name, 0) for name in segment.stop):
+                segments.append((batch, segment))
+        return segments
+
+    def _begin(self, segment: Segment) -> None:
+        self._segments[-1].stop = segment.start
+        self._segments.append(segment)
+
+
+def token_labels(sample: Sample, output: SearchOutput) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the labels of the output tokens and of the decoder input; empty if the sample has no labels for tokens."""
+    if sample.tokens is None or not output.tokens:
         return (), ()
-    said = tuple(scene.tokens(answer.tokens))
-    begin = scene.begin if answer.begin is None else scene.tokens([answer.begin])[0]
-    fed = (*scene.fed, *(begin, *said)[len(scene.fed) :])[: len(said)]
-    return (*fed[1:], said[-1]), fed
+    labels = tuple(sample.tokens(output.tokens))
+    begin = sample.begin if output.begin is None else sample.tokens([output.begin])[0]
+    inputs = (*sample.decoder_input, *(begin, *labels)[len(sample.decoder_input) :])[: len(labels)]
+    return (*inputs[1:], labels[-1]), inputs
 
 
-def steps_of(chapter: Chapter, row: int, answer: Answer, scene: Scene) -> tuple[Step, ...]:
-    """The search as it came to one answer; nothing if the scene cannot put tokens into words."""
-    if scene.tokens is None or not answer.tokens:
+def decoding_steps(segment: Segment, row: int, output: SearchOutput, sample: Sample) -> tuple[DecodingStep, ...]:
+    """Return the steps of the search that led to one output; empty if the sample has no labels for tokens."""
+    if sample.tokens is None or not output.tokens:
         return ()
-    trails: list[tuple[int, ...]] = [()] * (len(chapter.steps[0].sentences) if chapter.steps else 0)
+    prefixes: list[tuple[int, ...]] = [()] * (len(segment.steps[0].source_rows) if segment.steps else 0)
     steps = []
-    labels, _ = spoken(scene, answer)
-    for t, (way, token) in enumerate(zip(answer.rows, answer.tokens, strict=True)):
-        moment = chapter.steps[t]
-        likely = _likely(moment, way)
-        probability = answer.log_probs[t] if t < len(answer.log_probs) else likely.get(token, -float("inf"))
+    labels, _ = token_labels(sample, output)
+    for t, (step_row, token) in enumerate(zip(output.rows, output.tokens, strict=True)):
+        step = segment.steps[t]
+        top_tokens = _top_tokens(step, step_row)
+        log_prob = output.log_probs[t] if t < len(output.log_probs) else top_tokens.get(token, -float("inf"))
         beams: tuple[Beam, ...] = ()
-        if moment.lived is not None:
-            lived = moment.lived
-            trails = [(*trails[parent], said) for parent, said in zip(lived.rows, lived.tokens, strict=True)]
-            beams = _beams(chapter, t, row, answer, lambda number, trails=trails: _spelled(scene, trails[number]))
-        spelled = [Alternative(token=scene.tokens([one])[0], probability=_exp(log_p)) for one, log_p in likely.items()]
-        steps.append(Step(token=labels[t], probability=_exp(probability), alternatives=tuple(spelled), beams=beams))
+        if step.beam is not None:
+            parents = zip(step.beam.rows, step.beam.tokens, strict=True)
+            prefixes = [(*prefixes[parent], new_token) for parent, new_token in parents]
+            beams = _beams(segment, t, row, output, lambda index, prefixes=prefixes: _to_text(sample, prefixes[index]))
+        alternatives = [
+            Alternative(token=sample.tokens([token_id])[0], probability=_exp(log_p))
+            for token_id, log_p in top_tokens.items()
+        ]
+        steps.append(
+            DecodingStep(token=labels[t], probability=_exp(log_prob), alternatives=tuple(alternatives), beams=beams)
+        )
     return tuple(steps)
 
 
-def _likely(moment: Moment, row: int) -> dict[int, float]:
-    """The likeliest tokens of a row and their log-probabilities."""
-    if moment.scored is None or row >= len(moment.scored.tokens):
+def _top_tokens(step: TraceStep, row: int) -> dict[int, float]:
+    """Return the most probable tokens of a row with their log-probabilities."""
+    if step.scores is None or row >= len(step.scores.tokens):
         return {}
-    return dict(zip(moment.scored.tokens[row], moment.scored.log_probs[row], strict=True))
+    return dict(zip(step.scores.tokens[row], step.scores.log_probs[row], strict=True))
 
 
-def _beams(chapter: Chapter, t: int, row: int, answer: Answer, text: Callable[[int], str]) -> tuple[Beam, ...]:
-    """The hypotheses of a row of the source that go on after step t; text: of one by its row."""
-    lived = chapter.steps[t].lived
-    assert lived is not None
-    following = chapter.steps[t + 1].sentences if t + 1 < len(chapter.steps) else []
-    own = [number for number, sentence in enumerate(following) if sentence == row]
-    way = answer.rows[t + 1] if t + 1 < len(answer.rows) else None
-    found = [
-        Beam(text=text(number), score=lived.log_probs[number], chosen=number == way)
-        for number in own
-        if lived.log_probs[number] > -math.inf
+def _beams(segment: Segment, t: int, row: int, output: SearchOutput, text: Callable[[int], str]) -> tuple[Beam, ...]:
+    """Return the hypotheses of a row of the source after step t; text: returns the text of a hypothesis."""
+    beam = segment.steps[t].beam
+    assert beam is not None
+    next_rows = segment.steps[t + 1].source_rows if t + 1 < len(segment.steps) else []
+    own = [index for index, source_row in enumerate(next_rows) if source_row == row]
+    next_row = output.rows[t + 1] if t + 1 < len(output.rows) else None
+    hypotheses = [
+        Beam(text=text(index), score=beam.log_probs[index], chosen=index == next_row)
+        for index in own
+        if beam.log_probs[index] > -math.inf
     ]
-    return tuple(sorted(found, key=lambda beam: -beam.score))
+    return tuple(sorted(hypotheses, key=lambda hypothesis: -hypothesis.score))
 
 
-def _spelled(scene: Scene, tokens: Sequence[int]) -> str:
-    if scene.text is not None:
-        return scene.text(tokens)
-    return " ".join(scene.tokens(tokens)) if scene.tokens else ""
+def _to_text(sample: Sample, tokens: Sequence[int]) -> str:
+    if sample.text is not None:
+        return sample.text(tokens)
+    return " ".join(sample.tokens(tokens)) if sample.tokens else ""
 
 
 def _exp(log_probability: float) -> float:

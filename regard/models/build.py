@@ -1,11 +1,11 @@
-"""From sizes to a model."""
+"""Construction of cores and models from their configs."""
 
 from collections.abc import Callable
 from functools import partial
 
 from torch import nn
 
-from regard.layers.pool import Pool
+from regard.layers.pool import AttentionPooling
 from regard.models.autoencoder import Autoencoder
 from regard.models.classifier import Classifier
 from regard.models.config import (
@@ -29,7 +29,7 @@ from regard.models.forecaster import Forecaster
 from regard.models.grid import GridModel
 from regard.models.language import LanguageModel
 from regard.models.model import Model
-from regard.models.opinionated import Opinionated
+from regard.models.opinionated import NaiveBayesClassifier
 from regard.models.quantized import QuantizedAutoencoder
 from regard.models.reads.images import ImageReader
 from regard.models.reads.tokens import TokenReader, embedding_table
@@ -50,9 +50,10 @@ def build_core(
     decodes: bool = True,
     in_order: bool = True,
 ) -> Core:
-    """The core that the config names; its encoder alone, unless it decodes; its decoder alone, unless it encodes.
+    """Build the core of a config.
 
-    in_order: whether it decodes targets in order, or sets of queries.
+    encodes, decodes: False omits the encoder or the decoder.
+    in_order: True to decode targets in order, False to decode sets of queries.
     """
     parts = {"dropout": dropout, "encodes": encodes, "decodes": decodes, "in_order": in_order}
     if isinstance(config, TransformerConfig):
@@ -61,19 +62,19 @@ def build_core(
         return RecurrentCore(config, **parts)
     if isinstance(config, SelfAttentiveConfig):
         return SelfAttentiveCore(config, **parts)
-    raise TypeError(f"core must be the configuration of a core, but is {type(config).__name__}")
+    raise TypeError(f"config must be that of a core (regard.models.config), got {type(config).__name__}")
 
 
 def compose(
     reads: nn.Module, core: Core, writes: nn.Module, *, pool_heads: int = 1, kernel: str = "auto"
 ) -> Model | Classifier | Tagger | Forecaster | Detector:
-    """One model of a reader, a core and a writer: what is written decides how the core is asked.
+    """Compose a model of a reader, a core and a writer. The class of the writer determines the model:
 
-        a sequence       its decoder, token after token            (needs a core that decodes)
-        tags             its encoder, for every item
-        a set            its decoder, all queries at once          (needs a core built with in_order=False)
-        a vector's       its encoder, by one learned query with `pool_heads` heads; for tracks that were read, by one's
-                         own item
+        TokenWriter      Model: the decoder, autoregressively                (needs a core that decodes)
+        TagWriter        Tagger: the encoder, with a prediction for every item
+        SetWriter        Detector: the decoder, all queries in parallel      (needs a core built with in_order=False)
+        TrackWriter      Forecaster, with a TrackReader: the encoder, with a prediction for the ego agent
+        VectorWriter     Classifier: the encoder, pooled by a learned query with `pool_heads` heads
 
     The writer's dim is core.width for a sequence or a set, else core.memory_dim. Raises TypeError for another writer.
     """
@@ -86,8 +87,8 @@ def compose(
     if isinstance(writes, TrackWriter) and isinstance(reads, TrackReader):
         return Forecaster(reads, core, writes)
     if isinstance(writes, VectorWriter):
-        return Classifier(reads, core, Pool(core.memory_dim, num_heads=pool_heads, kernel=kernel), writes)
-    raise TypeError(f"writes must be a writer (regard.models.writes), but is {type(writes).__name__}")
+        return Classifier(reads, core, AttentionPooling(core.memory_dim, num_heads=pool_heads, kernel=kernel), writes)
+    raise TypeError(f"writes must be a writer (regard.models.writes), got {type(writes).__name__}")
 
 
 def build(
@@ -98,10 +99,10 @@ def build(
     label_smoothing: float = 0.0,
     grid: tuple[int, int] | None = None,
 ) -> Model:
-    """A text-to-text model for vocabularies of these sizes, with fresh weights from torch's generator.
+    """Build an encoder-decoder model for vocabularies of these sizes, with weights drawn from torch's generator.
 
-    grid:   (rows, columns) if what is written is a grid, row by row, whose places the model should know.
-    Raises: ValueError if one table is to serve two vocabularies of different sizes.
+    grid:   (rows, columns) if the targets are a grid of tokens, row by row (GridModel).
+    Raises: ValueError if tie is all and the vocabularies differ in size.
     """
     if config.tie == "all" and source_vocab != target_vocab:
         raise ValueError(
@@ -118,21 +119,21 @@ def build(
 
 
 def build_language_model(config: LanguageModelConfig, *, vocab: int) -> LanguageModel:
-    """A language model for a vocabulary, with fresh weights from torch's generator."""
+    """Build a causal language model, with weights drawn from torch's generator."""
     core = build_core(config.core, dropout=config.dropout, encodes=False)
     table = embedding_table(vocab, config.core.width)
     return LanguageModel(TokenReader(table, dropout=config.dropout), core)
 
 
 def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Forecaster:
-    """A forecaster of tracks, with fresh weights from torch's generator."""
+    """Build a forecaster of tracks, with weights drawn from torch's generator."""
     reads = TrackReader(observed, config.core.width)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     return Forecaster(reads, core, TrackWriter(core.memory_dim, predicted, dropout=config.dropout))
 
 
 def build_tagger(config: EncoderConfig, *, vocab: int, num_tags: int, label_smoothing: float = 0.0) -> Tagger:
-    """A tagger of the tokens of a vocabulary, with fresh weights from torch's generator."""
+    """Build a tagger of tokens, with weights drawn from torch's generator."""
     reads = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     writes = TagWriter(core.memory_dim, num_tags, dropout=config.dropout, label_smoothing=label_smoothing)
@@ -140,15 +141,16 @@ def build_tagger(config: EncoderConfig, *, vocab: int, num_tags: int, label_smoo
 
 
 def build_classifier(
-    config: ClassifierConfig, *, vocab: int, writes: Callable[[int], VectorWriter], opinions: int = 0
+    config: ClassifierConfig, *, vocab: int, writes: Callable[[int], VectorWriter], ratio_kinds: int = 0
 ) -> Classifier:
-    """A model that answers each text of a vocabulary, with fresh weights from torch's generator.
+    """Build a classifier or regressor of texts, with weights drawn from torch's generator.
 
-    writes(dim): what it answers: the writer of vectors of this size; of classes, if
-    texts come with opinions of so many kinds (regard.models.opinionated).
+    writes:      returns the writer for vectors of a given size; must be a ClassWriter with ratio_kinds.
+    ratio_kinds: number of kinds of log-count ratios that come with the texts (NaiveBayesClassifier); 0: none.
     """
     reads = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
-    return _classifier(config, reads, writes, partial(Opinionated, kinds=opinions) if opinions else Classifier)
+    kind = partial(NaiveBayesClassifier, kinds=ratio_kinds) if ratio_kinds else Classifier
+    return _classifier(config, reads, writes, kind)
 
 
 def build_image_classifier(
@@ -158,17 +160,17 @@ def build_image_classifier(
     writes: Callable[[int], VectorWriter],
     patch: int | None = None,
 ) -> Classifier:
-    """The same of images of (channels, height, width)."""
+    """Build a classifier or regressor of images of shape (channels, height, width); see `build_classifier`."""
     return _classifier(config, ImageReader(shape, config.core.width, patch=patch, dropout=config.dropout), writes)
 
 
 def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, int, int]) -> Autoencoder | QuantizedAutoencoder:
-    """An autoencoder of its kind for images of (channels, height, width), with fresh weights from torch's generator."""
+    """Build the autoencoder of a config for images of (channels, height, width)."""
     return QuantizedAutoencoder(config, shape) if config.kind == "quantized" else Autoencoder(config, shape)
 
 
 def build_detector(config: DetectorConfig, reads: nn.Module, *, num_classes: int, axes: int) -> Detector:
-    """A detector of regions of so many axes in what `reads` reads, with fresh weights from torch's generator."""
+    """Build a detector of regions of `axes` axes in the input of `reads`, with weights drawn from torch's generator."""
     core = build_core(config.core, dropout=config.dropout, in_order=False)
     blocks = 1
     if isinstance(config.core, TransformerConfig):
@@ -192,5 +194,5 @@ def _classifier(
     kind: Callable[..., Classifier] = Classifier,
 ) -> Classifier:
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    pool = Pool(core.memory_dim, num_heads=config.pool_heads, kernel=config.core.kernel)
+    pool = AttentionPooling(core.memory_dim, num_heads=config.pool_heads, kernel=config.core.kernel)
     return kind(reads, core, pool, writes(core.memory_dim))

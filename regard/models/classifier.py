@@ -1,10 +1,10 @@
-"""A classifier: what is read becomes items, a core lets them read one another, a learned query reads them all.
+"""Classifier and regressor: the encoder of a core, attention pooling by a learned query, and an output head.
 
-    items  = core.encode(reads(source))        one vector an item
-    vector = pool(items)                       one vector a row: attention decides which items count
+    items  = core.encode(reads(source))        one vector per item
+    vector = pool(items)                       one vector per row: attention weights the items
     loss   = writes.loss(vector, target)
 
-What is written of the vector is its writer's: a class, any number of labels, numbers.
+The writer determines the prediction: a class, several labels, or numbers.
 
 Source: lectures, E (sequence to vector, image to vector).
 """
@@ -15,31 +15,31 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.layers.pool import Pool
+from regard.layers.pool import AttentionPooling
 from regard.models.cores.core import Core
-from regard.models.model import Loss
+from regard.models.model import BatchLoss
 from regard.models.writes.vector import VectorWriter
 
 
 @runtime_checkable
-class Labeled(Protocol):
-    """What a classifier learns from: a batch of sources, and what is right for each."""
+class ClassificationBatch(Protocol):
+    """Training batch of a classifier: sources and their targets."""
 
     @property
     def source(self) -> Padded | Tensor:
-        """What is read: ids of tokens, or images."""
+        """Input of the reader: token ids or images."""
         ...
 
     @property
     def target(self) -> Tensor:
-        """The class of each row, its labels or its numbers, as the writer takes them: (batch, ...)."""
+        """Class, labels or numbers of each row, as the writer expects them: (batch, ...)."""
         ...
 
 
 class Classifier(nn.Module):
-    """reads + core + pool + writes."""
+    """Classifier: reads + core + pool + writes."""
 
-    def __init__(self, reads: nn.Module, core: Core, pool: Pool, writes: VectorWriter):
+    def __init__(self, reads: nn.Module, core: Core, pool: AttentionPooling, writes: VectorWriter):
         super().__init__()
         self.reads = reads
         self.core = core
@@ -47,22 +47,22 @@ class Classifier(nn.Module):
         self.writes = writes
 
     def vector(self, source: Padded | Tensor) -> Float[Tensor, "batch dim"]:
-        """What was read, as one vector a row."""
+        """Return the pooled vector of each row."""
         return self.pool(self.core.encode(self.reads(source)))
 
     def forward(self, source: Padded | Tensor) -> Float[Tensor, "batch ..."]:
-        """The answer of each row: probabilities of the classes or labels, or numbers."""
+        """Return the prediction of each row: probabilities of classes or labels, or numbers."""
         return self.writes(self.vector(source))
 
-    def loss(self, batch: Labeled) -> Loss:
-        """Loss of a batch, summed over its rows."""
+    def loss(self, batch: ClassificationBatch) -> BatchLoss:
+        """Return the loss of a batch, summed over its rows."""
         total, nll = self.writes.loss(self.vector(batch.source), batch.target)
-        return Loss(total, nll, self.count(batch))
+        return BatchLoss(total, nll, self.count(batch))
 
-    def count(self, batch: Labeled) -> int:
-        """Rows of a batch."""
+    def count(self, batch: ClassificationBatch) -> int:
+        """Return the number of rows of a batch."""
         return len(batch.target)
 
     def blocks(self) -> list[nn.Module]:
-        """Parts that may be sharded each on its own."""
+        """Return the modules that may be sharded one by one (FSDP)."""
         return self.core.blocks()

@@ -1,6 +1,6 @@
-"""A small convolutional classifier of images, without attention: what other models are measured with.
+"""Small convolutional image classifier without attention, used as a judge of other models.
 
-    three times: 3 x 3 convolution, the largest of 2 x 2 places, batch norm, relu;  p(c | x) = softmax(W h + b)_c
+    3 x (3 x 3 convolution, 2 x 2 max pooling, batch norm, relu);  p(c | x) = softmax(W h + b)_c
 
 Source: lecun1998, section II (convolutions and sub-sampling in turn); batch norm ioffe2015.
 """
@@ -8,15 +8,15 @@ Source: lecun1998, section II (convolutions and sub-sampling in turn); batch nor
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.models.classifier import Labeled
-from regard.models.model import Loss
+from regard.models.classifier import ClassificationBatch
+from regard.models.model import BatchLoss
 from regard.models.writes.classes import ClassWriter
 
 _STAGES = 3
 
 
 class ConvolutionalClassifier(nn.Module):
-    """Images (batch, channels, height, width) within [0, 1] to probabilities of the classes."""
+    """Classifier of images (batch, channels, height, width) with pixels in [0, 1]."""
 
     def __init__(
         self, shape: tuple[int, int, int], num_classes: int, *, channels: int = 32, label_smoothing: float = 0.0
@@ -37,19 +37,19 @@ class ConvolutionalClassifier(nn.Module):
         self.writes = ClassWriter(before * height * width, num_classes, dropout=0.3, label_smoothing=label_smoothing)
 
     def forward(self, source: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
-        """Probabilities of the classes."""
+        """Return the probabilities of the classes."""
         return self.writes(self.stages(source - 0.5))
 
-    def loss(self, batch: Labeled) -> Loss:
-        """Loss of a batch, summed over its rows."""
+    def loss(self, batch: ClassificationBatch) -> BatchLoss:
+        """Return the loss of a batch, summed over its rows."""
         assert isinstance(batch.source, Tensor)
         total, nll = self.writes.loss(self.stages(batch.source - 0.5), batch.target)
-        return Loss(total, nll, self.count(batch))
+        return BatchLoss(total, nll, self.count(batch))
 
-    def count(self, batch: Labeled) -> int:
-        """Rows of a batch."""
+    def count(self, batch: ClassificationBatch) -> int:
+        """Return the number of rows of a batch."""
         return len(batch.target)
 
     def blocks(self) -> list[nn.Module]:
-        """Parts that may be sharded each on its own."""
+        """Return the modules that may be sharded one by one (FSDP)."""
         return [self.stages]

@@ -1,11 +1,11 @@
-"""A detector: what is read becomes items, and queries find the elements of a set among them: boxes, events.
+"""Detector (DETR): queries that read the encoded source predict a set of elements, such as boxes or events.
 
-    items   = core.encode(reads(source))
-    q, r_0  = queries and where they start: learned, or what the surest items propose
-    h_l     = core.answer(q, items)_l          the queries read one another and the items; they have no order
-    found_l = writes.answers(h, r_0)_l         a class and a region for each query, after every block
+    items  = core.encode(reads(source))
+    q, y_0 = writes.select_queries(...)                   queries and their references: learned, or from proposals
+    h_l    = core.decode_set(q, items)_l                  self-attention of the queries, and attention to the items
+    y_l    = writes.predictions_per_block(h, y_0)_l       a class and a region for each query, after every block
 
-    loss    = sum_l matched(found_l) + proposals' own
+    loss   = sum_l matched loss of y_l + loss of the proposals
 
 Source: lectures, E (image to set, sequence to set); carion2020.
 """
@@ -16,27 +16,27 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.models.cores.core import Core
-from regard.models.model import Loss
-from regard.models.writes.sets import Elements, Found, SetWriter
+from regard.models.model import BatchLoss
+from regard.models.writes.sets import SetPredictions, SetTargets, SetWriter
 
 
 @runtime_checkable
-class Scenes(Protocol):
-    """What a detector learns from: sources and the elements that are in them."""
+class DetectionBatch(Protocol):
+    """Training batch of a detector: sources and the elements in them."""
 
     @property
     def source(self) -> Padded | Tensor:
-        """What is read: images, or sound."""
+        """Input of the reader: images or sounds."""
         ...
 
     @property
-    def target(self) -> Elements:
-        """What is in each."""
+    def target(self) -> SetTargets:
+        """Elements of each source."""
         ...
 
 
 class Detector(nn.Module):
-    """reads + core + writes; `reads.centers` (places, axes) says where the items are if they propose."""
+    """Detector: reads + core + writes. Proposals need `reads.centers` (items, axes), the positions of the items."""
 
     def __init__(self, reads: nn.Module, core: Core, writes: SetWriter):
         super().__init__()
@@ -44,41 +44,41 @@ class Detector(nn.Module):
         self.core = core
         self.writes = writes
 
-    def forward(self, source: Padded | Tensor) -> Found:
-        """What the queries say after the last block."""
-        return self._found(source)[0][-1]
+    def forward(self, source: Padded | Tensor) -> SetPredictions:
+        """Return the predictions of the last decoder block."""
+        return self._predict(source)[0][-1]
 
-    def proposals(self, source: Padded | Tensor) -> Found:
-        """What the places say themselves. Raises ValueError if the queries are learned."""
-        proposed = self._found(source)[1]
+    def proposals(self, source: Padded | Tensor) -> SetPredictions:
+        """Return the proposals of all items. Raises ValueError if the queries are learned."""
+        proposed = self._predict(source)[1]
         if proposed is None:
             raise ValueError("there are no proposals: the queries of this detector are learned")
         return proposed
 
-    def loss(self, batch: Scenes) -> Loss:
-        """Summed over the rows; what is reported is that of the last block."""
-        found, proposed = self._found(batch.source)
-        losses = [self.writes.loss(one, batch.target) for one in found]
+    def loss(self, batch: DetectionBatch) -> BatchLoss:
+        """Return the loss of a batch, summed over its rows; `nll` is that of the last block."""
+        predictions, proposed = self._predict(batch.source)
+        losses = [self.writes.loss(of_block, batch.target) for of_block in predictions]
         total = sum(losses[1:], losses[0])
         if proposed is not None:
             total = total + self.writes.proposal_loss(proposed, self.reads.get_buffer("centers"), batch.target)
-        return Loss(total, losses[-1].detach(), self.count(batch))
+        return BatchLoss(total, losses[-1].detach(), self.count(batch))
 
-    def count(self, batch: Scenes) -> int:
-        """Elements, and one for each row: an empty one has something to learn as well."""
+    def count(self, batch: DetectionBatch) -> int:
+        """Return the number of elements plus the number of rows, since rows without elements have a loss as well."""
         return int(batch.target.real.sum()) + len(batch.target.labels)
 
     def blocks(self) -> list[nn.Module]:
-        """Parts that may be sharded each on its own."""
+        """Return the modules that may be sharded one by one (FSDP)."""
         return self.core.blocks()
 
-    def _found(self, source: Padded | Tensor) -> tuple[list[Found], Found | None]:
+    def _predict(self, source: Padded | Tensor) -> tuple[list[SetPredictions], SetPredictions | None]:
         encoded = self.core.encode(self.reads(source))
         proposed = None
         if self.writes.proposes:
             proposed = self.writes.propose(encoded.items, self.reads.get_buffer("centers"), _hidden(encoded))
-        queries, start = self.writes.asked(encoded.items, proposed)
-        return self.writes.answers(self.core.answer(queries, encoded), start), proposed
+        queries, start = self.writes.select_queries(encoded.items, proposed)
+        return self.writes.predictions_per_block(self.core.decode_set(queries, encoded), start), proposed
 
 
 def _hidden(encoded: Padded) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""A language model: every token is predicted from those before it; GPT, if the core is a Transformer.
+"""Causal language model (decoder-only): GPT if the core is a Transformer.
 
     h_0 = U W_e + W_p      h_l = block(h_{l-1})      p(u_t | u_<t) = softmax(h_n W_e^T)        W_e tied
 
@@ -13,23 +13,23 @@ from torch import Tensor, nn
 from regard.attention.kernels.maps import linear
 from regard.layers.cross_entropy import token_loss
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
-from regard.models.cores.core import Core, State
-from regard.models.model import Loss
+from regard.models.cores.core import Core, CoreState
+from regard.models.model import BatchLoss
 from regard.models.reads.tokens import TokenReader
 
 
 @runtime_checkable
-class Windows(Protocol):
-    """What a language model learns from: pieces of a long text."""
+class LanguageModelBatch(Protocol):
+    """Training batch of a language model: segments of a long text."""
 
     @property
     def tokens(self) -> Int[Tensor, "rows time"]:
-        """Consecutive tokens, of which all but the first are predicted; -1 behind the end of a short one."""
+        """Consecutive token ids, of which all but the first are predicted; -1 for padding."""
         ...
 
 
 class LanguageModel(nn.Module):
-    """reads + core, whose scores come from the table that reads."""
+    """Causal language model: reads + core, with tied input and output embeddings."""
 
     def __init__(self, reads: TokenReader, core: Core):
         super().__init__()
@@ -37,39 +37,39 @@ class LanguageModel(nn.Module):
         self.core = core
 
     def forward(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time vocab"]:
-        """Scores of the token after each."""
+        """Return the logits of the next token at all positions."""
         return self._scores(self._hidden(tokens))
 
-    def loss(self, batch: Windows) -> Loss:
-        """Sums over the predicted tokens."""
+    def loss(self, batch: LanguageModelBatch) -> BatchLoss:
+        """Return the loss of a batch, summed over the predicted tokens."""
         tokens = batch.tokens
         hidden = self._hidden(tokens[:, :-1].clamp(min=0)).flatten(0, 1)
-        wanted = tokens[:, 1:].flatten()
-        real = (wanted >= 0).nonzero().squeeze(1)
+        targets = tokens[:, 1:].flatten()
+        real = (targets >= 0).nonzero().squeeze(1)
         total, nll = token_loss(
-            hidden.index_select(0, real), self.reads.table.weight, None, wanted.index_select(0, real), smoothing=0.0
+            hidden.index_select(0, real), self.reads.table.weight, None, targets.index_select(0, real), smoothing=0.0
         )
-        return Loss(total, nll, len(real))
+        return BatchLoss(total, nll, len(real))
 
-    def count(self, batch: Windows) -> int:
-        """Predicted tokens of a batch."""
+    def count(self, batch: LanguageModelBatch) -> int:
+        """Return the number of predicted tokens of a batch."""
         return int((batch.tokens[:, 1:] >= 0).sum())
 
     def blocks(self) -> list[nn.Module]:
-        """Parts that may be sharded each on its own."""
+        """Return the modules that may be sharded one by one (FSDP)."""
         return self.core.blocks()
 
-    def begin(self, rows: int) -> State:
-        """The state before the first token."""
+    def begin(self, rows: int) -> CoreState:
+        """Return the state of `rows` rows before the first token."""
         return self.core.begin(rows)
 
-    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
-        """Scores of the next token after one more token a row, and the state that has it."""
+    def step(self, tokens: Int[Tensor, " rows"], state: CoreState) -> tuple[Float[Tensor, "rows vocab"], CoreState]:
+        """Return the logits of the next token after one more token per row, and the next state."""
         hidden, state = self.core.step(self.reads.embed(tokens), state)
         return self._scores(hidden), state
 
     def form(self) -> TextForm:
-        """What it is in decoding, as data."""
+        """Return the form of this model in decoding (regard.layers.forms)."""
         table, core = form_of(self.reads, TableForm), form_of(self.core, TransformerForm)
         return TextForm(None, core, WriterForm(table, table.weight))
 

@@ -1,11 +1,11 @@
-"""A model is what it reads, a core, and what it writes.
+"""Encoder-decoder model, composed of a reader, a core and a writer.
 
-    memory = core.start(reads(source))                the source becomes a memory
-    hidden = core(writes.shifted(target), memory)     the writer's queries read it
+    memory = core.start(reads(source))                      the source becomes a memory
+    hidden = core(writes.embed_shifted(target), memory)     the queries of the writer read the memory
     loss   = writes.loss(hidden, target)
 
-Any reader goes with any core and any writer. For decoding a model is a stepper: `start(source)`, then
-`step(tokens, state)` for one token more a row, equal to all at once.
+Any reader can be combined with any core and any writer. For decoding, a model is a stepper: `start(source)` encodes the
+source, then `step(tokens, state)` takes one more token per row; the results equal those of `forward`.
 
 Source: lectures, E (encoder-predictor-decoder view).
 """
@@ -17,38 +17,38 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
-from regard.models.cores.core import Core, State
+from regard.models.cores.core import Core, CoreState
 from regard.models.writes.tokens import TokenWriter
 
 
 @runtime_checkable
-class Example(Protocol):
-    """What a model learns from: a batch of sources and their targets."""
+class SourceTargetBatch(Protocol):
+    """Training batch of an encoder-decoder model: sources and targets."""
 
     @property
     def source(self) -> Padded | Tensor:
-        """What is read: ids of tokens, or whatever the reader takes."""
+        """Input of the reader, such as token ids."""
         ...
 
     @property
     def target(self) -> Padded:
-        """What should be written, from its start symbol to its end symbol."""
+        """Target token ids, from the start symbol to the end symbol."""
         ...
 
 
-class Loss(NamedTuple):
+class BatchLoss(NamedTuple):
     """Sums over a batch, in nats."""
 
     total: Float[Tensor, ""]
-    """What is minimized (label smoothing included)."""
+    """Training objective (label smoothing included)."""
     nll: Float[Tensor, ""]
-    """Sum of -log p(target): what is reported."""
+    """Sum of -log p(target), for reports."""
     count: int
-    """Tokens summed over."""
+    """Number of tokens."""
 
 
 class Model(nn.Module):
-    """reads + core + writes."""
+    """Encoder-decoder model: reads + core + writes."""
 
     def __init__(self, reads: nn.Module, core: Core, writes: TokenWriter):
         super().__init__()
@@ -57,36 +57,36 @@ class Model(nn.Module):
         self.writes = writes
 
     def forward(self, source: Padded | Tensor, target: Padded) -> Float[Tensor, "batch steps vocab"]:
-        """Scores of every next token, all positions at once."""
+        """Return the logits of the next token at all positions (teacher forcing)."""
         return self.writes.logits(self.hidden(source, target))
 
     def hidden(self, source: Padded | Tensor, target: Padded) -> Float[Tensor, "batch steps dim"]:
-        """The core's answer to the shifted targets."""
-        return self.core(self.writes.shifted(target), self.start(source))
+        """Return the hidden states of the decoder for the shifted targets."""
+        return self.core(self.writes.embed_shifted(target), self.start(source))
 
-    def loss(self, batch: Example) -> Loss:
-        """Loss of a batch, summed over its target tokens."""
+    def loss(self, batch: SourceTargetBatch) -> BatchLoss:
+        """Return the loss of a batch, summed over its target tokens."""
         total, nll = self.writes.loss(self.hidden(batch.source, batch.target), batch.target)
-        return Loss(total, nll, self.count(batch))
+        return BatchLoss(total, nll, self.count(batch))
 
-    def count(self, batch: Example) -> int:
-        """Target tokens of a batch, without computing anything."""
+    def count(self, batch: SourceTargetBatch) -> int:
+        """Return the number of target tokens of a batch."""
         return self.writes.count(batch.target)
 
     def blocks(self) -> list[nn.Module]:
-        """Parts that may be sharded each on its own."""
+        """Return the modules that may be sharded one by one (FSDP)."""
         return self.core.blocks()
 
-    def start(self, source: Padded | Tensor) -> State:
-        """Read the source; the state before the first target."""
+    def start(self, source: Padded | Tensor) -> CoreState:
+        """Encode the source; return the state before the first target."""
         return self.core.start(self.reads(source))
 
-    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
-        """Scores of the next token after one more token a row, and the state that has it."""
+    def step(self, tokens: Int[Tensor, " rows"], state: CoreState) -> tuple[Float[Tensor, "rows vocab"], CoreState]:
+        """Return the logits of the next token after one more token per row, and the next state."""
         hidden, state = self.core.step(self.writes.embed(tokens), state)
         return self.writes.logits(hidden), state
 
     def form(self) -> TextForm:
-        """What it is in decoding, as data."""
+        """Return the form of this model in decoding (regard.layers.forms)."""
         source, core = form_of(self.reads, TableForm), form_of(self.core, TransformerForm)
         return TextForm(source, core, form_of(self.writes, WriterForm))

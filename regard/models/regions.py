@@ -1,10 +1,10 @@
-"""Regions of n axes, boxes (n = 2) or stretches of time (n = 1): a center and a size, each n numbers within [0, 1].
+"""Regions of n axes: boxes (n = 2) or time intervals (n = 1), as center and size, each n numbers in [0, 1].
 
     region = (c_1 .. c_n, s_1 .. s_n)          from c - s/2 to c + s/2
-    IoU    = |a and b| / |a or b|              |.| the product of the sides
-    GIoU   = IoU - (|hull| - |a or b|) / |hull|          hull: the smallest region around both; negative when far apart
+    IoU    = |a and b| / |a or b|              |.| area or length
+    GIoU   = IoU - (|hull| - |a or b|) / |hull|          hull: smallest region that contains both
 
-Source: giou rezatofighi2019; sines of a region liu2022.
+Source: giou rezatofighi2019; sinusoidal embedding of a region liu2022.
 """
 
 import math
@@ -22,13 +22,13 @@ _EDGE = 1e-4
 def corners(
     regions: Float[Tensor, "*batch sides"],
 ) -> tuple[Float[Tensor, "*batch axes"], Float[Tensor, "*batch axes"]]:
-    """First and last point of each region on every axis."""
+    """Return the first and the last point of each region on every axis."""
     center, size = regions.chunk(2, -1)
     return center - size / 2, center + size / 2
 
 
 def overlaps(a: Float[Tensor, "*batch sides"], b: Float[Tensor, "*other sides"]) -> tuple[Tensor, Tensor]:
-    """IoU and GIoU of regions that broadcast against one another."""
+    """Return IoU and GIoU of two sets of regions, which broadcast."""
     (a_first, a_last), (b_first, b_last) = corners(a), corners(b)
     both = (torch.minimum(a_last, b_last) - torch.maximum(a_first, b_first)).clamp(min=0).prod(-1)
     either = (a_last - a_first).prod(-1) + (b_last - b_first).prod(-1) - both
@@ -37,15 +37,15 @@ def overlaps(a: Float[Tensor, "*batch sides"], b: Float[Tensor, "*other sides"])
     return iou, iou - (hull - either) / (hull + _TINY)
 
 
-def moved(
+def refine_regions(
     regions: Float[Tensor, "*batch sides"], change: Float[Tensor, "*batch sides"]
 ) -> Float[Tensor, "*batch sides"]:
-    """sigmoid(logit(region) + change): moved and resized, and still within [0, 1]."""
+    """Return sigmoid(logit(region) + change): regions moved and resized within [0, 1]."""
     return torch.sigmoid(torch.logit(regions, _EDGE) + change)
 
 
 class RegionEmbedding(nn.Module):
-    """A region as a vector: MLP(sines and cosines of its numbers at `rates` rates)."""
+    """Embedding of regions: MLP(sines and cosines of their coordinates at `rates` frequencies)."""
 
     def __init__(self, axes: int, dim: int, *, rates: int = 8):
         super().__init__()
@@ -53,6 +53,6 @@ class RegionEmbedding(nn.Module):
         self.layers = nn.Sequential(Linear(4 * axes * rates, dim), nn.GELU(), Linear(dim, dim))
 
     def forward(self, regions: Float[Tensor, "*batch sides"]) -> Float[Tensor, "*batch dim"]:
-        """(..., 2 axes) to (..., dim)."""
+        """Map regions (..., 2 axes) to vectors (..., dim)."""
         angle = (regions[..., None] * self._rates).flatten(-2)
         return self.layers(torch.cat((angle.sin(), angle.cos()), -1))

@@ -1,7 +1,7 @@
-"""A tagger: what is read becomes items, a core lets them read one another, each is answered for itself.
+"""Tagger (token classification): the encoder of a core, and a prediction for each item.
 
-    items = core.encode(reads(source))        one vector an item
-    loss  = writes.loss(items, tags)          summed over the items that have a tag
+    items = core.encode(reads(source))        one vector per item
+    loss  = writes.loss(items, tags)          summed over the tagged items
 
 Source: lectures, E (sequence to sequence of the same length).
 """
@@ -13,27 +13,27 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.models.cores.core import Core
-from regard.models.model import Loss
+from regard.models.model import BatchLoss
 from regard.models.writes.tags import TagWriter
 
 
 @runtime_checkable
-class Tagged(Protocol):
-    """What a tagger learns from: a batch of sources and the tags of their items."""
+class TaggingBatch(Protocol):
+    """Training batch of a tagger: sources and the tags of their items."""
 
     @property
     def source(self) -> Padded | Tensor:
-        """What is read."""
+        """Input of the reader, such as token ids."""
         ...
 
     @property
     def target(self) -> Int[Tensor, "batch time"]:
-        """The tag of each item, or NONE (regard.models.writes.tags)."""
+        """Tag of each item, or NONE (regard.models.writes.tags)."""
         ...
 
 
 class Tagger(nn.Module):
-    """reads + core + writes, item by item."""
+    """Tagger: reads + core + writes, item by item."""
 
     def __init__(self, reads: nn.Module, core: Core, writes: TagWriter):
         super().__init__()
@@ -42,22 +42,22 @@ class Tagger(nn.Module):
         self.writes = writes
 
     def items(self, source: Padded | Tensor) -> Padded:
-        """What was read, each item having read the others."""
+        """Return the encoded items."""
         return self.core.encode(self.reads(source))
 
     def forward(self, source: Padded | Tensor) -> Float[Tensor, "batch time tags"]:
-        """Probabilities of the tags of every item."""
+        """Return the probabilities of the tags of every item."""
         return self.writes(self.items(source))
 
-    def loss(self, batch: Tagged) -> Loss:
-        """Loss of a batch, summed over its tagged items."""
+    def loss(self, batch: TaggingBatch) -> BatchLoss:
+        """Return the loss of a batch, summed over its tagged items."""
         total, nll = self.writes.loss(self.items(batch.source), batch.target)
-        return Loss(total, nll, self.count(batch))
+        return BatchLoss(total, nll, self.count(batch))
 
-    def count(self, batch: Tagged) -> int:
-        """Tagged items of a batch."""
+    def count(self, batch: TaggingBatch) -> int:
+        """Return the number of tagged items of a batch."""
         return self.writes.count(batch.target)
 
     def blocks(self) -> list[nn.Module]:
-        """Parts that may be sharded each on its own."""
+        """Return the modules that may be sharded one by one (FSDP)."""
         return self.core.blocks()

@@ -1,1 +1,1 @@
-"""Whole runs as plain data and one function each."""
+"""Recipes: the data, model and metric of whole training runs, configured by dataclasses."""

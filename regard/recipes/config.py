@@ -1,4 +1,4 @@
-"""The whole of a run as plain data, one dataclass a recipe. (no torch: the help is made from these)"""
+"""Run configurations, one dataclass for each recipe. (no torch: the command line's help is generated from these)"""
 
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
@@ -22,51 +22,51 @@ from regard.models.config import (
     RecurrentConfig,
     TransformerConfig,
 )
-from regard.ranges import Batch, Length, Range, ShareBelowOne, check_ranges
-from regard.recipes.draw_config import Draw
-from regard.recipes.sets_config import Boxes, Events
-from regard.recipes.tags_config import Tags
+from regard.ranges import Batch, FractionBelowOne, Length, Range, check_ranges
+from regard.recipes.draw_config import DrawRunConfig
+from regard.recipes.sets_config import BoxesRunConfig, EventsRunConfig
+from regard.recipes.tags_config import TagsRunConfig
 from regard.train.config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class BleuConfig:
-    """How BLEU compares outputs with references. (sacrebleu; the signature tells these)"""
+    """Settings of BLEU (sacrebleu), which are part of its signature."""
 
     tokenize: Literal["13a", "none", "intl", "char"] = "13a"
-    """Tokens compared: 13a, the usual one; none, if the texts are tokens already; intl; char, for languages
-    that write no spaces."""
+    """Tokenization: 13a, the standard one; none, for texts that are tokenized already; intl; char, for languages
+    without spaces."""
     lowercase: bool = False
-    """Lower-case both sides first."""
+    """Lowercase both sides first."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dates:
-    """Dates as people write them in many languages, to ISO: "3 maart 2019" is 2019-03-03; data embedded."""
+class DatesRunConfig:
+    """Dates written in many languages, to ISO 8601: "3 maart 2019" is 2019-03-03; the data is built in."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 1000
-    """Validation examples that are decoded, greedily, at each validation; its loss is that of all."""
+    """Validation examples decoded (greedily) at each validation; the loss is computed over all of them."""
     max_length: Length = 128
     """Longest input, in tokens."""
     data: DatesConfig = field(default_factory=DatesConfig)
-    """Which dates are written, and in which languages, on the fly from the Unicode CLDR."""
+    """Dates and languages of the examples, generated on the fly from the Unicode CLDR."""
     source_tokenizer: TokenizerConfig = field(
         default_factory=lambda: TokenizerConfig(
             kind="bpe", vocab_size=2000, joint=False, lowercase=True, normalize="nfkc"
         )
     )
-    """How the dates as people write them are cut into numbered pieces."""
+    """Tokenizer of the written dates."""
     target_tokenizer: TokenizerConfig = field(
         default_factory=lambda: TokenizerConfig(kind="char", vocab_size=32, joint=False)
     )
-    """How the ISO dates are cut into numbered pieces."""
+    """Tokenizer of the ISO dates."""
     model: ModelConfig = field(
         default_factory=lambda: ModelConfig(
             core=TransformerConfig(layers=3, decoder_layers=2, width=128, feedforward=512),
             tie="target",
         )
     )
-    """What the model is made of."""
+    """The model."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=1200,
@@ -80,9 +80,9 @@ class Dates:
             average=0,
         )
     )
-    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
     decode: DecodeConfig = field(default_factory=lambda: DecodeConfig(beam=1, max_extra=12, max_ratio=0.0))
-    """How outputs are searched for, in `evaluate` and `predict`."""
+    """Search for outputs, in `evaluate` and `predict`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -99,18 +99,18 @@ class Dates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translate:
-    """Texts to texts, learned from your own pairs: data.train and data.val say where they are."""
+class TranslateRunConfig:
+    """Text to text (translation, summarization), from your own pairs: set data.train and data.val."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 500
-    """Validation sentences that are decoded, greedily, at each validation; its loss is that of all."""
+    """Validation sentences decoded (greedily) at each validation; the loss is computed over all of them."""
     data: PairsConfig = field(default_factory=PairsConfig)
-    """Where the pairs of texts are: FILE.tsv, FILE.jsonl, the source side of two parallel text files (with
-    the ..._target beside it), hf:NAME (Hugging Face), a folder that `datasets` saved; .gz is fine."""
+    """Text pairs: FILE.tsv, FILE.jsonl, the source side of two parallel text files (with ..._target for the other
+    side), hf:NAME (Hugging Face), or a folder saved by `datasets`; also with .gz."""
     tokenizer: TokenizerConfig = field(default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=8000))
-    """How texts are cut into numbered pieces."""
+    """Tokenizer of the texts."""
     model: ModelConfig = field(default_factory=lambda: ModelConfig(dropout=0.3))
-    """What the model is made of."""
+    """The model."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=6000,
@@ -123,11 +123,11 @@ class Translate:
             patience=10,
         )
     )
-    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
     decode: DecodeConfig = field(default_factory=DecodeConfig)
-    """How outputs are searched for, in `evaluate` and `predict`."""
+    """Search for outputs, in `evaluate` and `predict`."""
     bleu: BleuConfig = field(default_factory=BleuConfig)
-    """How BLEU compares outputs with references. (sacrebleu; its signature tells these)"""
+    """Settings of BLEU (sacrebleu), which are part of its signature."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -141,26 +141,26 @@ class Translate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reviews:
-    """Texts to classes, such as reviews to positive or negative: data.train and data.val say where yours are."""
+class ReviewsRunConfig:
+    """Text classification, such as sentiment of reviews, from your own texts: set data.train and data.val."""
 
     data: LabeledConfig = field(default_factory=LabeledConfig)
-    """Where the texts and their labels are: FILE.tsv, FILE.jsonl, hf:NAME, a folder that `datasets` saved; .gz is
-    fine. Without any, made-up reviews."""
+    """Texts with labels: FILE.tsv, FILE.jsonl, hf:NAME, or a folder saved by `datasets`; also with .gz. Synthetic
+    reviews if not given."""
     tokenizer: TokenizerConfig = field(
         default_factory=lambda: TokenizerConfig(kind="word", vocab_size=30000, joint=False, lowercase=True, min_count=2)
     )
-    """How texts are cut into numbered pieces."""
+    """Tokenizer of the texts."""
     model: ClassifierConfig = field(
         default_factory=lambda: ClassifierConfig(core=RecurrentConfig(width=128, hidden=256), dropout=0.5)
     )
-    """What the model is made of."""
-    word_dropout: ShareBelowOne = 0.3
-    """Share of the pieces of a text that training reads as unknown."""
+    """The model."""
+    word_dropout: FractionBelowOne = 0.3
+    """Share of the tokens of a text replaced by <unk> in training (word dropout)."""
     opinions: Literal["none", "words", "pairs", "beginnings"] = "beginnings"
-    """What is counted beforehand, so that the model begins with the classes it speaks for: none: nothing; words (the
-    tokenizer's pieces); pairs: also those of neighbors; beginnings: words, their first five letters, and pairs of
-    these. For classes alone: nothing is counted for other targets. (wang2012)
+    """Features whose naive-Bayes log-count ratios the model adds to its inputs: none; words (the tokenizer's tokens);
+    pairs: also bigrams; beginnings: words, prefixes of five letters, and bigrams of both. Used for classes only, not
+    for other targets. (wang2012)
     """
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
@@ -176,32 +176,32 @@ class Reviews:
             patience=10,
         )
     )
-    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there is one side")
+            raise ValueError("tokenizer.joint must be false: there is only one side")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Images:
-    """Images to classes: a folder of images per class, or IDX files; handwritten digits if you have none."""
+class ImagesRunConfig:
+    """Image classification: a folder of images per class, or IDX files; handwritten digits if not given."""
 
     data: ImagesConfig = field(default_factory=ImagesConfig)
-    """Where the images are."""
+    """The images."""
     patch: Annotated[int, Range(1, 4_096)] | None = None
-    """Side of the patches that become items; a stem of three small convolutions if not given."""
+    """Side of the patches in pixels (ViT); a stem of three small convolutions if not given."""
     model: ClassifierConfig = field(
         default_factory=lambda: ClassifierConfig(
             core=TransformerConfig(layers=3, width=96, heads=4, feedforward=288, activation="gelu", positions="none")
         )
     )
-    """What the model is made of. Places have learned vectors of their own: core.positions is none."""
+    """The model. Patches have learned position embeddings, so core.positions is none."""
     augment: Literal["none", "shift", "shift-flip"] = "shift"
-    """What training does to images: nothing; moves them by up to an eighth; also mirrors every other one."""
+    """Augmentation: none; shift by up to an eighth of the sides; also flip horizontally with probability 1/2."""
     batch: Batch = 128
-    """Images in a batch."""
+    """Images per batch."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=600,
@@ -215,28 +215,28 @@ class Images:
             patience=0,
         )
     )
-    """How the model is trained, until the first limit: steps, epochs, minutes or patience; `batch` images a step."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Language:
-    """A language model of your own text: it predicts every next character (or word) and goes on with what you begin."""
+class LanguageRunConfig:
+    """Causal language model (GPT, or recurrent) of your own text: next-token prediction and text generation."""
 
     data: TextConfig = field(default_factory=TextConfig)
-    """Where the text is."""
+    """The text."""
     tokenizer: TokenizerConfig = field(
         default_factory=lambda: TokenizerConfig(kind="char", vocab_size=4000, joint=False, normalize="none")
     )
-    """How the text is cut into numbered pieces: char or bpe, or word for text in words."""
+    """Tokenizer of the text: char, bpe, or word."""
     context: Length = 64
-    """Tokens that the model sees at most."""
+    """Context length in tokens."""
     batch: Batch = 12
-    """Windows of so many tokens in a batch."""
+    """Windows of `context` tokens per batch."""
     model: LanguageModelConfig = field(default_factory=LanguageModelConfig)
-    """What the model is made of."""
+    """The model."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=2000,
@@ -251,36 +251,36 @@ class Language:
             patience=0,
         )
     )
-    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
     sample: SampleConfig = field(default_factory=SampleConfig)
-    """How texts are gone on with, in `predict`."""
+    """Sampling of continuations, in `predict`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there is one side")
+            raise ValueError("tokenizer.joint must be false: there is only one side")
         core = self.model.core
         if isinstance(core, TransformerConfig) and core.positions == "learned" and core.max_positions < self.context:
             raise ValueError(
-                f"model.core.max_positions must be at least context={self.context}, but is {core.max_positions}"
+                f"model.core.max_positions must be at least context={self.context}, got {core.max_positions}"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tracks:
-    """Where people will be who walk among each other; made-up crowds if you have no recordings."""
+class TracksRunConfig:
+    """Trajectory forecasting of pedestrians among each other; synthetic crowds if no recordings are given."""
 
     data: TracksConfig = field(default_factory=TracksConfig)
-    """Where the recordings are: text files of frame, id, x, y."""
+    """Recordings: text files of frame, id, x, y."""
     batch: Batch = 256
-    """People in a batch."""
+    """People per batch."""
     model: EncoderConfig = field(
         default_factory=lambda: EncoderConfig(
             core=TransformerConfig(layers=2, width=64, heads=4, feedforward=128, activation="gelu", positions="none"),
             dropout=0.3,
         )
     )
-    """What the model is made of. A set has no order: core.positions is none."""
+    """The model. A set has no order, so core.positions is none."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=800,
@@ -296,22 +296,22 @@ class Tracks:
             patience=0,
         )
     )
-    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rebuild:
-    """Images through a narrow code and back (an autoencoder); handwritten digits if you have none."""
+class RebuildRunConfig:
+    """Autoencoder of images; handwritten digits if not given."""
 
     data: ImagesConfig = field(default_factory=ImagesConfig)
-    """Where the images are; their classes play no part."""
+    """The images; their classes are not used."""
     model: AutoencoderConfig = field(default_factory=AutoencoderConfig)
-    """What the model is made of."""
+    """The model."""
     batch: Batch = 128
-    """Images in a batch."""
+    """Images per batch."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=1500,
@@ -325,24 +325,36 @@ class Rebuild:
             patience=0,
         )
     )
-    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
 
-AnyConfig = Dates | Translate | Reviews | Tags | Images | Language | Tracks | Rebuild | Draw | Boxes | Events
+AnyConfig = (
+    DatesRunConfig
+    | TranslateRunConfig
+    | ReviewsRunConfig
+    | TagsRunConfig
+    | ImagesRunConfig
+    | LanguageRunConfig
+    | TracksRunConfig
+    | RebuildRunConfig
+    | DrawRunConfig
+    | BoxesRunConfig
+    | EventsRunConfig
+)
 
 
-def fitting(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:
-    """The search with outputs no longer than learned positions go."""
+def clamp_max_length(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:
+    """Return the search settings with max_length limited to the learned positions."""
     if isinstance(model.core, TransformerConfig) and model.core.positions == "learned":
         return replace(decode, max_length=min(decode.max_length, model.core.max_positions))
     return decode
 
 
 def _limit(max_length: int, model: ModelConfig) -> int:
-    """The longest input, or what learned positions serve beside EOS."""
+    """Return max_length, limited to the learned positions without EOS."""
     if isinstance(model.core, TransformerConfig) and model.core.positions == "learned":
         return min(max_length, model.core.max_positions - 1)
     return max_length

@@ -1,59 +1,59 @@
-"""The recipe `dates`: its texts are made, anew for every epoch, so nothing has to be read."""
+"""Recipe `dates`: normalization of written dates to ISO 8601, on synthetic examples generated anew in every epoch."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from regard.data import dates
-from regard.data.batches import Encoded
+from regard.data.batches import EncodedPairs
 from regard.data.tokenize import Tokenizer
-from regard.recipes.config import Dates
+from regard.recipes.config import DatesRunConfig
 from regard.recipes.folder import Run
 from regard.recipes.material import Codec, Texts
-from regard.recipes.metrics import Exact
-from regard.recipes.text_to_text import TextTask
+from regard.recipes.metrics import ExactMatch
+from regard.recipes.text_to_text import TextToTextRecipe
 
 
-class DatesMaterial:
-    """Dates in many languages and their ISO form."""
+class DatesData:
+    """Dates written in many languages, and their ISO form."""
 
-    def __init__(self, config: Dates, seed: int):
+    def __init__(self, config: DatesRunConfig, seed: int):
         self.config = config
-        self.metric = Exact()
-        self._dates = dates.Dates(config.data, seed=seed)
+        self.metric = ExactMatch()
+        self._dates = dates.DatesDataset(config.data, seed=seed)
 
     def origin(self) -> str:
-        """They are from no file."""
+        """Return `dates`: the texts are not from a file."""
         return "dates"
 
     def check(self) -> None:
-        """Write one date in each split, which finds unknown languages."""
+        """Generate one example of each split, so that unknown languages are reported."""
         for split in ("train", "val", "test"):
             self._dates.example(split, index=0)
 
-    def codec(self) -> Codec:
-        """One tokenizer a side, from the first epoch's texts."""
+    def train_codec(self) -> Codec:
+        """Train a tokenizer for each side on the texts of the first epoch."""
         texts = _texts(self._dates.examples("train"), "dates")
         source = Tokenizer.train(texts.sources, self.config.source_tokenizer)
         return Codec(source, Tokenizer.train(texts.targets, self.config.target_tokenizer))
 
-    def training(self, codec: Codec) -> Callable[[int], Encoded]:
-        """Fresh examples for each epoch."""
-        return lambda epoch: codec.encoded(_texts(self._dates.examples("train", epoch=epoch), "dates"))
+    def get_training_pairs(self, codec: Codec) -> Callable[[int], EncodedPairs]:
+        """Return a function that generates the examples of an epoch."""
+        return lambda epoch: codec.encode(_texts(self._dates.examples("train", epoch=epoch), "dates"))
 
-    def held_out(self, split: Literal["val", "test"], codec: Codec) -> Texts:
-        """Examples of dates that no other split holds."""
+    def get_held_out_pairs(self, split: Literal["val", "test"], codec: Codec) -> Texts:
+        """Return examples of dates that occur in no other split."""
         return _texts(self._dates.examples(split), f"dates, {split}")
 
     def ceiling(self) -> float:
-        """Exact match, in percent, of a perfect reader who is not told the language: some months are ambiguous."""
-        return 100 * self._dates.ceiling().accuracy
+        """Return the exact match, in percent, of a perfect model: without the language, some months are ambiguous."""
+        return 100 * self._dates.compute_ceiling().accuracy
 
 
-def task(run: Run, tell: Callable[[str], None]) -> TextTask:
-    """This recipe at work."""
-    assert isinstance(run.config, Dates)
-    return TextTask(run, tell, DatesMaterial(run.config, run.seed))
+def create_recipe(run: Run, tell: Callable[[str], None]) -> TextToTextRecipe:
+    """Create the recipe of a run."""
+    assert isinstance(run.config, DatesRunConfig)
+    return TextToTextRecipe(run, tell, DatesData(run.config, run.seed))
 
 
 def _texts(examples: Sequence[dates.DateExample], origin: str) -> Texts:
-    return Texts([one.text for one in examples], [one.iso for one in examples], origin)
+    return Texts([example.text for example in examples], [example.iso for example in examples], origin)

@@ -1,9 +1,9 @@
-"""How good found boxes are: average precision as COCO counts it.
+"""COCO average precision of detected boxes.
 
     AP    mean over classes and IoU 0.50, 0.55 .. 0.95 of the area under precision over recall
-    AP50  the same at IoU 0.50; AP75 at 0.75          at most 100 boxes an image
+    AP50  the same at IoU 0.50; AP75 at 0.75          at most 100 boxes per image
 
-Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014, as counted by faster-coco-eval.
+Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014, computed by faster-coco-eval.
 """
 
 import contextlib
@@ -15,27 +15,27 @@ import numpy as np
 from faster_coco_eval import COCO, COCOeval_faster
 from numpy.typing import NDArray
 
-_MOST = 100
+_MAX_BOXES = 100
 
 
-class FoundBoxes(NamedTuple):
-    """What was found in an image, the surest first."""
+class ImageDetections(NamedTuple):
+    """Detected boxes of an image, highest score first."""
 
     scores: NDArray[np.float64]
     classes: NDArray[np.int64]
     boxes: NDArray[np.float64]
-    """(found, 4): x, y, width, height in pixels"""
+    """(boxes, 4): x, y, width, height in pixels"""
     queries: NDArray[np.int64] | None = None
-    """Which query of the model found each."""
+    """Index of the decoder query that predicted each box."""
 
 
 def average_precision(
-    found: Sequence[FoundBoxes],
+    detections: Sequence[ImageDetections],
     boxes: Sequence[NDArray[np.float64]],
     classes: Sequence[NDArray[np.int64]],
     names: Sequence[str],
 ) -> dict[str, Any]:
-    """AP, AP50, AP75, and by class AP50, in percent; of classes that occur."""
+    """Return AP, AP50, AP75 and the AP50 of each class, in percent, over the classes that occur."""
     truth = {
         "images": [{"id": i + 1} for i in range(len(boxes))],
         "categories": [{"id": c + 1, "name": name} for c, name in enumerate(names)],
@@ -49,14 +49,14 @@ def average_precision(
         annotation |= {"id": number, "iscrowd": 0}
     answers = [
         {"image_id": i + 1, "category_id": int(c) + 1, "bbox": box.tolist(), "score": float(score)}
-        for i, one in enumerate(found)
-        for score, c, box in list(zip(one.scores, one.classes, one.boxes, strict=True))[:_MOST]
+        for i, image in enumerate(detections)
+        for score, c, box in list(zip(image.scores, image.classes, image.boxes, strict=True))[:_MAX_BOXES]
     ]
     if not answers or not truth["annotations"]:
         return {"ap": 0.0, "ap50": 0.0, "ap75": 0.0, "by_class": dict.fromkeys(names, 0.0)}
-    with contextlib.redirect_stdout(io.StringIO()):  # it reports on its own
-        counted = COCO(truth)
-        evaluation = COCOeval_faster(counted, counted.loadRes(answers), "bbox")
+    with contextlib.redirect_stdout(io.StringIO()):  # faster-coco-eval prints a report
+        reference = COCO(truth)
+        evaluation = COCOeval_faster(reference, reference.loadRes(answers), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
     precision = evaluation.eval["precision"][:, :, :, 0, -1]  # (IoU, recall, class) of any size, at most 100
@@ -69,6 +69,6 @@ def average_precision(
 
 
 def _mean(precision: NDArray[np.float64]) -> float:
-    """In percent; -1 marks classes that do not occur."""
+    """Return the mean in percent, without -1, which marks classes that do not occur."""
     known = precision[precision > -1]
     return 100 * float(known.mean()) if known.size else 0.0

@@ -1,10 +1,10 @@
-"""The recipe `draw`: texts to images, as a sequence of codes; scored by what a classifier sees in the drawings.
+"""Recipe `draw`: text-to-image generation as a sequence of codes, scored by a classifier.
 
-    image -> autoencoder -> grid of codes                    learned first, from the canvases alone
-    text  -> core -> code after code, row by row             the model of every text-to-text recipe
-    codes -> the autoencoder's decoder -> image
+    image -> autoencoder -> grid of codes                    trained first, on the canvases alone
+    text  -> core -> codes, row by row                       the encoder-decoder of the text-to-text recipes
+    codes -> decoder of the autoencoder -> image
 
-Source: ramesh2021, section 2 (codes of images after a text); vandenoord2017 (codes); ho2022 (guidance).
+Source: ramesh2021, section 2 (image codes after a text); vandenoord2017 (codes); ho2022 (classifier-free guidance).
 """
 
 import re
@@ -22,46 +22,52 @@ from PIL import Image
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.data.batches import Encoded, TokenBatches, pad
+from regard.data.batches import EncodedPairs, TokenBatches, pad
 from regard.data.config import OnBad, ScenesConfig
 from regard.data.labeled import Labels
-from regard.data.scenes import Drawings, Scenes, drawings_to_test, is_captions, training_drawings
+from regard.data.scenes import CanvasDataset, SceneDataset, is_caption_file, load_test_canvases, load_training_canvases
 from regard.data.tokenize import BOS, EOS, SPECIALS, UNK, Tokenizer
 from regard.decode.config import DrawingConfig
-from regard.decode.guided import guided
-from regard.digests import recorded
+from regard.decode.guided import sample_guided
+from regard.digests import record_digests
 from regard.errors import UserError
-from regard.look.map import Seen
-from regard.look.scene import Axis
-from regard.look.scene import Scene as Shown
+from regard.look.map import SampleMaps
+from regard.look.scene import Axis, Sample
 from regard.models.build import build
 from regard.models.config import TransformerConfig
 from regard.models.model import Model
 from regard.models.quantized import QuantizedAutoencoder
-from regard.recipes.draw_config import Draw
+from regard.recipes.draw_config import DrawRunConfig
 from regard.recipes.draw_scores import drawing_scores, loss_scores
-from regard.recipes.draw_stages import Judge, codes_of, learn_autoencoder, learn_judge, open_autoencoder, rebuilt
+from regard.recipes.draw_stages import (
+    Judge,
+    encode_canvases,
+    load_autoencoder,
+    reconstruct,
+    train_autoencoder,
+    train_judge,
+)
 from regard.recipes.folder import Run
-from regard.recipes.pictures import shown
+from regard.recipes.pictures import to_picture
 from regard.recipes.scoring import device_of
-from regard.recipes.task import Task, Trained, numbered
+from regard.recipes.task import Recipe, TrainedRun, get_input
 from regard.run_files import check_output
-from regard.telling import Rows, showing, tell
-from regard.train.step import seed_of
+from regard.telling import RowOrder, emit, span
+from regard.train.step import derive_seed
 
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
 _ROWS = 256
 
 
 class Drawing(NamedTuple):
-    """A file that was drawn, and the mean log-probability of its codes."""
+    """Path of a generated image, and the mean log-probability of its codes."""
 
     text: str
     score: float
 
 
-class DrawTask(Task):
-    """Canvases with texts, the tokenizers of both, a judge, and the model that draws."""
+class DrawRecipe(Recipe):
+    """Recipe of text-to-image generation."""
 
     tokenizer: Tokenizer
     labels: Labels | None
@@ -70,77 +76,79 @@ class DrawTask(Task):
 
     def __init__(self, run: Run, tell: Callable[[str], None]):
         super().__init__(run, tell)
-        self.metric = "nll" if is_captions(self.config.data.train) else "drawn"
+        self.metric = "nll" if is_caption_file(self.config.data.train) else "drawn"
 
     @property
-    def maximize(self) -> bool:
-        """What is seen in drawings should be much, the nll little."""
+    def higher_is_better(self) -> bool:
+        """True for the score of drawings, False for the nll."""
         return self.metric == "drawn"
 
     @property
-    def config(self) -> Draw:
+    def config(self) -> DrawRunConfig:
         """All settings of the run."""
-        assert isinstance(self.run.config, Draw)
+        assert isinstance(self.run.config, DrawRunConfig)
         return self.run.config
 
     def check(self) -> None:
-        """Read all images, and see whether the core has places enough for their codes."""
-        train, val, labels = self._learned
+        """Read all images, and check that the core has enough positions for their codes."""
+        train, val, labels = self._splits
         if val.shape != train.shape:
-            raise UserError(f"{val.origin}: canvases are {val.shape}, but those of {train.origin} {train.shape}")
+            raise UserError(
+                f"{val.origin}: canvases have the shape {val.shape}, but those of {train.origin} have {train.shape}"
+            )
         if self.config.data.test is not None:
-            with recorded():  # decides no weights: no part of what the run was trained on
-                drawings_to_test(self.config.data.test, self.config.data, seed=0, labels=labels, shape=train.shape)
+            with record_digests():  # test data is not part of the fingerprint of the training data
+                load_test_canvases(self.config.data.test, self.config.data, seed=0, labels=labels, shape=train.shape)
         core = self.config.model.core
         needed = QuantizedAutoencoder(self.config.autoencoder, train.shape).numbers + 1
         if isinstance(core, TransformerConfig) and core.positions == "learned" and core.max_positions < needed:
             raise UserError(
-                f"model.core.max_positions must be at least {needed}, one more than a canvas has codes, but is "
+                f"model.core.max_positions must be at least {needed}, one more than the codes of a canvas, got "
                 f"{core.max_positions}; or raise autoencoder.halvings"
             )
 
     def learn(self, folder: Path) -> None:
-        """The words of the texts, and the classes."""
-        train, _, labels = self._learned
+        """Train the tokenizer of texts; save it and the classes."""
+        train, _, labels = self._splits
         texts = (train.text(i) for i in train.epoch(0))
         Tokenizer.train(texts, self.config.tokenizer, origin=train.origin).save(folder / _TOKENIZER)
         if labels is not None:
             labels.save(folder / _LABELS)
 
     def pretrain(self, folder: Path) -> None:
-        """The tokenizer of images, and the judge."""
-        train, val, _ = self._learned
-        learn_autoencoder(folder, self.run, (train, val), self.tell)
-        if isinstance(train, Scenes) and isinstance(val, Scenes):
-            learn_judge(folder, self.run, (train, val), self.tell)
+        """Train the autoencoder of images, and the judge."""
+        train, val, _ = self._splits
+        train_autoencoder(folder, self.run, (train, val), self.tell)
+        if isinstance(train, SceneDataset) and isinstance(val, SceneDataset):
+            train_judge(folder, self.run, (train, val), self.tell)
 
     def open(self, folder: Path) -> None:
-        """The same."""
+        """Load what `learn` wrote."""
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         self.labels = Labels.load(folder / _LABELS) if (folder / _LABELS).exists() else None
-        self.autoencoder = open_autoencoder(folder, self.config)
-        self.judge = Judge.open(folder, self.config) if self.labels is not None else None
+        self.autoencoder = load_autoencoder(folder, self.config)
+        self.judge = Judge.load(folder, self.config) if self.labels is not None else None
 
     def batches(self) -> TokenBatches:
-        """Texts and codes of canvases, new ones in every epoch where they are made."""
+        """Return batches of texts and codes of canvases; generated canvases are new in every epoch."""
         limit = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
-        origin = self._learned[0].origin
+        origin = self._splits[0].origin
         return TokenBatches(
-            lambda epoch: self.encoded(self._learned[0], epoch=epoch, unsaid=self.config.unsaid), **limit, origin=origin
+            lambda epoch: self.encode(self._splits[0], epoch=epoch, unsaid=self.config.unsaid), **limit, origin=origin
         )
 
-    def encoded(self, drawings: Drawings, *, epoch: int = 0, unsaid: float = 0.0) -> Encoded:
-        """The ids of the texts of an epoch, a share of them left out, and of the codes of their canvases."""
+    def encode(self, drawings: CanvasDataset, *, epoch: int = 0, unsaid: float = 0.0) -> EncodedPairs:
+        """Return the ids of an epoch's texts, a fraction `unsaid` of them empty, and of the codes of their canvases."""
         indices = list(drawings.epoch(epoch))
         stream = np.random.PCG64(np.random.SeedSequence((self.run.seed, 7, epoch)))
-        left_out = stream.random_raw(len(indices)) / 2.0**64 < unsaid
+        is_dropped = stream.random_raw(len(indices)) / 2.0**64 < unsaid
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in indices)
-        sources = [[] if is_out else ids for ids, is_out in zip(texts, left_out, strict=True)]
-        codes = codes_of(self.autoencoder, drawings, indices)
-        return Encoded.of(sources, ([len(SPECIALS) + code for code in row] for row in codes))
+        sources = [[] if is_empty else ids for ids, is_empty in zip(texts, is_dropped, strict=True)]
+        codes = encode_canvases(self.autoencoder, drawings, indices)
+        return EncodedPairs.from_sequences(sources, ([len(SPECIALS) + code for code in row] for row in codes))
 
     def model(self) -> Model:
-        """Encoder of texts and decoder of codes."""
+        """Return an encoder-decoder from texts to codes."""
         return build(
             self.config.model,
             source_vocab=len(self.tokenizer),
@@ -150,89 +158,94 @@ class DrawTask(Task):
         )
 
     def describe(self) -> str:
-        """What is read and written."""
+        """Return the sizes of the vocabulary and of the grid of codes."""
         rows, columns = self.autoencoder.grid
         return f"{len(self.tokenizer):,} words; {rows} x {columns} codes of {self.config.autoencoder.codes}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """nll of the codes of the validation canvases; what is seen in drawings of their texts."""
+        """Return the nll of the codes of the validation canvases, and the scores of drawings for their texts."""
         assert isinstance(model, Model)
-        found = self.scores(model, self._learned[1], self.config.decode)
-        return {name: found[name] for name in ("nll", "drawn", "items") if name in found}
+        scores = self.score(model, self._splits[1], self.config.decode)
+        return {name: scores[name] for name in ("nll", "drawn", "items") if name in scores}
 
-    def scores(self, model: Model, drawings: Drawings, decode: DrawingConfig) -> dict[str, Any]:
-        """All that a test tells of canvases with texts."""
-        found: dict[str, Any] = loss_scores(model, self.autoencoder, drawings, self.encoded)
-        if self.judge is None or not isinstance(drawings, Scenes):
-            return found | {"samples": []}
+    def score(self, model: Model, drawings: CanvasDataset, decode: DrawingConfig) -> dict[str, Any]:
+        """Return all metrics of canvases with texts."""
+        scores: dict[str, Any] = loss_scores(model, self.autoencoder, drawings, self.encode)
+        if self.judge is None or not isinstance(drawings, SceneDataset):
+            return scores | {"samples": []}
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in drawings.epoch(0))
-        drawn, _ = self.drawn(model, texts, decode, seeds=[seed_of(decode.draws, i) for i in range(len(texts))])
-        return found | drawing_scores(drawings, self.judge, self.autoencoder, drawn)
+        drawn, _ = self.draw(model, texts, decode, seeds=[derive_seed(decode.draws, i) for i in range(len(texts))])
+        return scores | drawing_scores(drawings, self.judge, self.autoencoder, drawn)
 
-    def drawn(
+    def draw(
         self, model: Model, texts: Sequence[Sequence[int]], decode: DrawingConfig, *, seeds: Sequence[int]
     ) -> tuple[NDArray[np.uint8], list[float]]:
-        """Canvases (texts, channels, height, width) for texts as ids, and the mean log-probability of their codes."""
-        codes, scores = self.codes(model, texts, decode, seeds=seeds)
-        return rebuilt(self.autoencoder, codes), scores
+        """Generate canvases (texts, channels, height, width) for texts given as ids.
 
-    def codes(
+        Returns also the mean log-probability of the codes of each.
+        """
+        codes, scores = self.sample_codes(model, texts, decode, seeds=seeds)
+        return reconstruct(self.autoencoder, codes), scores
+
+    def sample_codes(
         self, model: Model, texts: Sequence[Sequence[int]], decode: DrawingConfig, *, seeds: Sequence[int]
     ) -> tuple[Tensor, list[float]]:
-        """The same as codes (texts, places)."""
+        """Sample codes (texts, positions) for texts as ids; return also their mean log-probabilities."""
         parts, scores = [], []
         for i in range(0, len(texts), _ROWS):
-            tell(lambda i=i: Rows(range(i, min(i + _ROWS, len(texts)))))
-            source = _padded(texts[i : i + _ROWS], device_of(model))
+            emit(lambda i=i: RowOrder(range(i, min(i + _ROWS, len(texts)))))
+            source = _pad(texts[i : i + _ROWS], device_of(model))
             settings = {"config": decode, "length": self.autoencoder.numbers, "seeds": seeds[i : i + _ROWS]}
-            found = guided(model, source, nothing=(EOS,), bos=BOS, banned=range(len(SPECIALS)), **settings)
-            parts.append(found.tokens.cpu() - len(SPECIALS))
-            scores += found.log_prob.tolist()
+            sampled = sample_guided(
+                model, source, empty_source=(EOS,), bos=BOS, banned=range(len(SPECIALS)), **settings
+            )
+            parts.append(sampled.tokens.cpu() - len(SPECIALS))
+            scores += sampled.log_prob.tolist()
         return torch.cat(parts), scores
 
     def has_test(self) -> bool:
-        """Always for the digits."""
+        """Return True if there is test data; the built-in digits always have it."""
         return self.config.data.train is None or self.config.data.test is not None
 
-    def test(self, path: str | Path | None, config: ScenesConfig | None = None) -> Drawings:
-        """Canvases of other images or captions, or of the run's own test data."""
+    def test_canvases(self, path: str | Path | None, config: ScenesConfig | None = None) -> CanvasDataset:
+        """Return canvases of other images or captions, or of the run's test data."""
         config = config or self.config.data
         shape = self.autoencoder.shape
-        found = drawings_to_test(path or config.test, config, seed=self.run.seed, labels=self.labels, shape=shape)
-        return self._telling(found)
+        canvases = load_test_canvases(path or config.test, config, seed=self.run.seed, labels=self.labels, shape=shape)
+        return self._report_skipped(canvases)
 
-    def trained(self, model: nn.Module, folder: Path) -> "TrainedDraw":
-        """The model in use."""
+    def build_run(self, model: nn.Module, folder: Path) -> "TrainedDraw":
+        """Return the trained run of this model."""
         return TrainedDraw(self, model, folder)
 
     @cached_property
-    def _learned(self) -> tuple[Drawings, Drawings, Labels | None]:
-        train, val, labels = training_drawings(self.config.data, seed=self.run.seed)
-        return self._telling(train), self._telling(val), labels
+    def _splits(self) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
+        train, val, labels = load_training_canvases(self.config.data, seed=self.run.seed)
+        return self._report_skipped(train), self._report_skipped(val), labels
 
-    def _telling(self, drawings: Drawings) -> Drawings:
-        """The drawings; what was left out is told."""
+    def _report_skipped(self, drawings: CanvasDataset) -> CanvasDataset:
+        """Report what was left out, and return the canvases."""
         for line in drawings.left_out():
             self.tell(line)
         return drawings
 
 
-class TrainedDraw(Trained):
-    """A drawing model in use."""
+class TrainedDraw(TrainedRun):
+    """Trained run of the recipe `draw`."""
 
-    task: DrawTask
+    recipe: DrawRecipe
 
     def predict(self, inputs: Sequence[str], **options: Any) -> NDArray[np.uint8]:
-        """An image for each text (texts, channels, height, width), bytes; options as in DrawingConfig.
+        """Return a uint8 image for each text (texts, channels, height, width); options as in DrawingConfig.
 
-        Those who look on are shown what was read of the words for each code.
+        Captures show the attention to the words for each code.
         """
         if isinstance(inputs, str):
-            raise TypeError(f"inputs must be a list of texts, but is one text: {inputs[:40]!r}")
+            raise TypeError(f"inputs must be a list of texts, got one text: {inputs[:40]!r}")
         decode = replace(self.config.decode, **options)
-        texts = self._encoded(inputs, 1)
-        seeds = [seed_of(decode.draws, number) for number in range(len(texts))]
-        return self._drawn(texts, inputs, decode, seeds)[0]
+        texts = self._encode(inputs, 1)
+        seeds = [derive_seed(decode.draws, number) for number in range(len(texts))]
+        return self._draw(texts, inputs, decode, seeds)[0]
 
     def answers(
         self,
@@ -244,24 +257,24 @@ class TrainedDraw(Trained):
         out: Path | None = None,
         overwrite: bool = False,
     ) -> list[list[Drawing]]:
-        """Draw each text `n_best` times into files of these names; see `names_of`.
+        """Generate `n_best` images for each text and save them; see `drawing_paths` for their names.
 
-        Raises: UserError if a text is empty, or a drawing would lie among the files of a run; FileExistsError if a file
-                exists. Nothing is drawn then.
+        Raises: UserError if a text is empty, or an image would be saved inside a run folder; FileExistsError if a file
+                exists; before anything is generated.
         """
         decode = decode or self.config.decode
-        texts = self._encoded(inputs, first)
-        paths = names_of(inputs, out, first=first, each=n_best)
+        texts = self._encode(inputs, first)
+        paths = drawing_paths(inputs, out, first=first, count=n_best)
         for path in (path for row in paths for path in row):
             check_output(path)
             if path.exists() and not overwrite:
                 raise FileExistsError(f"{path} exists; it is replaced only with --force")
             if path.parent != Path() and not path.parent.is_dir():
-                raise UserError(f"{path}: there is no folder {path.parent}")
+                raise UserError(f"{path}: the folder {path.parent} does not exist")
         results = []
         for number, (ids, row) in enumerate(zip(texts, paths, strict=True), start=first):
-            seeds = [seed_of(decode.draws, number - 1, *([rank] if rank else [])) for rank in range(n_best)]
-            images, scores = self._drawn([ids] * n_best, [inputs[number - first]] * n_best, decode, seeds)
+            seeds = [derive_seed(decode.draws, number - 1, *([rank] if rank else [])) for rank in range(n_best)]
+            images, scores = self._draw([ids] * n_best, [inputs[number - first]] * n_best, decode, seeds)
             for image, path in zip(images, row, strict=True):
                 _save(image, path)
             results.append([Drawing(str(path), score) for path, score in zip(row, scores, strict=True)])
@@ -275,84 +288,84 @@ class TrainedDraw(Trained):
         decode: DrawingConfig | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
-        """What the judge sees in drawings, and the nll, on the run's test data or on other images or captions."""
-        if path is None and not self.task.has_test():
+        """Return the scores of drawings and the nll on the run's test data, or on other images or captions."""
+        if path is None and not self.recipe.has_test():
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
         data = self.config.data
-        drawings = self.task.test(path, data if path is None else replace(data, on_bad=on_bad))
+        drawings = self.recipe.test_canvases(path, data if path is None else replace(data, on_bad=on_bad))
         decode = decode or self.config.decode
-        scores = self.task.scores(self._model, drawings, decode)
-        rows, columns = self.task.autoencoder.grid
+        scores = self.recipe.score(self._model, drawings, decode)
+        rows, columns = self.recipe.autoencoder.grid
         signature = f"{rows} x {columns} codes, guidance {decode.guidance:g}, temperature {decode.temperature:g}"
         return {"data": drawings.origin, "examples": len(drawings.epoch(0)), **scores, "signature": signature}
 
-    def likelihood(self, given: str, seen: Seen) -> Tensor:
-        """log p of the codes that were drawn, given the text; guidance changes what is drawn, not this."""
+    def likelihood(self, given: str, maps: SampleMaps) -> Tensor:
+        """Return log p of the sampled codes given the text, without guidance."""
         device = device_of(self._model)
-        source = _padded([self.task.tokenizer.encode(given.strip())], device)
-        target = pad([[BOS, *seen.scene.ids]]).to(device)
+        source = _pad([self.recipe.tokenizer.encode(given.strip())], device)
+        target = pad([[BOS, *maps.sample.output_ids]]).to(device)
         logits = self._model(source, target)[0].float()
         logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
         return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()
 
     def test_input(self, index: int) -> str:
-        """A text of the test data."""
+        """Return a text of the test data."""
         self._check_test()
-        drawings = self.task.test(None)
-        return drawings.text(numbered(drawings.epoch(0), index, drawings.origin))
+        drawings = self.recipe.test_canvases(None)
+        return drawings.text(get_input(drawings.epoch(0), index, drawings.origin))
 
-    def _drawn(
+    def _draw(
         self, texts: Sequence[Sequence[int]], titles: Sequence[str], decode: DrawingConfig, seeds: Sequence[int]
     ) -> tuple[NDArray[np.uint8], list[float]]:
-        """As the task draws, telling those who look on."""
-        with showing(lambda: [self._scene(title.strip()) for title in titles]) as scenes:
-            images, scores = self.task.drawn(self._model, texts, decode, seeds=seeds)
-        for scene, image in zip(scenes, images, strict=bool(scenes)):
-            scene.pictures["drawn"] = shown(image)
+        """Generate images, recording attention if a capture is active."""
+        with span(lambda: [self._look_sample(title.strip()) for title in titles]) as samples:
+            images, scores = self.recipe.draw(self._model, texts, decode, seeds=seeds)
+        for sample, image in zip(samples, images, strict=bool(samples)):
+            sample.pictures["drawn"] = to_picture(image)
         return images, scores
 
-    def _scene(self, text: str) -> Shown:
-        """What is read of a text, for those who look on."""
-        words = (*self.task.tokenizer.tokens(text), SPECIALS[EOS])
-        return Shown(
+    def _look_sample(self, text: str) -> Sample:
+        """Return the sample of a look at this text."""
+        words = (*self.recipe.tokenizer.tokens(text), SPECIALS[EOS])
+        return Sample(
             title=text,
             axes={"source": Axis(labels=words, what="token")},
             tokens=lambda ids: [str(number - len(SPECIALS)) for number in ids],
             begin=SPECIALS[BOS],
-            said=Axis.grid(*self.task.autoencoder.grid, on="drawn", what="code"),
+            output=Axis.grid(*self.recipe.autoencoder.grid, on="drawn", what="code"),
         )
 
-    def _encoded(self, texts: Sequence[str], first: int) -> list[list[int]]:
-        """The ids of each text. Refuses an empty one, warns of words that were never seen."""
-        found = []
+    def _encode(self, texts: Sequence[str], first: int) -> list[list[int]]:
+        """Return the ids of each text. Raises UserError for an empty or too long text; warns of unknown words."""
+        rows = []
         core = self.config.model.core
         limit = core.max_positions if isinstance(core, TransformerConfig) and core.positions == "learned" else None
         for number, text in enumerate(texts, start=first):
-            ids = self.task.tokenizer.encode(text.strip())
+            ids = self.recipe.tokenizer.encode(text.strip())
             if not ids:
                 raise UserError(f"input {number} is empty: there is nothing to draw")
             if limit is not None and len(ids) >= limit:
                 raise UserError(f"input {number} is too long: {len(ids)} words; the limit is {limit - 1}")
             if UNK in ids:
-                unseen = ", ".join(map(repr, self.task.tokenizer.unknown(text.strip())[:10]))
-                warnings.warn(f"input {number}: never seen in training, so read as unknown: {unseen}", stacklevel=3)
-            found.append(ids)
-        return found
+                unknown = ", ".join(map(repr, self.recipe.tokenizer.unknown(text.strip())[:10]))
+                warnings.warn(f"input {number}: never seen in training, so read as unknown: {unknown}", stacklevel=3)
+            rows.append(ids)
+        return rows
 
 
-def names_of(texts: Sequence[str], out: Path | None, *, first: int, each: int) -> list[list[Path]]:
-    """Files for drawings: `out`, or the text with dashes and .png; numbered where there are several.
+def drawing_paths(texts: Sequence[str], out: Path | None, *, first: int, count: int) -> list[list[Path]]:
+    """Return the paths for drawings: `out`, or the text with dashes and .png; with numbers if there are several.
 
-    Raises: UserError for an ending that is no format of images.
+    Raises: UserError if the suffix is not a supported image format.
     """
     if out is not None and out.suffix.lower() not in (".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"):
-        raise UserError(f"{out}: images are written as .png, .bmp, .gif, .webp or .tiff")
+        raise UserError(f"{out}: images can be saved as .png, .bmp, .gif, .webp or .tiff")
     rows = []
     for number, text in enumerate(texts, start=first):
         stem = re.sub(r"[^\w]+", "-", text.strip()).strip("-")[:60] or "drawing"
         path = Path(f"{stem}.png") if out is None else out
         parts = [str(number)] if len(texts) > 1 or first > 1 else []
-        names = ["-".join([path.stem, *parts, *([str(rank)] if each > 1 else [])]) for rank in range(1, each + 1)]
+        names = ["-".join([path.stem, *parts, *([str(rank)] if count > 1 else [])]) for rank in range(1, count + 1)]
         rows.append([path.with_name(name + path.suffix) for name in names])
     return rows
 
@@ -364,11 +377,11 @@ def _save(image: NDArray[np.uint8], path: Path) -> None:
     unfinished.replace(path)
 
 
-def _padded(texts: Sequence[Sequence[int]], device: torch.device) -> Padded:
+def _pad(texts: Sequence[Sequence[int]], device: torch.device) -> Padded:
     source = pad([[*ids, EOS] for ids in texts])
     return Padded(source.items.to(device), source.lengths.to(device))
 
 
-def task(run: Run, tell: Callable[[str], None]) -> DrawTask:
-    """This recipe at work."""
-    return DrawTask(run, tell)
+def create_recipe(run: Run, tell: Callable[[str], None]) -> DrawRecipe:
+    """Create the recipe of a run."""
+    return DrawRecipe(run, tell)

@@ -1,4 +1,4 @@
-"""The whole of a run of the recipe `draw` as plain data. (no torch: the help is made from these)"""
+"""Run configuration of the recipe `draw`. (no torch: the command line's help is generated from it)"""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -6,37 +6,37 @@ from typing import Annotated, Literal
 from regard.data.config import ScenesConfig, TokenizerConfig
 from regard.decode.config import DrawingConfig
 from regard.models.config import AutoencoderConfig, ModelConfig, TransformerConfig
-from regard.ranges import Batch, Count, Range, ShareBelowOne, check_ranges
+from regard.ranges import Batch, Count, FractionBelowOne, Range, check_ranges
 from regard.train.config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draw:
-    """Images from texts: "a sandal", "two ankle boots"; of handwritten digits if you have no images."""
+class DrawRunConfig:
+    """Text-to-image generation: "a sandal", "two ankle boots"; handwritten digits if no images are given."""
 
     data: ScenesConfig = field(default_factory=ScenesConfig)
-    """Where the images are, and how they are put on canvases; or images with texts of your own."""
+    """Labeled images and how they are placed on canvases, or your own images with captions."""
     tokenizer: TokenizerConfig = field(
         default_factory=lambda: TokenizerConfig(kind="word", vocab_size=2000, joint=False, lowercase=True)
     )
-    """How the texts are cut into numbered pieces."""
+    """Tokenizer of the texts."""
     autoencoder: AutoencoderConfig = field(
         default_factory=lambda: AutoencoderConfig(kind="quantized", code=16, codes=128, halvings=1)
     )
-    """What makes a grid of codes of an image, and an image of codes: kind quantized."""
+    """Autoencoder that maps an image to a grid of codes and back (image tokenizer); kind must be quantized."""
     autoencoder_steps: Count = 800
-    """Steps of its training, which comes first."""
+    """Training steps of the autoencoder, which is trained first."""
     autoencoder_batch: Batch = 64
-    """Canvases in a batch of that training."""
+    """Canvases per batch when training the autoencoder."""
     autoencoder_lr: Annotated[float, Range(1e-12, 100)] = 2e-3
-    """Peak of the learning rate of that training."""
+    """Peak learning rate of the autoencoder."""
     judge_steps: Count = 500
-    """Steps of the training of the classifier that judges drawings (where images have classes), which comes second."""
-    unsaid: ShareBelowOne = 0.1
-    """Share of the canvases that training shows without their text, which guidance needs."""
+    """Training steps of the classifier that scores drawings (for images with classes), which is trained second."""
+    unsaid: FractionBelowOne = 0.1
+    """Fraction of the training canvases whose text is dropped, for classifier-free guidance."""
     places: Literal["grid", "sequence"] = "grid"
-    """How the model knows which place of the grid it writes: by vectors of its row and its column beside the core's
-    positions, or by the core's positions alone."""
+    """Position embeddings of the codes: grid adds learned embeddings of row and column to the core's positions;
+    sequence uses the core's positions only."""
     model: ModelConfig = field(
         default_factory=lambda: ModelConfig(
             core=TransformerConfig(
@@ -51,7 +51,7 @@ class Draw:
             dropout=0.1,
         )
     )
-    """What the model is made of that reads the text and writes the codes."""
+    """Encoder-decoder that reads the text and generates the codes."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=1000,
@@ -66,15 +66,15 @@ class Draw:
             patience=0,
         )
     )
-    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
     decode: DrawingConfig = field(default_factory=DrawingConfig)
-    """How images are drawn, in `evaluate`, `predict` and `look`."""
+    """Sampling of images, in `evaluate`, `predict` and `look`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.autoencoder.kind != "quantized":
-            raise ValueError(f"autoencoder.kind must be quantized, but is {self.autoencoder.kind}")
+            raise ValueError(f"autoencoder.kind must be quantized, got {self.autoencoder.kind}")
         if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there is one side of texts")
+            raise ValueError("tokenizer.joint must be false: there is only one side of texts")
         if self.model.tie == "all":
-            raise ValueError("model.tie must be target or none: texts and codes have a vocabulary each")
+            raise ValueError("model.tie must be target or none: texts and codes have separate vocabularies")

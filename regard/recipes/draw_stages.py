@@ -1,11 +1,11 @@
-"""What `draw` learns before its own model: a tokenizer of images, and a judge of drawings.
+"""Models that `draw` trains before its main model: an image tokenizer (autoencoder), and a judge of drawings.
 
-    RUN/autoencoder/     its training, as of any run; model.safetensors are its weights
-    RUN/autoencoder.json its canvases and what it measured; written last, so that it is there when the training is done
+    RUN/autoencoder/     checkpoints and logs as of any training; model.safetensors has its parameters
+    RUN/autoencoder.json shape of the canvases, and metrics; written last, when the training is finished
     RUN/judge/, RUN/judge.json    the same of the classifier
 
-The judge never sees a drawing nor what the other models learn: it is trained on the images of the training split, and
-tells their classes, and places where nothing is (black, with a little noise).
+The judge is independent of the other models and their outputs: it is trained on the images of the training split to
+classify them, with an additional class for empty cells (black, with a little noise).
 """
 
 import json
@@ -18,22 +18,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.checksums import sealed, unsealed
-from regard.data.images import shape_of
-from regard.data.scenes import NOTHING, Drawings, Scenes, cells
+from regard.checksums import add_checksum, verify_checksum
+from regard.data.images import image_shape
+from regard.data.scenes import NOTHING, CanvasDataset, SceneDataset, split_cells
 from regard.errors import UserError
 from regard.files import read_json, write_atomically
 from regard.models.convolutional import ConvolutionalClassifier
 from regard.models.quantized import QuantizedAutoencoder, usage
-from regard.models.size import TRAINED, fitting_memory
-from regard.recipes.draw_config import Draw
-from regard.recipes.folder import Run, decisive
+from regard.models.size import COPIES_IN_TRAINING, check_model_fits
+from regard.recipes.draw_config import DrawRunConfig
+from regard.recipes.folder import Run, training_fingerprint
 from regard.recipes.images import ImageBatch, ImageBatches, shape_in
 from regard.run_files import claim_folder
 from regard.train.config import TrainConfig
-from regard.train.contracts import Batches
+from regard.train.contracts import TrainingBatches
 from regard.train.loop import fit
-from regard.train.step import seed_of
+from regard.train.step import derive_seed
 from regard.train.weights import load_weights
 
 _ROWS = 256
@@ -43,36 +43,36 @@ _JUDGE_LR, _JUDGE_BATCH, _NOISE = 2e-3, 128, 12
 
 
 class CanvasBatches:
-    """Batches of canvases in an order of their own for each epoch, for an autoencoder."""
+    """Batches of canvases for an autoencoder, shuffled in each epoch."""
 
-    def __init__(self, drawings: Drawings, *, size: int, seed: int):
+    def __init__(self, drawings: CanvasDataset, *, size: int, seed: int):
         self.drawings, self.size, self.seed = drawings, size, seed
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """The canvases of each batch: a pure function of (seed, epoch)."""
+        """Return the canvases of each batch, a pure function of (seed, epoch)."""
         order = np.array(self.drawings.epoch(epoch))
         np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch)))).shuffle(order)
         return [tuple(order[i : i + self.size].tolist()) for i in range(0, len(order), self.size)]
 
     def collate(self, epoch: int, indices: Sequence[int]) -> ImageBatch:
-        """Their pixels within [0, 1]."""
+        """Return their pixels in [0, 1]."""
         pixels = np.stack([self.drawings.canvas(i) for i in indices])
         return ImageBatch(torch.from_numpy(pixels).float() / 255, torch.zeros(len(indices)), tuple(indices))
 
 
 @torch.no_grad()
-def codes_of(model: QuantizedAutoencoder, drawings: Drawings, indices: Sequence[int]) -> list[list[int]]:
-    """The codes of canvases, row by row."""
-    found: list[list[int]] = []
+def encode_canvases(model: QuantizedAutoencoder, drawings: CanvasDataset, indices: Sequence[int]) -> list[list[int]]:
+    """Return the codes of canvases, row by row."""
+    codes: list[list[int]] = []
     for i in range(0, len(indices), _ROWS):
         pixels = np.stack([drawings.canvas(index) for index in indices[i : i + _ROWS]])
-        found += model.encode(_images(pixels, model)).flatten(1).tolist()
-    return found
+        codes += model.encode(_to_tensor(pixels, model)).flatten(1).tolist()
+    return codes
 
 
 @torch.no_grad()
-def rebuilt(model: QuantizedAutoencoder, codes: Tensor) -> NDArray[np.uint8]:
-    """The canvases (count, channels, height, width) of codes (count, places), row by row."""
+def reconstruct(model: QuantizedAutoencoder, codes: Tensor) -> NDArray[np.uint8]:
+    """Return the canvases (count, channels, height, width) of codes (count, positions), given row by row."""
     device = next(model.parameters()).device
     parts = [
         model.decode(part.to(device).unflatten(1, model.grid)).float().clamp(0, 1).mul(255).round().byte().cpu()
@@ -81,116 +81,123 @@ def rebuilt(model: QuantizedAutoencoder, codes: Tensor) -> NDArray[np.uint8]:
     return torch.cat(parts).numpy()
 
 
-def learn_autoencoder(folder: Path, run: Run, drawings: tuple[Drawings, Drawings], tell: Callable[[str], None]) -> None:
-    """Train the tokenizer of images on the training canvases, unless that is done."""
+def train_autoencoder(
+    folder: Path, run: Run, drawings: tuple[CanvasDataset, CanvasDataset], tell: Callable[[str], None]
+) -> None:
+    """Train the autoencoder on the training canvases, unless that is done."""
     config, (train, val) = _config(run), drawings
     if (folder / f"{_AUTOENCODER}.json").exists():
         return
-    torch.manual_seed(seed_of(run.seed, 1))
-    with fitting_memory(copies=TRAINED):
+    torch.manual_seed(derive_seed(run.seed, 1))
+    with check_model_fits(copies=COPIES_IN_TRAINING):
         model = QuantizedAutoencoder(config.autoencoder, train.shape)
-    tell(f"first an autoencoder: canvases of {_sizes(train.shape)} to {_sizes(model.grid)} codes")
-    shown = list(val.epoch(0))
+    tell(
+        f"training the autoencoder first: canvases of {_format_shape(train.shape)} to {_format_shape(model.grid)} codes"
+    )
+    indices = list(val.epoch(0))
 
     def measure(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, QuantizedAutoencoder)
-        codes = torch.tensor(codes_of(model, val, shown))
-        pixels = np.stack([val.canvas(i) for i in shown])
+        codes = torch.tensor(encode_canvases(model, val, indices))
+        pixels = np.stack([val.canvas(i) for i in indices])
         used, perplexity = usage(codes, len(model.codebook.uses))
-        difference = rebuilt(model, codes).astype(np.float64) - pixels
+        difference = reconstruct(model, codes).astype(np.float64) - pixels
         return {"error": float(np.square(difference / 255).mean()), "codes_used": used, "code_perplexity": perplexity}
 
-    batches = CanvasBatches(train, size=config.autoencoder_batch, seed=seed_of(run.seed, 2))
+    batches = CanvasBatches(train, size=config.autoencoder_batch, seed=derive_seed(run.seed, 2))
     settings = _settings(config, steps=config.autoencoder_steps, lr=config.autoencoder_lr)
-    found = _fitted(
+    metrics = _train_stage(
         folder / _AUTOENCODER, run, model, batches, settings=settings, measure=measure, metric="error", maximize=False
     )
-    _finish(folder, _AUTOENCODER, {"shape": list(train.shape), **found})
+    _write_stage(folder, _AUTOENCODER, {"shape": list(train.shape), **metrics})
 
 
-def open_autoencoder(folder: Path, config: Draw) -> QuantizedAutoencoder:
-    """The tokenizer of images. Raises UserError naming the file."""
-    told = _told(folder, _AUTOENCODER)
-    shape = shape_in(folder / f"{_AUTOENCODER}.json", told, of="the canvases")
-    with fitting_memory():
+def load_autoencoder(folder: Path, config: DrawRunConfig) -> QuantizedAutoencoder:
+    """Load the autoencoder. Raises UserError naming the file."""
+    content = _read_stage(folder, _AUTOENCODER)
+    shape = shape_in(folder / f"{_AUTOENCODER}.json", content, of="the canvases")
+    with check_model_fits():
         model = QuantizedAutoencoder(config.autoencoder, shape)
     load_weights(folder / _AUTOENCODER / "model.safetensors", model)
     return model.eval()
 
 
-def learn_judge(folder: Path, run: Run, drawings: tuple[Scenes, Scenes], tell: Callable[[str], None]) -> None:
+def train_judge(
+    folder: Path, run: Run, drawings: tuple[SceneDataset, SceneDataset], tell: Callable[[str], None]
+) -> None:
     """Train the judge on the images of the training split, unless that is done."""
     config, (train, val) = _config(run), drawings
     if (folder / f"{_JUDGE}.json").exists():
         return
-    torch.manual_seed(seed_of(run.seed, 3))
-    shape = shape_of(train.images)
-    model = _judge(shape, len(train.names), label_smoothing=0.1)
-    tell(f"then a judge of drawings: images of {_sizes(shape)} to {len(train.names)} classes, or nothing")
-    pixels, labels = _with_nothing(train, seed=run.seed)
-    batches = ImageBatches(pixels, labels, size=_JUDGE_BATCH, seed=seed_of(run.seed, 4), augment="shift")
+    torch.manual_seed(derive_seed(run.seed, 3))
+    shape = image_shape(train.images)
+    model = _build_judge(shape, len(train.names), label_smoothing=0.1)
+    size = _format_shape(shape)
+    tell(f"then training the judge of drawings: images of {size} to {len(train.names)} classes, or empty")
+    pixels, labels = _add_empty_images(train, seed=run.seed)
+    batches = ImageBatches(pixels, labels, size=_JUDGE_BATCH, seed=derive_seed(run.seed, 4), augment="shift")
 
     def measure(model: nn.Module) -> dict[str, float]:
         return {"accuracy": Judge(model, config).accuracy(val)}
 
     settings = _settings(config, steps=config.judge_steps, lr=_JUDGE_LR)
-    found = _fitted(
+    metrics = _train_stage(
         folder / _JUDGE, run, model, batches, settings=settings, measure=measure, metric="accuracy", maximize=True
     )
-    _finish(folder, _JUDGE, {"shape": list(shape), "classes": len(train.names), **found})
+    _write_stage(folder, _JUDGE, {"shape": list(shape), "classes": len(train.names), **metrics})
 
 
 class Judge:
-    """A classifier that says which classes there are at the places of a canvas."""
+    """Classifier of the cells of a canvas."""
 
-    def __init__(self, model: nn.Module, config: Draw):
+    def __init__(self, model: nn.Module, config: DrawRunConfig):
         assert isinstance(model, ConvolutionalClassifier)
         self.model, self.rows, self.columns = model, config.data.rows, config.data.columns
 
     @classmethod
-    def open(cls, folder: Path, config: Draw) -> "Judge":
-        """As `learn_judge` left it."""
-        told = _told(folder, _JUDGE)
-        path, classes = folder / f"{_JUDGE}.json", told.get("classes")
+    def load(cls, folder: Path, config: DrawRunConfig) -> "Judge":
+        """Load what `train_judge` wrote."""
+        content = _read_stage(folder, _JUDGE)
+        path, classes = folder / f"{_JUDGE}.json", content.get("classes")
         if type(classes) is not int or not 0 < classes <= _MOST_CLASSES:
             raise UserError(f"{path}: damaged: it must hold the shape of the images and their classes")
-        model = _judge(shape_in(path, told, of="the images"), classes)
+        model = _build_judge(shape_in(path, content, of="the images"), classes)
         load_weights(folder / _JUDGE / "model.safetensors", model)
         return cls(model.eval(), config)
 
     @torch.no_grad()
-    def classes(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The likeliest class of each image, or NOTHING."""
-        parts = [self.model(_images(images[i : i + _ROWS], self.model)) for i in range(0, len(images), _ROWS)]
-        said = torch.cat(parts).argmax(-1).cpu().numpy()
-        return np.where(said == parts[0].shape[1] - 1, NOTHING, said)
+    def classify(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return the most likely class of each image, or NOTHING."""
+        parts = [self.model(_to_tensor(images[i : i + _ROWS], self.model)) for i in range(0, len(images), _ROWS)]
+        classes = torch.cat(parts).argmax(-1).cpu().numpy()
+        return np.where(classes == parts[0].shape[1] - 1, NOTHING, classes)
 
-    def sees(self, canvases: NDArray[np.uint8]) -> list[tuple[int, ...]]:
-        """The classes at the places of each canvas, row by row."""
-        said = self.classes(cells(canvases, self.rows, self.columns)).reshape(len(canvases), -1)
-        return [tuple(row) for row in said.tolist()]
+    def classify_cells(self, canvases: NDArray[np.uint8]) -> list[tuple[int, ...]]:
+        """Return the classes of the cells of each canvas, row by row."""
+        classes = self.classify(split_cells(canvases, self.rows, self.columns)).reshape(len(canvases), -1)
+        return [tuple(row) for row in classes.tolist()]
 
-    def accuracy(self, scenes: Scenes) -> float:
-        """On the real images themselves, percent."""
-        said = self.classes(scenes.images.pixels)
-        return 100 * float((said == np.asarray(scenes.numbers)).mean())
+    def accuracy(self, scenes: SceneDataset) -> float:
+        """Return the accuracy on the original images, in percent."""
+        classes = self.classify(scenes.images.pixels)
+        return 100 * float((classes == np.asarray(scenes.numbers)).mean())
 
 
-def _judge(shape: tuple[int, int, int], classes: int, *, label_smoothing: float = 0.0) -> ConvolutionalClassifier:
-    """A network of another kind than what draws, with one class more: nothing."""
+def _build_judge(shape: tuple[int, int, int], classes: int, *, label_smoothing: float = 0.0) -> ConvolutionalClassifier:
+    """Return a convolutional classifier with one additional class for empty cells."""
     return ConvolutionalClassifier(shape, classes + 1, label_smoothing=label_smoothing)
 
 
-def _with_nothing(train: Scenes, *, seed: int) -> tuple[NDArray[np.uint8], list[int]]:
-    """The images and their classes, and as many dark places as a class has images."""
+def _add_empty_images(train: SceneDataset, *, seed: int) -> tuple[NDArray[np.uint8], list[int]]:
+    """Return the images and their classes, and as many empty cells as a class has images."""
     pixels, classes = train.images.pixels, len(train.names)
     count = -(-len(pixels) // classes)
     noise = np.random.Generator(np.random.PCG64(seed)).integers(0, _NOISE, (count, *pixels.shape[1:]), np.uint8)
     return np.concatenate((pixels, noise)), [*train.numbers, *[classes] * count]
 
 
-def _settings(config: Draw, *, steps: int, lr: float) -> TrainConfig:
-    """How a stage is trained: as the model where that concerns the machine."""
+def _settings(config: DrawRunConfig, *, steps: int, lr: float) -> TrainConfig:
+    """Return the training settings of a stage; device and logging are those of the run."""
     return TrainConfig(
         steps=steps,
         lr=lr,
@@ -206,22 +213,22 @@ def _settings(config: Draw, *, steps: int, lr: float) -> TrainConfig:
     )
 
 
-def _fitted(
+def _train_stage(
     folder: Path,
     run: Run,
     model: nn.Module,
-    batches: Batches,
+    batches: TrainingBatches,
     *,
     settings: TrainConfig,
     measure: Callable[[nn.Module], dict[str, float]],
     metric: str,
     maximize: bool,
 ) -> dict[str, float]:
-    """Train a stage in its own folder, from wherever it stands; what its weights measure."""
+    """Train a stage in its own folder, or resume it; return its validation metrics."""
     if torch.distributed.is_initialized():
         raise UserError(
-            f"the {folder.name} of a drawing model is trained by one process: start without torchrun until the "
-            "training of the model itself has begun; several processes can go on with that"
+            f"the {folder.name} of a drawing model is trained by a single process: start without torchrun until the "
+            "training of the model itself has started; several processes can continue that"
         )
     claim_folder(folder)
     result = fit(
@@ -229,40 +236,40 @@ def _fitted(
         batches,
         config=settings,
         folder=folder,
-        seed=seed_of(run.seed, 5),
+        seed=derive_seed(run.seed, 5),
         validate=measure,
         metric=metric,
         maximize=maximize,
-        fingerprint=decisive(run),
+        fingerprint=training_fingerprint(run),
     )
     if result.is_interrupted:
         raise KeyboardInterrupt
     return result.metrics
 
 
-def _finish(folder: Path, name: str, told: dict[str, Any]) -> None:
-    content = {"format": f"regard-{name}", "version": 1, **told}
-    write_atomically(folder / f"{name}.json", json.dumps(sealed(content), indent=2) + "\n")
+def _write_stage(folder: Path, name: str, values: dict[str, Any]) -> None:
+    content = {"format": f"regard-{name}", "version": 1, **values}
+    write_atomically(folder / f"{name}.json", json.dumps(add_checksum(content), indent=2) + "\n")
 
 
-def _told(folder: Path, name: str) -> dict[str, Any]:
+def _read_stage(folder: Path, name: str) -> dict[str, Any]:
     path = folder / f"{name}.json"
     if not path.exists():
         raise UserError(f"{path} is missing: the run is not complete")
     content = read_json(path)
     if not isinstance(content, dict) or content.get("version") != 1:
         raise UserError(f"{path}: damaged, or of another version")
-    return unsealed(path, content)
+    return verify_checksum(path, content)
 
 
-def _images(pixels: NDArray[np.uint8], model: nn.Module) -> Tensor:
+def _to_tensor(pixels: NDArray[np.uint8], model: nn.Module) -> Tensor:
     return (torch.from_numpy(pixels).float() / 255).to(next(model.parameters()).device)
 
 
-def _sizes(shape: Sequence[int]) -> str:
+def _format_shape(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _config(run: Run) -> Draw:
-    assert isinstance(run.config, Draw)
+def _config(run: Run) -> DrawRunConfig:
+    assert isinstance(run.config, DrawRunConfig)
     return run.config

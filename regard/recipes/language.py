@@ -1,8 +1,8 @@
-"""The recipe `language`: every next token of a text, from those before it; scored by nats a token and perplexity.
+"""Recipe `language`: causal language models, scored by nats per token and perplexity.
 
     nll = mean of -log p(u_t | u_<t)        perplexity = e^nll        bits = nll / ln 2
 
-Measuring cuts the text into windows of the context's length, so that the first tokens of each are predicted from few.
+Evaluation splits the text into windows of the context length, so the first tokens of each have little context.
 
 Source: lectures, D (GPT); radford2018.
 """
@@ -22,21 +22,21 @@ from torch import Tensor, nn
 from regard.data import dates
 from regard.data.dates_config import DatesConfig
 from regard.data.tokenize import SPECIALS, UNK, Tokenizer
-from regard.data.windows import WindowBatches, blocks, read_text
+from regard.data.windows import WindowBatches, read_text, split_blocks
 from regard.decode.config import SampleConfig
-from regard.decode.sample import follow
-from regard.digests import recorded
+from regard.decode.sample import trace_tokens
+from regard.digests import record_digests
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.map import Seen
-from regard.look.scene import Scene
+from regard.look.map import SampleMaps
+from regard.look.scene import Sample
 from regard.models.build import build_language_model
 from regard.models.config import RecurrentConfig
 from regard.models.language import LanguageModel
-from regard.recipes.config import Language
+from regard.recipes.config import LanguageRunConfig
 from regard.recipes.folder import Run
-from regard.recipes.task import Task, Trained, check_inputs, numbered
-from regard.telling import is_heard, showing
+from regard.recipes.task import Recipe, TrainedRun, check_inputs, get_input
+from regard.telling import is_traced, span
 
 _TOKENIZER = "tokenizer.json"
 _MADE = {"train": 3000, "test": 300}
@@ -44,101 +44,101 @@ _SAMPLES, _PROMPT, _SHOWN = 3, 24, 40
 
 
 class Continuation(NamedTuple):
-    """How a text goes on, and the mean log-probability of its tokens under the model (before narrowing)."""
+    """Generated continuation, and the mean log-probability of its tokens (before top-k and top-p filtering)."""
 
     text: str
     score: float
 
 
-class LanguageTask(Task):
-    """A text, its vocabulary, and a language model."""
+class LanguageRecipe(Recipe):
+    """Recipe of causal language modeling."""
 
     metric = "nll"
-    maximize = False
+    higher_is_better = False
     tokenizer: Tokenizer
 
     @property
-    def config(self) -> Language:
+    def config(self) -> LanguageRunConfig:
         """All settings of the run."""
-        assert isinstance(self.run.config, Language)
+        assert isinstance(self.run.config, LanguageRunConfig)
         return self.run.config
 
     def check(self) -> None:
         """Read all texts."""
         if self.has_test():
-            with recorded():  # decides no weights: no part of what the run was trained on
+            with record_digests():  # test data is not part of the fingerprint of the training data
                 self.test_text()
         _ = self._texts
 
     def learn(self, folder: Path) -> None:
-        """The vocabulary of the training text."""
+        """Train the tokenizer on the training text and save it."""
         text = self._texts[0]
-        texts = blocks(text) if self.config.tokenizer.kind == "char" else text.split("\n")
+        texts = split_blocks(text) if self.config.tokenizer.kind == "char" else text.split("\n")
         origin = self.config.data.train or ""
         Tokenizer.train(texts, self.config.tokenizer, origin=origin).save(folder / _TOKENIZER)
 
     def open(self, folder: Path) -> None:
-        """The vocabulary."""
+        """Load the tokenizer."""
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
 
     def batches(self) -> WindowBatches:
-        """Windows of the text, cut elsewhere in each epoch."""
+        """Return batches of windows of the text, with other boundaries in each epoch."""
         sizes = {"context": self.config.context, "rows": self.config.batch}
         return WindowBatches(
-            self.encoded(self._texts[0]), seed=self.run.seed, origin=self.config.data.train or "dates", **sizes
+            self.encode(self._texts[0]), seed=self.run.seed, origin=self.config.data.train or "dates", **sizes
         )
 
     def model(self) -> LanguageModel:
-        """For this vocabulary."""
+        """Return a language model for this vocabulary."""
         return build_language_model(self.config.model, vocab=len(self.tokenizer))
 
     def describe(self) -> str:
-        """Size of the vocabulary."""
-        return f"{len(self.tokenizer):,} pieces, context {self.config.context}"
+        """Return the size of the vocabulary and the context length."""
+        return f"{len(self.tokenizer):,} tokens, context {self.config.context}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """nll and perplexity of the validation text."""
+        """Return nll and perplexity of the validation text."""
         data = self.config.data
-        return self.scores(model, self._texts[1], data.val or f"{data.train or 'dates'}, kept for validation")
+        return self.score(model, self._texts[1], data.val or f"{data.train or 'dates'}, kept for validation")
 
     @torch.no_grad()
-    def scores(self, model: nn.Module, text: str, origin: str = "text") -> dict[str, float]:
-        """The same of any text."""
+    def score(self, model: nn.Module, text: str, origin: str = "text") -> dict[str, float]:
+        """Return nll, perplexity and bits per token of a text, and the percentage of unknown tokens."""
         assert isinstance(model, LanguageModel)
         device = next(model.parameters()).device
-        ids = self.encoded(text)
+        ids = self.encode(text)
         batches = WindowBatches(ids, context=self.config.context, rows=64, seed=0, is_fixed=True, origin=origin)
         total, count = 0.0, 0
         for rows in batches.plan(0):
             loss = model.loss(batches.collate(0, rows).to(device))
             total, count = total + float(loss.nll), count + loss.count
-        found = {
+        scores = {
             "nll": total / count,
             "perplexity": math.exp(min(total / count, 100.0)),
             "bits": total / count / math.log(2),
         }
-        return found | {"unknown": 100 * float((ids == UNK).mean())}
+        return scores | {"unknown": 100 * float((ids == UNK).mean())}
 
-    def encoded(self, text: str) -> NDArray[np.int32]:
-        """The ids of a text."""
-        # Lines are apart for every kind of pieces; the library needs a hundred times the memory of what it is given.
-        parts = [np.asarray(self.tokenizer.encode(self._with_ends(part)), np.int32) for part in blocks(text)]
+    def encode(self, text: str) -> NDArray[np.int32]:
+        """Return the ids of a text."""
+        # Lines are tokenized separately anyway, and the library needs a hundred times the memory of its input.
+        parts = [np.asarray(self.tokenizer.encode(self._with_ends(part)), np.int32) for part in split_blocks(text)]
         return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
-    def labels(self, text: str) -> list[str]:
-        """What each id stands for, in pictures."""
+    def token_labels(self, text: str) -> list[str]:
+        """Return the label of each token for figures."""
         return self.tokenizer.tokens(self._with_ends(text))
 
     def has_test(self) -> bool:
-        """Always for dates."""
+        """Return True if there is test data; synthetic dates always have it."""
         return self.config.data.train is None or self.config.data.test is not None
 
     def test_text(self) -> str:
-        """The run's test text."""
+        """Return the test text of the run."""
         return _dates("test", self.run.seed) if self.config.data.test is None else read_text(self.config.data.test)
 
-    def trained(self, model: nn.Module, folder: Path) -> "TrainedLanguage":
-        """The model with its vocabulary."""
+    def build_run(self, model: nn.Module, folder: Path) -> "TrainedLanguage":
+        """Return the trained run of this model."""
         return TrainedLanguage(self, model, folder)
 
     def _with_ends(self, text: str) -> str:
@@ -146,7 +146,7 @@ class LanguageTask(Task):
 
     @cached_property
     def _texts(self) -> tuple[str, str]:
-        """To learn from, and to choose by."""
+        """Training and validation text."""
         data = self.config.data
         text = _dates("train", self.run.seed) if data.train is None else read_text(data.train)
         if data.val is not None:
@@ -155,62 +155,61 @@ class LanguageTask(Task):
         return text[:cut], text[cut:]
 
 
-class TrainedLanguage(Trained):
-    """A language model in use."""
+class TrainedLanguage(TrainedRun):
+    """Trained run of the recipe `language`."""
 
     decodes = True
-    task: LanguageTask
+    recipe: LanguageRecipe
 
     def predict(self, inputs: Sequence[str], **options: Any) -> list[str]:
-        """How each text goes on; options as in SampleConfig: length, temperature, top_k, top_p, draws."""
+        """Return a continuation of each text; options as in SampleConfig: length, temperature, top_k, top_p, draws."""
         if isinstance(inputs, str):
-            raise TypeError(f"inputs must be a list of texts, but is one text: {inputs[:40]!r}")
-        found = self.answers(inputs, sampling=replace(self.config.sample, **options))
-        return [only.text for (only,) in found]
+            raise TypeError(f"inputs must be a list of texts, got one text: {inputs[:40]!r}")
+        results = self.answers(inputs, sampling=replace(self.config.sample, **options))
+        return [continuation.text for (continuation,) in results]
 
     def answers(self, inputs: Sequence[str], *, sampling: SampleConfig, first: int = 1) -> list[list[Continuation]]:
-        """As `predict`; messages count the texts from `first`."""
-        prompts = [self.task.encoded(text).tolist() for text in inputs]
+        """Return the continuation of each text with its score; messages number the texts from `first`."""
+        prompts = [self.recipe.encode(text).tolist() for text in inputs]
         for number, ids in enumerate(prompts, start=first):
             if not ids:
-                raise UserError(f"input {number} is empty: there is nothing to go on from")
+                raise UserError(f"input {number} is empty: there is nothing to continue")
         seeds = [sampling.draws * 1_000_003 + number for number in range(first, first + len(prompts))]
         settings = {"window": self._window, "banned": _BANNED}
-        if not is_heard():
-            found = self.engine_for(len(prompts)).generate(prompts, sampling, seeds=seeds, **settings)
-            return [[self._said(ids, tokens)] for ids, tokens in zip(prompts, found, strict=True)]
+        if not is_traced():
+            generated = self.engine_for(len(prompts)).generate(prompts, sampling, seeds=seeds, **settings)
+            return [[self._make_continuation(ids, tokens)] for ids, tokens in zip(prompts, generated, strict=True)]
         results = []
         for text, ids, seed in zip(inputs, prompts, seeds, strict=True):
-            with showing(lambda text=text: [self._scene(text)]) as scenes:
+            with span(lambda text=text: [self._look_sample(text)]) as samples:
                 (tokens,) = self.engine_for(1).generate([ids], sampling, seeds=[seed], **settings)
-            with showing(list):  # reading all once more, for the score, is nothing to show
-                results.append([self._said(ids, tokens)])
-            for scene in scenes:
-                scene.title = f"{scene.title} -> {results[-1][0].text}"
+            with span(list):  # the pass that computes the score is not recorded
+                results.append([self._make_continuation(ids, tokens)])
+            for sample in samples:
+                sample.title = f"{sample.title} -> {results[-1][0].text}"
         return results
 
     def evaluate(self, path: str | Path | None = None, *, tell: Callable[[str], None] | None = None) -> dict[str, Any]:
-        """nll, perplexity and bits a token on the run's test text, or on that of a file."""
-        if path is None and not self.task.has_test():
+        """Return nll, perplexity and bits per token on the run's test text, or on that of a file."""
+        if path is None and not self.recipe.has_test():
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
-        text = self.task.test_text() if path is None else read_text(path)
-        scores = self.task.scores(self._model, text, str(path or self.config.data.test or "dates"))
+        text = self.recipe.test_text() if path is None else read_text(path)
+        scores = self.recipe.score(self._model, text, str(path or self.config.data.test or "dates"))
         sampling = replace(self.config.sample, length=_SHOWN)
         samples = []
         for i in range(_SAMPLES):
             start = i * len(text) // _SAMPLES
-            prompt, after = text[start : start + _PROMPT], text[start + _PROMPT : start + _PROMPT + _SHOWN]
-            said = self.answers([prompt], sampling=sampling)[0][0].text if prompt.strip() else ""
+            prompt, reference = text[start : start + _PROMPT], text[start + _PROMPT : start + _PROMPT + _SHOWN]
+            output = self.answers([prompt], sampling=sampling)[0][0].text if prompt.strip() else ""
             samples.append(
                 {
                     key: repr(value)[1:-1]
-                    for key, value in zip(("source", "output", "reference"), (prompt, said, after), strict=True)
+                    for key, value in zip(("source", "output", "reference"), (prompt, output, reference), strict=True)
                 }
             )
-        signature = (
-            f"windows of {self.config.context} tokens, {self.config.tokenizer.kind}, {len(self.task.tokenizer)} pieces"
-        )
-        count = len(self.task.encoded(text)) - 1
+        kind, size = self.config.tokenizer.kind, len(self.recipe.tokenizer)
+        signature = f"windows of {self.config.context} tokens, {kind}, vocabulary of {size}"
+        count = len(self.recipe.encode(text)) - 1
         data = (
             f"dates, {len(text):,} characters"
             if path is None and self.config.data.test is None
@@ -219,62 +218,63 @@ class TrainedLanguage(Trained):
         return {"data": data, "examples": count, **scores, "signature": signature, "samples": samples}
 
     def test_input(self, index: int) -> str:
-        """A line of the test text that is not empty; its beginning, if it is longer than the model's window."""
+        """Return a non-empty line of the test text, truncated to the model's window."""
         self._check_test()
-        lines = [line for line in self.task.test_text().split("\n") if line.strip()]
-        text, window = numbered(lines, index, "the test text"), self._window
-        while window is not None and (count := len(self.task.encoded(text))) > window:
+        lines = [line for line in self.recipe.test_text().split("\n") if line.strip()]
+        text, window = get_input(lines, index, "the test text"), self._window
+        while window is not None and (count := len(self.recipe.encode(text))) > window:
             text = text[: min(len(text) - 1, len(text) * window // count)]
         return text
 
     def look(self, inputs: Sequence[str], *, gradients: bool = False) -> Capture:
-        """What the model read at each token of these texts, as they are, and which it took to be likely next.
+        """Return the attention maps of each token of these texts, with the most likely next tokens.
 
-        Behind the last token stands the likeliest one; nothing else is made up.
-        gradients: add how much each weight mattered to log p of the text's tokens behind the first.
-        Raises: UserError if a text has less than two tokens or more than the model reads at once, or the model does
-                not attend.
+        The texts are not continued; only the most likely token after the last one is shown.
+        gradients: add the gradient of log p of the text's tokens after the first for each attention weight.
+        Raises: UserError if a text has fewer than two tokens or more than the context, or the model has no attention.
         """
         check_inputs(inputs)
-        texts = [self.task.encoded(text).tolist() for text in inputs]
+        texts = [self.recipe.encode(text).tolist() for text in inputs]
         for number, ids in enumerate(texts, start=1):
             if len(ids) < 2:
-                raise UserError(f"input {number} needs two pieces of text at least, but there is {len(ids)}")
+                raise UserError(f"input {number} must have at least two tokens, got {len(ids)}")
             if self._window is not None and len(ids) > self._window:
-                raise UserError(f"input {number} has {len(ids)} pieces, more than the {self._window} of the context")
+                raise UserError(f"input {number} has {len(ids)} tokens, more than the context of {self._window}")
 
         def read() -> None:
             for text, ids in zip(inputs, texts, strict=True):
-                with showing(lambda text=text: [replace(self._scene(text), fed=self.task.labels(text))]):
-                    follow(self._model, ids, banned=_BANNED)
+                with span(
+                    lambda text=text: [replace(self._look_sample(text), decoder_input=self.recipe.token_labels(text))]
+                ):
+                    trace_tokens(self._model, ids, banned=_BANNED)
 
-        capture = self._recorded(read)
+        capture = self._record(read)
         if gradients:
             self._differentiate(capture, inputs)
         return capture
 
-    def likelihood(self, given: str, seen: Seen) -> Tensor:
-        """log p of the text's tokens behind the first; what stands behind the last is not counted."""
-        tokens = torch.tensor([self.task.encoded(given).tolist()], device=next(self._model.parameters()).device)
+    def likelihood(self, given: str, maps: SampleMaps) -> Tensor:
+        """Return log p of the text's tokens after the first; the token predicted after the last is not included."""
+        tokens = torch.tensor([self.recipe.encode(given).tolist()], device=next(self._model.parameters()).device)
         log_p = self._model(tokens)[0, :-1].float().log_softmax(-1)
         return log_p.gather(1, tokens[0, 1:, None]).sum()
 
-    def _scene(self, text: str) -> Scene:
-        """A text that is gone on with, for those who look on; what is fed first is told with the answer."""
-        return Scene(title=text.strip(), tokens=self.task.tokenizer.tokens)
+    def _look_sample(self, text: str) -> Sample:
+        """Return the sample of a look at this text; its input tokens are emitted with the answer."""
+        return Sample(title=text.strip(), tokens=self.recipe.tokenizer.tokens)
 
     @property
     def _window(self) -> int | None:
-        """Most tokens that the core takes: a recurrent state is as large after any number of them."""
+        """Maximal number of tokens the core can read; None for recurrent cores, whose state has a fixed size."""
         return None if isinstance(self.config.model.core, RecurrentConfig) else self.config.context
 
-    def _joined(self, ids: list[int], tokens: list[int]) -> str:
-        """What the tokens add to the text."""
-        before = self.task.tokenizer.decode(ids)
-        return self.task.tokenizer.decode([*ids, *tokens])[len(before) :]
+    def _decode_continuation(self, ids: list[int], tokens: list[int]) -> str:
+        """Return the text that the tokens add to the prompt."""
+        before = self.recipe.tokenizer.decode(ids)
+        return self.recipe.tokenizer.decode([*ids, *tokens])[len(before) :]
 
-    def _said(self, ids: list[int], tokens: list[int]) -> Continuation:
-        return Continuation(self._joined(ids, tokens), self._mean_log_p(ids, tokens))
+    def _make_continuation(self, ids: list[int], tokens: list[int]) -> Continuation:
+        return Continuation(self._decode_continuation(ids, tokens), self._mean_log_p(ids, tokens))
 
     @torch.no_grad()
     def _mean_log_p(self, ids: list[int], tokens: list[int]) -> float:
@@ -288,11 +288,11 @@ _BANNED = list(range(len(SPECIALS)))
 
 
 def _dates(split: str, seed: int) -> str:
-    """Lines such as: 3 maart 2019 = 2019-03-03."""
-    made = dates.Dates(DatesConfig(epoch_size=_MADE["train"], test_size=_MADE["test"]), seed=seed)
-    return "".join(f"{one.text} = {one.iso}\n" for one in made.examples(split))
+    """Return lines such as: 3 maart 2019 = 2019-03-03."""
+    generator = dates.DatesDataset(DatesConfig(epoch_size=_MADE["train"], test_size=_MADE["test"]), seed=seed)
+    return "".join(f"{example.text} = {example.iso}\n" for example in generator.examples(split))
 
 
-def task(run: Run, tell: Callable[[str], None]) -> LanguageTask:
-    """This recipe at work."""
-    return LanguageTask(run, tell)
+def create_recipe(run: Run, tell: Callable[[str], None]) -> LanguageRecipe:
+    """Create the recipe of a run."""
+    return LanguageRecipe(run, tell)

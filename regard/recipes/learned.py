@@ -1,10 +1,10 @@
-"""What a task learned from its data before training began: which files, and from which data. (no torch)
+"""Record of the files that a recipe wrote before training, and of the data they were computed from. (no torch)
 
     learned.json   {"format", "version", "files": {NAME: [bytes, CRC-32]}, "data": {ROLE: digest}, "checksum"}
 
-Vocabularies, labels and scales decide every answer, so they are used as they were written or not at all. Training that
-goes on does so with the data with which it began, wherever that lies now (regard.digests). Runs of earlier versions
-have no such file, and are not compared.
+Vocabularies, labels and scales affect every answer, so they are only used unmodified. Resumed training requires the
+data it started with, wherever it is stored now (regard.digests). Runs of earlier versions have no such file and are not
+checked.
 """
 
 import json
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.checksums import file_checksum, sealed, unsealed
-from regard.digests import Content, edited, is_recorded
+from regard.checksums import add_checksum, file_checksum, verify_checksum
+from regard.digests import Content, find_changes, is_recorded
 from regard.errors import UserError
 from regard.files import check_file, read_json, write_atomically
 from regard.run_files import check_no_link
@@ -27,9 +27,9 @@ _FORMAT, _VERSION = "regard-learned", 1
 def learn(
     folder: Path, write: Callable[[Path], None], *, claim: Callable[[], object], data: Mapping[str, Content]
 ) -> None:
-    """Have `write` put files into a folder of their own; if it can, claim the run folder and move them there.
+    """Let `write` create files in a temporary folder; if it succeeds, claim the run folder and move them there.
 
-    data: digests of what was read (regard.digests).
+    data: digests of the data that was read (regard.digests).
     """
     stage = folder / _STAGE
     shutil.rmtree(stage, ignore_errors=True)
@@ -41,7 +41,7 @@ def learn(
         claim()
         digests = {key: one.digest for key, one in data.items()}
         content = {"format": _FORMAT, "version": _VERSION, "files": files, "data": digests}
-        write_atomically(folder / FILE, json.dumps(sealed(content), indent=1) + "\n")
+        write_atomically(folder / FILE, json.dumps(add_checksum(content), indent=1) + "\n")
         for name in names:
             check_no_link(folder, name)
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -51,60 +51,60 @@ def learn(
 
 
 def check_learned(folder: Path) -> None:
-    """Raises UserError naming the file that is missing or not as it was written."""
+    """Raise UserError naming a file that is missing or was modified."""
     for name, expected in _content(folder)["files"].items():
         path = folder / name
         if not path.exists():
             raise UserError(f"{path} is missing: the run is not complete")
         if check_file(path).st_size != expected[0] or file_checksum(path) != expected:
             raise UserError(
-                f"{path}: damaged, or edited by hand: its length or checksum is not what training wrote. Bring back "
-                f"the file as it was; if the change was meant, remove {folder / FILE}"
+                f"{path}: damaged, or edited by hand: its length or checksum is not what training wrote. Restore "
+                f"the file; if the change was intended, remove {folder / FILE}"
             )
 
 
 def can_compare(folder: Path, settings: Iterable[str]) -> bool:
-    """Return whether the digests of what each of these settings names are kept, so that another path can be given."""
+    """Return True if the digests of the data of all these settings are recorded, so that paths may change."""
     data = _content(folder)["data"] or {}
     return all(is_recorded(data, setting) for setting in settings)
 
 
 def check_data(folder: Path, data: Mapping[str, Content]) -> None:
-    """Raises UserError naming a file that is not what it was when the run began."""
+    """Raise UserError naming data whose content changed since the run started."""
     before = _content(folder)["data"]
-    keys = edited(before, data) if before is not None else []
+    keys = find_changes(before, data) if before is not None else []
     if keys:
         name = data[keys[0]].path if keys[0] in data else f"{keys[0]} (of the run's data)"
         more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
         raise UserError(
-            f"{name}: {_change(keys[0], before, data)}{more}, so training in {folder} cannot continue as if it had "
-            "never stopped. Bring back the data as it was, or choose another folder with --run"
+            f"{name}: {_describe_change(keys[0], before, data)}{more}, so training in {folder} cannot be resumed "
+            "exactly. Restore the data, or choose another folder with --run"
         )
 
 
-def _change(key: str, before: Mapping[str, str], data: Mapping[str, Content]) -> str:
-    """How the content that a key names differs."""
+def _describe_change(key: str, before: Mapping[str, str], data: Mapping[str, Content]) -> str:
+    """Return how the content of a key changed since the run started."""
     if key not in data:
         return "is no longer read"
     if key in before:
-        return "has other content than when the run began"
+        return "its content has changed since the run started"
     role, _, ending = key.partition(":")
     endings = {
         one.partition(":")[2] for one, digest in before.items() if digest == data[key].digest and f"{role}:" in one
     }
     if len(endings) == 1 and (not ending or ending.startswith(".")):
         form, other = (one.removeprefix(".").upper() or "text in columns" for one in (ending, endings.pop()))
-        return f"is read as {form} because of its name, but as {other} when the run began"
-    return "is read now, but was not when the run began"
+        return f"is read as {form} because of its name, but was read as {other} when the run started"
+    return "is read now, but was not when the run started"
 
 
-def learned_files(folder: Path) -> list[str]:
-    """The files that a task wrote, relative to the folder; none if there is no saying."""
+def list_learned_files(folder: Path) -> list[str]:
+    """Return the files that the recipe wrote, relative to the folder; empty if they are not recorded."""
     return list(_content(folder)["files"])
 
 
-def unchanged_files(folder: Path) -> list[str]:
-    """The files that lie in the folder itself as a task wrote them, by length and checksum."""
+def list_unchanged_files(folder: Path) -> list[str]:
+    """Return the recorded files that are in the folder itself and unmodified, by length and checksum."""
     return [
         name
         for name, expected in _content(folder)["files"].items()
@@ -114,8 +114,8 @@ def unchanged_files(folder: Path) -> list[str]:
 
 
 def discard(folder: Path) -> None:
-    """Remove what a task learned. Files that are not as it wrote them stay, and so do those behind symbolic links."""
-    for name in unchanged_files(folder):
+    """Remove the files that the recipe wrote, except modified ones and those behind symbolic links."""
+    for name in list_unchanged_files(folder):
         (folder / name).unlink()
     (folder / FILE).unlink(missing_ok=True)
 
@@ -127,7 +127,7 @@ def _content(folder: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: damaged: it must hold an object")
-    content = unsealed(path, content, required=True)
+    content = verify_checksum(path, content, required=True)
     version, files, data = (content.get(name) for name in ("version", "files", "data"))
     if isinstance(version, int) and version > _VERSION:
         raise UserError(f"{path} was written by a newer regard: its version is {version}, this one reads {_VERSION}")

@@ -1,7 +1,7 @@
-"""How likely an answer was, as a number that can be differentiated (regard.look.gradients).
+"""Differentiable log-probabilities of answers (regard.look.gradients).
 
-    class     log p of the likeliest                     labels    sum of log p of those that are said
-    a set     sum of log p of what was found, each by the query that found it
+    class     log p of the most likely class           labels    sum of log p of the predicted labels
+    a set     sum of log p of the predicted elements, each by its query
 
 Numbers and positions have no probability.
 """
@@ -11,31 +11,32 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from regard.models.writes.sets import Found
+from regard.models.writes.sets import SetPredictions
 from regard.recipes.targets import LabelsTarget, Target
-from regard.recipes.task import NothingSaidError
-from regard.recipes.vector_scores import SAID
+from regard.recipes.task import EmptyAnswerError
+from regard.recipes.vector_scores import LABEL_THRESHOLD
 
 
-def of_answer(target: Target, answers: Tensor) -> Tensor:
-    """log p of what is said of one row: its class, or its labels. Raises NothingSaidError if no label is said."""
+def answer_log_prob(target: Target, answers: Tensor) -> Tensor:
+    """Return log p of the predicted class or labels of one row. Raises EmptyAnswerError if no label is predicted."""
     if not isinstance(target, LabelsTarget):
         return answers[0].max().log()
-    said = answers[0] >= SAID
-    if not said.any():
-        raise NothingSaidError("no label is said of it, so there is no probability whose gradient could be shown")
-    return answers[0][said].log().sum()
+    predicted = answers[0] >= LABEL_THRESHOLD
+    if not predicted.any():
+        raise EmptyAnswerError("no label is predicted for it, so there is no probability to differentiate")
+    return answers[0][predicted].log().sum()
 
 
-def of_found(said: Found, elements: Iterable[tuple[int, int]], what: str) -> Tensor:
-    """Sum of log p of elements of one row, each a query and the class that it said.
+def set_log_prob(predictions: SetPredictions, elements: Iterable[tuple[int, int]], what: str) -> Tensor:
+    """Return the sum of log p of elements of one row, given as (query, class).
 
-    what:   they are, such as "box". Raises NothingSaidError if there is none.
+    what:   noun for an element in messages, such as "box".
+    Raises: EmptyAnswerError if there is none.
     """
-    pairs = torch.tensor(list(elements), device=said.logits.device)
+    pairs = torch.tensor(list(elements), device=predictions.logits.device)
     if not len(pairs):
-        raise NothingSaidError(
-            f"no {what} is found in it, so there is no probability whose gradient could be shown: a lower threshold "
-            "(a setting of the run) finds more"
+        raise EmptyAnswerError(
+            f"no {what} is detected in it, so there is no probability to differentiate: a lower threshold (a setting "
+            "of the run) detects more"
         )
-    return nn.functional.logsigmoid(said.logits[0].float())[pairs[:, 0], pairs[:, 1]].sum()
+    return nn.functional.logsigmoid(predictions.logits[0].float())[pairs[:, 0], pairs[:, 1]].sum()

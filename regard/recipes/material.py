@@ -1,10 +1,10 @@
-"""What a recipe gives to a text-to-text run: texts to learn from, to be tested on, and their metric."""
+"""Data of a text-to-text run: training, validation and test pairs, tokenizers and the metric."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from regard.data.batches import Encoded
+from regard.data.batches import EncodedPairs
 from regard.data.config import OnBad
 from regard.data.pairs import Pairs, limit_length
 from regard.data.tokenize import Tokenizer
@@ -15,26 +15,28 @@ _JOINT, _SOURCE, _TARGET = "tokenizer.json", "source_tokenizer.json", "target_to
 
 
 class Texts(NamedTuple):
-    """Sources and the targets that are right for them."""
+    """Source texts and their reference targets."""
 
     sources: Sequence[str]
     targets: Sequence[str]
     origin: str
-    """Where they are from, for reports."""
+    """Name of the data, for reports."""
 
 
 class Codec(NamedTuple):
-    """The tokenizers of both sides; one and the same object if they share a vocabulary."""
+    """Source and target tokenizer; the same object if they share a vocabulary."""
 
     source: Tokenizer
     target: Tokenizer
 
-    def encoded(self, texts: Texts) -> Encoded:
-        """The ids of both sides."""
-        return Encoded.of(self.source.encode_batch(texts.sources), self.target.encode_batch(texts.targets))
+    def encode(self, texts: Texts) -> EncodedPairs:
+        """Return the ids of both sides."""
+        return EncodedPairs.from_sequences(
+            self.source.encode_batch(texts.sources), self.target.encode_batch(texts.targets)
+        )
 
     def save(self, folder: Path) -> None:
-        """Write one file if the vocabulary is shared, else two."""
+        """Write one file for a joint vocabulary, else two."""
         if self.source is self.target:
             self.source.save(folder / _JOINT)
             return
@@ -46,52 +48,52 @@ class Codec(NamedTuple):
         """Read what `save` wrote. Raises UserError naming the file that is missing or damaged."""
         if (folder / _SOURCE).exists() or (folder / _TARGET).exists():
             return cls(Tokenizer.load(folder / _SOURCE), Tokenizer.load(folder / _TARGET))
-        both = Tokenizer.load(folder / _JOINT)
-        return cls(both, both)
+        joint = Tokenizer.load(folder / _JOINT)
+        return cls(joint, joint)
 
 
 @runtime_checkable
-class Material(Protocol):
-    """A recipe's data and metric."""
+class TextPairsData(Protocol):
+    """Data and metric of a text-to-text recipe."""
 
     def origin(self) -> str:
-        """Where the training texts are from, for messages."""
+        """Return the name of the training data, for messages."""
         ...
 
     @property
     def metric(self) -> Metric:
-        """How outputs are compared with references."""
+        """Metric that compares outputs with references."""
         ...
 
     def check(self) -> None:
-        """Open all that the run will need, so that a missing file is told before hours of training."""
+        """Read all data, so that a missing or malformed file is reported before training."""
         ...
 
-    def codec(self) -> Codec:
-        """Tokenizers learned from the training texts."""
+    def train_codec(self) -> Codec:
+        """Train tokenizers on the training texts."""
         ...
 
-    def training(self, codec: Codec) -> Encoded | Callable[[int], Encoded]:
-        """The pairs to learn from, or for each epoch its pairs."""
+    def get_training_pairs(self, codec: Codec) -> EncodedPairs | Callable[[int], EncodedPairs]:
+        """Return the training pairs, or a function from an epoch to its pairs."""
         ...
 
-    def held_out(self, split: Literal["val", "test"], codec: Codec) -> Texts | None:
-        """Pairs that are not learned from; None if there are none (test only)."""
+    def get_held_out_pairs(self, split: Literal["val", "test"], codec: Codec) -> Texts | None:
+        """Return the validation or test pairs; None if there is no test data."""
         ...
 
     def ceiling(self) -> float | None:
-        """The best score that any model can have, where the data tells; seconds."""
+        """Return the best score that any model can reach, if the data determines it; takes seconds."""
         ...
 
 
-def within(
+def filter_by_length(
     pairs: Pairs, codec: Codec, *, max_length: int, on_bad: OnBad, tell: Callable[[str], None]
-) -> tuple[Texts, Encoded]:
-    """The pairs of at most `max_length` tokens a side, as texts and ids; what was left out is told.
+) -> tuple[Texts, EncodedPairs]:
+    """Return the pairs of at most `max_length` tokens per side, as texts and as ids.
 
-    Raises UserError naming the first longer pair, unless on_bad is skip.
+    Raises UserError naming the first longer pair, unless on_bad is skip; `tell` is then called with their number.
     """
-    encoded = codec.encoded(Texts(pairs.sources, pairs.targets, pairs.origin))
+    encoded = codec.encode(Texts(pairs.sources, pairs.targets, pairs.origin))
     lengths = list(zip(encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist(), strict=True))
     keep, skipped = limit_length(pairs, lengths, max_length=max_length, on_bad=on_bad)
     if skipped.total:
@@ -102,4 +104,4 @@ def within(
     if len(keep) == len(pairs):
         return texts, encoded
     sources = (encoded.sources[i].tolist() for i in keep)
-    return texts, Encoded.of(sources, (encoded.targets[i].tolist() for i in keep))
+    return texts, EncodedPairs.from_sequences(sources, (encoded.targets[i].tolist() for i in keep))

@@ -1,4 +1,4 @@
-"""How outputs are compared with references: exact match, BLEU.
+"""Metrics of text outputs: exact match and BLEU.
 
 exact   100 * outputs that equal their reference / all
 bleu    corpus BLEU-4 by sacrebleu, with its signature        papineni2002, post2018
@@ -14,48 +14,48 @@ from regard.recipes.config import BleuConfig
 
 @runtime_checkable
 class Metric(Protocol):
-    """A score of many outputs; larger is better."""
+    """Corpus-level score of outputs against references; higher is better."""
 
     name: str
-    """Its name in reports."""
+    """Name of the metric in reports."""
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """From 0 to 100."""
+        """Return the score, from 0 to 100."""
         ...
 
     def signature(self) -> str:
-        """What one must know to compare the score with another."""
+        """Return the settings under which scores are comparable."""
         ...
 
 
-class Exact:
-    """Share of outputs that are the reference, in percent."""
+class ExactMatch:
+    """Percentage of outputs that equal their reference."""
 
     name = "exact"
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """100 * equal / all."""
+        """Return 100 * equal / all."""
         pairs = zip(outputs, references, strict=True)
         return 100 * sum(output == reference for output, reference in pairs) / max(len(references), 1)
 
     def signature(self) -> str:
-        """Nothing is normalized."""
+        """Return that texts are compared without normalization."""
         return "% equal to the reference, character by character"
 
 
 class Bleu:
-    """Corpus BLEU, as sacrebleu computes it."""
+    """Corpus BLEU, computed by sacrebleu."""
 
     name = "bleu"
 
     def __init__(self, config: BleuConfig):
-        # force: no complaint about texts that are tokenized; whoever says `tokenize` knows.
+        # force: no warning about tokenized texts, since `tokenize` is set explicitly for them.
         self._bleu = BLEU(tokenize=config.tokenize, lowercase=config.lowercase, force=True)
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """BLEU against one reference each."""
+        """Return BLEU with one reference per output."""
         return float(self._bleu.corpus_score(list(outputs), [list(references)]).score)
 
     def signature(self) -> str:
-        """Sacrebleu's own. Raises its error before a first score."""
+        """Return sacrebleu's signature. Raises sacrebleu's error before the first score."""
         return str(self._bleu.get_signature())

@@ -1,4 +1,4 @@
-"""Other data to score a trained model on than its run names, by kind of recipe. (no torch: help is made of these)"""
+"""Options of `evaluate` for data other than the run's test data, by kind of recipe. (no torch)"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,94 +9,98 @@ from regard.ranges import Count, check_ranges
 
 @dataclass(frozen=True, kw_only=True)
 class OtherText:
-    """Another text to score a trained model on."""
+    """Another text to evaluate a language model on."""
 
     test: tuple[str, ...] = ()
-    """Text files, UTF-8, also with .gz. Several are scored one by one. The run's own test text if not given."""
+    """Text files, UTF-8, also with .gz. Several are evaluated one by one. Default: the run's test text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherTagged:
-    """Other sentences to score a tagger on."""
+    """Other sentences to evaluate a tagger on."""
 
     test: tuple[str, ...] = ()
-    """Columns of token and tag, or FILE.jsonl; .gz is fine. Several are scored one by one. The run's own test data if
-    not given."""
+    """Columns of token and tag, or FILE.jsonl; also with .gz. Several are evaluated one by one. Default: the run's test
+    data."""
     format: Literal["auto", "columns", "jsonl"] = "auto"
-    """What the files are. auto: jsonl by name (.jsonl), else columns."""
+    """File format. auto: jsonl for names ending in .jsonl, else columns."""
     on_bad: OnBad = "error"
-    """What a bad sentence does (a token without a tag, not UTF-8, unknown tag, too long): error stops, skip counts."""
+    """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error stops; skip leaves
+    them out and counts them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherTracks:
-    """Other recordings to score a trained model on."""
+    """Other recordings to evaluate a forecaster on."""
 
     test: tuple[str, ...] = ()
-    """Text files of frame, id, x, y. Several are scored one by one. The run's own test data, together, if not given."""
+    """Text files of frame, id, x, y. Several are evaluated one by one. Default: the run's test data, as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherImages:
-    """Other images to score a trained model on, of the kind that it was trained on."""
+    """Other images to evaluate a model on, in the format of its training data."""
 
     test: tuple[str, ...] = ()
-    """A folder with a folder per class, or an IDX file. Several are scored one by one. The run's own test data if not
-    given."""
+    """A folder with a folder per class, or an IDX file. Several are evaluated one by one. Default: the run's test
+    data."""
     on_bad: OnBad = "error"
-    """What a file does that is no image or of no known class: error stops, skip counts it."""
+    """Handling of files that are not images or have an unknown class: error stops; skip leaves them out and counts
+    them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherBoxes:
-    """Other images with boxes to score a trained model on."""
+    """Other images with boxes to evaluate a detector on."""
 
     test: tuple[str, ...] = ()
-    """Boxes: FILE.json (COCO), FILE.csv or FILE.jsonl. Several are scored one by one. The run's own test data if not
-    given."""
+    """Boxes: FILE.json (COCO), FILE.csv or FILE.jsonl. Several are evaluated one by one. Default: the run's test
+    data."""
     images: str | None = None
-    """Folder or tar of their images; beside the boxes if not given."""
+    """Folder or tar of the images. Default: the folder of the file of boxes."""
     on_bad: OnBad = "error"
-    """What a box does that has no area or lies outside its image: error stops, skip counts it."""
+    """Handling of boxes without area or outside their image: error stops; skip leaves them out and counts them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherSounds:
-    """Other sounds with events to score a trained model on."""
+    """Other sounds with events to evaluate a detector on."""
 
     test: tuple[str, ...] = ()
-    """A CSV of sound files and their events, or an npz of recordings, of which test scenes are made. Several are scored
-    one by one. The run's own test data if not given."""
+    """A CSV of sound files and their events, or an npz of recordings from which test scenes are generated. Several are
+    evaluated one by one. Default: the run's test data."""
     on_bad: OnBad = "error"
-    """What an event does that has no duration or lies outside its file: error stops, skip counts it."""
+    """Handling of events without duration or outside their file: error stops; skip leaves them out and counts them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherScenes:
-    """Other images to score a drawing model on, of the kind that it was trained on."""
+    """Other images to evaluate a text-to-image model on, in the format of its training data."""
 
     test: tuple[str, ...] = ()
-    """A folder with a folder per class, or an IDX file, whose images are put on canvases; or FILE.tsv or FILE.jsonl of
-    image files and texts. Several are scored one by one. The run's own test data if not given."""
+    """A folder with a folder per class, or an IDX file, whose images are placed on canvases; or FILE.tsv or FILE.jsonl
+    of image files and captions. Several are evaluated one by one. Default: the run's test data."""
     on_bad: OnBad = "error"
-    """What a file does that is no image or of no known class, or a bad line: error stops, skip counts it."""
+    """Handling of bad lines and of files that are not images or have an unknown class: error stops; skip leaves them
+    out and counts them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherLabeled:
-    """Other texts to score a trained model on, of the kind that it was trained on."""
+    """Other texts to evaluate a classifier on, in the format of its training data."""
 
     test: tuple[str, ...] = ()
-    """Texts and labels: FILE.tsv, FILE.jsonl, hf:NAME; .gz is fine. Several are scored one by one. The run's own
-    test data if not given."""
+    """Texts and labels: FILE.tsv, FILE.jsonl, hf:NAME; also with .gz. Several are evaluated one by one. Default: the
+    run's test data."""
     format: Literal["auto", "tsv", "csv", "jsonl", "huggingface"] = "auto"
-    """What the files are. auto: by the ending or `hf:`."""
+    """File format. auto: by the file suffix or `hf:`."""
     text_column: Count | str | None = None
-    """Where the text is; as in training if not given."""
+    """Column of the text. Default: as in training."""
     label_column: Count | str | None = None
-    """Where the label is; as in training if not given."""
+    """Column of the label. Default: as in training."""
     on_bad: OnBad = "error"
-    """What a bad line does (wrong columns, empty text, not UTF-8, unknown label): error stops, skip counts."""
+    """Handling of bad lines (wrong columns, empty text, not UTF-8, unknown label): error stops; skip leaves them out
+    and counts them."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -104,25 +108,26 @@ class OtherLabeled:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherData:
-    """Other pairs to score a trained model on, of the kind that it was trained on."""
+    """Other text pairs to evaluate a model on."""
 
     test: tuple[str, ...] = ()
-    """Pairs: FILE.tsv, FILE.jsonl, the source side of two text files, hf:NAME; .gz is fine. Several are
-    scored one by one. The run's own test data if not given."""
+    """Pairs: FILE.tsv, FILE.jsonl, the source side of two text files, hf:NAME; also with .gz. Several are evaluated one
+    by one. Default: the run's test data."""
     test_target: tuple[str, ...] = ()
-    """Target side of each, if these are text files."""
+    """Target side of each, for text files."""
     format: PairFormat = "auto"
-    """What the files are. auto: text if a target file is given, else by the ending or `hf:`."""
+    """File format. auto: text if a target file is given, else by the file suffix or `hf:`."""
     source_column: Count | str | None = None
-    """Where the source text is: column number (from 1) or header name in TSV, field name otherwise."""
+    """Column of the source text: number (from 1) or header name in TSV, else field name."""
     target_column: Count | str | None = None
-    """Where the target text is."""
+    """Column of the target text."""
     on_bad: OnBad = "error"
-    """What a bad line does (wrong columns, empty side, not UTF-8, too long): error stops, skip counts."""
+    """Handling of bad lines (wrong columns, empty side, not UTF-8, too long): error stops; skip leaves them out and
+    counts them."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.test_target and len(self.test_target) != len(self.test):
             raise ValueError(
-                f"test_target must name a file for each of test, {len(self.test)}, but names {len(self.test_target)}"
+                f"test_target must name one file for each of test, {len(self.test)} in all, got {len(self.test_target)}"
             )

@@ -1,4 +1,4 @@
-"""Pictures for those who look on: the pixels that a model read, and where on them its items lie.
+"""Images in captures: the pixels that a model read, and the positions of its items on them.
 
 place of the item at row i, column j        [j s / width, i s / height, s / width, s / height], cut at the edge
 """
@@ -11,21 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.config import ImagesConfig
-from regard.data.images import read_one
+from regard.data.images import read_image_array
 from regard.errors import UserError
 from regard.look.scene import Axis, Image
 from regard.models.reads.images import ImageReader
 
 
-def shown(pixels: NDArray[np.uint8]) -> Image:
-    """Pixels (channels, height, width), gray or of three colors."""
+def to_picture(pixels: NDArray[np.uint8]) -> Image:
+    """Return the picture of pixels (channels, height, width), gray or RGB."""
     return Image(pixels=pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
 
 
-def patches(reads: ImageReader) -> Axis:
-    """The items of images, each where its pixels are, on the picture "image"."""
+def patch_axis(reads: ImageReader) -> Axis:
+    """Return the axis of an image's items, with the area of each on the picture "image"."""
     axis = Axis.grid(*reads.grid, on="image")
-    # The middle of the first item lies half an item from the edges: the last ones may reach beyond the others.
+    # The center of the first item is half an item from the edges; the last items may extend beyond the image.
     width, height = (2 * reads.get_buffer("centers")[0].double()).tolist()
     places = []
     for number in range(len(axis)):
@@ -35,21 +35,21 @@ def patches(reads: ImageReader) -> Axis:
     return Axis(labels=axis.labels, what=axis.what, on=axis.on, places=tuple(places))
 
 
-def pixels_of(one: Any, number: int, data: ImagesConfig, shape: Sequence[int]) -> NDArray[np.uint8]:
-    """An input of a run that reads images of this shape: (channels, height, width) of bytes.
+def load_pixels(given: Any, number: int, data: ImagesConfig, shape: Sequence[int]) -> NDArray[np.uint8]:
+    """Return the pixels (channels, height, width) of an input as uint8, for a run that reads images of this shape.
 
-    one:    an image file, or the bytes themselves.
+    given:  an image file, or an array.
     Raises: UserError naming the input if it is neither, or of another shape.
     """
     channels, height, width = shape
-    if isinstance(one, np.ndarray):
-        if one.dtype != np.uint8 or one.shape != (channels, height, width):
+    if isinstance(given, np.ndarray):
+        if given.dtype != np.uint8 or given.shape != (channels, height, width):
             raise UserError(
                 f"input {number}: pixels must be bytes (uint8) of (channels, height, width) = "
-                f"{(channels, height, width)}, but are {one.dtype} of {one.shape}"
+                f"{(channels, height, width)}, got {given.dtype} of {given.shape}"
             )
-        return one.copy()  # torch takes no array that cannot be written
-    if not isinstance(one, str | Path) or not Path(one).is_file():
-        name = one if isinstance(one, str | Path) else type(one).__name__
-        raise UserError(f"input {number}: {name} is no file; give names of image files, or arrays of bytes")
-    return read_one(Path(one), data, (channels, height, width))
+        return given.copy()  # torch does not accept read-only arrays
+    if not isinstance(given, str | Path) or not Path(given).is_file():
+        name = given if isinstance(given, str | Path) else type(given).__name__
+        raise UserError(f"input {number}: {name} is not a file; give paths of image files, or uint8 arrays")
+    return read_image_array(Path(given), data, (channels, height, width))

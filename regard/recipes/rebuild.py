@@ -1,8 +1,8 @@
-"""The recipe `rebuild`: images through a narrow code and back; scored by the squared error, beside PCA.
+"""Recipe `rebuild`: autoencoders of images, scored by the squared error, compared with PCA.
 
     error = mean over images and pixels of (y - y~)^2, y within [0, 1]
-    use   where codes are entries of a codebook: how many are in use, and the perplexity of how often each is
-    PCA   the code is the k directions in which the training images vary most: the best that a linear code can do
+    use   for quantized codes: number of codebook entries in use, and perplexity of their frequencies
+    PCA   code of the first k principal components of the training images, the best linear code
 
 Source: lectures, F (autoencoders); PCA as the best linear code: baldi1989.
 """
@@ -19,215 +19,222 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.config import OnBad
-from regard.data.images import Images, embedded_digits, read_images, read_training, shape_of
-from regard.digests import recorded
+from regard.data.images import ImageDataset, image_shape, load_digits, read_images, read_training_images
+from regard.digests import record_digests
 from regard.errors import UserError
 from regard.look.plot_result import plot_images
 from regard.models.autoencoder import Autoencoder
 from regard.models.build import build_autoencoder
 from regard.models.quantized import QuantizedAutoencoder, usage
-from regard.recipes.config import Rebuild
+from regard.recipes.config import RebuildRunConfig
 from regard.recipes.folder import Run
 from regard.recipes.images import ImageBatches, read_shape, save_shape
-from regard.recipes.pictures import pixels_of
-from regard.recipes.task import Task, Trained, numbered
+from regard.recipes.pictures import load_pixels
+from regard.recipes.task import Recipe, TrainedRun, get_input
 
 _BATCH = 512
 
 
 class Code(NamedTuple):
-    """The code of an image, its numbers separated by a space, and the squared error of the image made from it."""
+    """Code of an image, its numbers separated by spaces, and the squared error of its reconstruction."""
 
     text: str
     score: float
 
 
 def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
-    """Mean squared error a pixel of `test` images by the first `size` principal components of `train`; bytes."""
-    known, other = (torch.from_numpy(x.reshape(len(x), -1)).float() / 255 for x in (train, test))
-    mean = known.mean(0)
-    centered = known - mean
-    # Eigenvectors of the covariance: exact, and no larger than pixels x pixels.
+    """Return the mean squared error per pixel of `test` images (uint8) from `size` principal components of `train`."""
+    train_pixels, test_pixels = (torch.from_numpy(x.reshape(len(x), -1)).float() / 255 for x in (train, test))
+    mean = train_pixels.mean(0)
+    centered = train_pixels - mean
+    # Eigenvectors of the covariance: exact, and at most pixels x pixels.
     _, vectors = torch.linalg.eigh((centered.T @ centered).double())
     basis = vectors[:, -size:].float()
-    rest = (other - mean) - (other - mean) @ basis @ basis.T
-    return rest.square().mean().item()
+    residual = (test_pixels - mean) - (test_pixels - mean) @ basis @ basis.T
+    return residual.square().mean().item()
 
 
-class RebuildTask(Task):
-    """Images, and an autoencoder."""
+class RebuildRecipe(Recipe):
+    """Recipe of autoencoders."""
 
     metric = "error"
-    maximize = False
+    higher_is_better = False
     shape: tuple[int, int, int]
 
     @property
-    def config(self) -> Rebuild:
+    def config(self) -> RebuildRunConfig:
         """All settings of the run."""
-        assert isinstance(self.run.config, Rebuild)
+        assert isinstance(self.run.config, RebuildRunConfig)
         return self.run.config
 
     def check(self) -> None:
         """Read all images."""
-        train, _ = self._learned
-        build_autoencoder(self.config.model, shape_of(train))
+        train, _ = self._splits
+        build_autoencoder(self.config.model, image_shape(train))
         if self.config.data.test is not None:
-            with recorded():  # decides no weights: no part of what the run was trained on
+            with record_digests():  # test data is not part of the fingerprint of the training data
                 self.test_images()
 
     def learn(self, folder: Path) -> None:
-        """The size of the training images."""
-        save_shape(folder, shape_of(self._learned[0]))
+        """Save the shape of the training images."""
+        save_shape(folder, image_shape(self._splits[0]))
 
     def open(self, folder: Path) -> None:
-        """The same."""
+        """Load what `learn` wrote."""
         self.shape = read_shape(folder)
 
     def batches(self) -> ImageBatches:
-        """All training images, in a new order each epoch."""
-        train, _ = self._learned
+        """Return batches of the training images, shuffled in each epoch."""
+        train, _ = self._splits
         return ImageBatches(train.pixels, [0] * len(train), size=self.config.batch, seed=self.run.seed)
 
     def model(self) -> Autoencoder | QuantizedAutoencoder:
-        """For images of this size."""
+        """Return an autoencoder for this image size."""
         return build_autoencoder(self.config.model, self.shape)
 
     def describe(self) -> str:
-        """What is read, and how narrow it gets."""
+        """Return the input size and the size of the code."""
         return f"images of {' x '.join(map(str, self.shape))} to {self.numbers} numbers"
 
     @property
     def numbers(self) -> int:
-        """Numbers of a code."""
+        """Size of a code."""
         if self.config.model.kind != "quantized":
             return self.config.model.code
         return QuantizedAutoencoder(self.config.model, self.shape).numbers
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """The error on the validation images, and how its codebook is used if it has one."""
-        return {"error": error(model, self._learned[1].pixels), **_usage(model, self._learned[1].pixels)}
+        """Return the error on the validation images, and the codebook usage if there is a codebook."""
+        return {
+            "error": reconstruction_error(model, self._splits[1].pixels),
+            **_codebook_usage(model, self._splits[1].pixels),
+        }
 
     def has_test(self) -> bool:
-        """Always for the digits."""
+        """Return True if there is test data; the built-in digits always have it."""
         return self.config.data.train is None or self.config.data.test is not None
 
-    def test_images(self) -> Images:
-        """The run's test images."""
+    def test_images(self) -> ImageDataset:
+        """Return the test images of the run."""
         data = self.config.data
         if data.test is None:
-            return embedded_digits("test")
-        return self.told(read_images(data.test, data, shape_of(self._learned[0])))
+            return load_digits("test")
+        return self.report_skipped(read_images(data.test, data, image_shape(self._splits[0])))
 
-    def told(self, images: Images) -> Images:
-        """The images; what was left out is told."""
+    def report_skipped(self, images: ImageDataset) -> ImageDataset:
+        """Report what was left out, and return the images."""
         for line in images.left_out():
             self.tell(line)
         return images
 
-    def scores(self, model: nn.Module, images: Images) -> dict[str, float]:
-        """The error, and that of PCA of the training images."""
+    def score(self, model: nn.Module, images: ImageDataset) -> dict[str, float]:
+        """Return the error, and that of PCA of the training images."""
         size = min(self.numbers, int(np.prod(self.shape)))
-        found = {"error": error(model, images.pixels)}
-        found["error_pca"] = pca_error(self._learned[0].pixels, images.pixels, size)
-        return found | _usage(model, images.pixels)
+        scores = {"error": reconstruction_error(model, images.pixels)}
+        scores["error_pca"] = pca_error(self._splits[0].pixels, images.pixels, size)
+        return scores | _codebook_usage(model, images.pixels)
 
-    def trained(self, model: nn.Module, folder: Path) -> "TrainedRebuild":
-        """The model in use."""
+    def build_run(self, model: nn.Module, folder: Path) -> "TrainedRebuild":
+        """Return the trained run of this model."""
         return TrainedRebuild(self, model, folder)
 
     @cached_property
-    def _learned(self) -> tuple[Images, Images]:
-        train, val = read_training(self.config.data, seed=self.run.seed)
-        return self.told(train), self.told(val)
+    def _splits(self) -> tuple[ImageDataset, ImageDataset]:
+        train, val = read_training_images(self.config.data, seed=self.run.seed)
+        return self.report_skipped(train), self.report_skipped(val)
 
 
-class TrainedRebuild(Trained):
-    """An autoencoder in use."""
+class TrainedRebuild(TrainedRun):
+    """Trained run of the recipe `rebuild`."""
 
-    task: RebuildTask
+    recipe: RebuildRecipe
 
     def predict(self, inputs: Sequence[str | Path | NDArray[Any]], **options: Any) -> Tensor:
-        """The codes of images (images, code); whole numbers (images, rows, columns) where they are quantized.
+        """Return the codes of images (images, code), or integers (images, rows, columns) if they are quantized.
 
-        inputs: image files, or bytes (channels, height, width) of the run's shape.
+        inputs: image files, or uint8 arrays (channels, height, width) of the run's image shape.
         """
-        return _codes(self._model, np.stack([self._pixels(one, i) for i, one in enumerate(inputs, start=1)]))
+        return _encode(self._model, np.stack([self._load_pixels(given, i) for i, given in enumerate(inputs, start=1)]))
 
     def answers(self, inputs: Sequence[str], *, n_best: int = 1, first: int = 1) -> list[list[Code]]:
-        """For each image file its code."""
-        found = []
+        """Return the code of each image file as text."""
+        results = []
         for number, path in enumerate(inputs, start=first):
-            pixels = self._pixels(path, number)[None]
-            code = _codes(self._model, pixels)[0].flatten()
+            pixels = self._load_pixels(path, number)[None]
+            code = _encode(self._model, pixels)[0].flatten()
             numbers = " ".join(f"{number:.4g}" if code.is_floating_point() else str(number) for number in code.tolist())
-            found.append([Code(numbers, error(self._model, pixels))])
-        return found
+            results.append([Code(numbers, reconstruction_error(self._model, pixels))])
+        return results
 
     def evaluate(
         self, path: str | Path | None = None, *, on_bad: OnBad = "error", tell: Callable[[str], None] | None = None
     ) -> dict[str, Any]:
-        """The error on the run's test images, or on others, beside that of PCA (of the training images)."""
-        if path is None and not self.task.has_test():
+        """Return the error on the run's test images or others, and that of PCA of the training images."""
+        if path is None and not self.recipe.has_test():
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
         data = replace(self.config.data, on_bad=on_bad)
-        images = self.task.test_images() if path is None else self.task.told(read_images(path, data, self.task.shape))
-        signature = f"{' x '.join(map(str, self.task.shape))} pixels, {self.task.numbers} numbers"
+        images = (
+            self.recipe.test_images()
+            if path is None
+            else self.recipe.report_skipped(read_images(path, data, self.recipe.shape))
+        )
+        signature = f"{' x '.join(map(str, self.recipe.shape))} pixels, {self.recipe.numbers} numbers"
         if self.config.model.kind == "quantized":
             signature += f" of {self.config.model.codes} codes"
-        scores = self.task.scores(self._model, images)
+        scores = self.recipe.score(self._model, images)
         return {"data": images.origin, "examples": len(images), **scores, "signature": signature, "samples": []}
 
     def draw(self, given: str | Path | NDArray[Any], out: Path, *, overwrite: bool = False) -> None:
-        """An image beside what became of it. Raises UserError as `regard.look.plot_result`."""
-        pixels = self._pixels(given, 1)
-        rebuilt = _rebuilt(self._model, pixels[None])[0].numpy()
+        """Plot an image beside its reconstruction. Raises UserError as `regard.look.plot_result`."""
+        pixels = self._load_pixels(given, 1)
+        rebuilt = _reconstruct(self._model, pixels[None])[0].numpy()
         plot_images([("read", pixels.astype(np.float32) / 255), ("rebuilt", rebuilt)], out, overwrite=overwrite)
 
     def test_input(self, index: int) -> NDArray[np.uint8]:
-        """The pixels (channels, height, width) of an image of the test data."""
+        """Return the pixels (channels, height, width) of an image of the test data."""
         self._check_test()
-        images = self.task.test_images()
-        number = numbered(range(len(images)), index, images.origin)
-        return self._named(images.pixels[number], f"test image {index}")
+        images = self.recipe.test_images()
+        number = get_input(range(len(images)), index, images.origin)
+        return self._set_name(images.pixels[number], f"test image {index}")
 
-    def _pixels(self, one: str | Path | NDArray[Any], number: int) -> NDArray[np.uint8]:
-        data = self.config.data if self.config.data.size else replace(self.config.data, size=self.task.shape[1])
-        return pixels_of(one, number, data, self.task.shape)
+    def _load_pixels(self, given: str | Path | NDArray[Any], number: int) -> NDArray[np.uint8]:
+        data = self.config.data if self.config.data.size else replace(self.config.data, size=self.recipe.shape[1])
+        return load_pixels(given, number, data, self.recipe.shape)
 
 
 @torch.no_grad()
-def error(model: nn.Module, pixels: np.ndarray) -> float:
-    """Mean squared error a pixel."""
+def reconstruction_error(model: nn.Module, pixels: np.ndarray) -> float:
+    """Return the mean squared error per pixel."""
     total = 0.0
     for i in range(0, len(pixels), _BATCH):
         part = torch.from_numpy(pixels[i : i + _BATCH]).float() / 255
-        total += (_rebuilt(model, pixels[i : i + _BATCH]) - part).double().square().sum().item()
+        total += (_reconstruct(model, pixels[i : i + _BATCH]) - part).double().square().sum().item()
     return total / pixels.size
 
 
 @torch.no_grad()
-def _rebuilt(model: nn.Module, pixels: np.ndarray) -> Tensor:
+def _reconstruct(model: nn.Module, pixels: np.ndarray) -> Tensor:
     images = torch.from_numpy(pixels).float() / 255
     return model(images.to(next(model.parameters()).device)).float().cpu()
 
 
 @torch.no_grad()
-def _codes(model: nn.Module, pixels: np.ndarray) -> Tensor:
+def _encode(model: nn.Module, pixels: np.ndarray) -> Tensor:
     assert isinstance(model, Autoencoder | QuantizedAutoencoder)
     images = torch.from_numpy(pixels).float() / 255
     codes = model.encode(images.to(next(model.parameters()).device)).cpu()
     return codes.float() if codes.is_floating_point() else codes
 
 
-def _usage(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
-    """How many codes are in use on images, and the perplexity of that; nothing if there is no codebook."""
+def _codebook_usage(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
+    """Return the number of codes in use and their perplexity; empty without a codebook."""
     if not isinstance(model, QuantizedAutoencoder):
         return {}
-    codes = torch.cat([_codes(model, pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)])
+    codes = torch.cat([_encode(model, pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)])
     used, perplexity = usage(codes, len(model.codebook.uses))
     return {"codes_used": used, "code_perplexity": perplexity}
 
 
-def task(run: Run, tell: Callable[[str], None]) -> RebuildTask:
-    """This recipe at work."""
-    return RebuildTask(run, tell)
+def create_recipe(run: Run, tell: Callable[[str], None]) -> RebuildRecipe:
+    """Create the recipe of a run."""
+    return RebuildRecipe(run, tell)

@@ -1,12 +1,22 @@
-"""The recipes there are, by name. Nothing that does the work is imported here."""
+"""Registry of recipes by name. Their modules are not imported here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from regard.errors import UserError
-from regard.recipes.config import Dates, Draw, Images, Language, Rebuild, Reviews, Tags, Tracks, Translate
-from regard.recipes.kinds import nearest
+from regard.recipes.config import (
+    DatesRunConfig,
+    DrawRunConfig,
+    ImagesRunConfig,
+    LanguageRunConfig,
+    RebuildRunConfig,
+    ReviewsRunConfig,
+    TagsRunConfig,
+    TracksRunConfig,
+    TranslateRunConfig,
+)
+from regard.recipes.kinds import suggest
 from regard.recipes.other_data import (
     OtherBoxes,
     OtherData,
@@ -18,77 +28,77 @@ from regard.recipes.other_data import (
     OtherText,
     OtherTracks,
 )
-from regard.recipes.sets_config import Boxes, Events
+from regard.recipes.sets_config import BoxesRunConfig, EventsRunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A recipe: its configuration, and the module that does the work."""
+    """Registry entry of a recipe: its configuration, and the module that implements it."""
 
     name: str
     summary: str
-    """One line, for lists."""
+    """Description in one line, for lists."""
     config: type[Any]
     module: str = ""
-    """Where its `task(run, tell)` is; imported when the recipe runs."""
+    """Module with `create_recipe(run, tell)`; imported when the recipe is used."""
     other: type = OtherData
-    """Which other data `evaluate` takes."""
+    """Options of `evaluate` for data other than the run's test data."""
     reads_files: bool = False
-    """Whether an input is a file (an image, a sound, a recording) and not a text."""
+    """True if an input is a file (an image, a sound, a recording) instead of a text."""
     answers_in_lines: bool = False
-    """Whether an answer is several lines, such as the boxes of an image."""
-    task: Callable[..., Any] | None = None
-    """The task itself, where there is no module to import: recipes of the user's own."""
+    """True if an answer has several lines, such as the boxes of an image."""
+    recipe: Callable[..., Any] | None = None
+    """The recipe's class (or a function that creates it), for recipes without a module: the user's own."""
 
 
 RECIPES = {
-    one.name: one
-    for one in (
+    entry.name: entry
+    for entry in (
         Entry(
             name="dates",
-            summary="dates as people write them, in many languages, to ISO dates; the data is embedded",
-            config=Dates,
+            summary="dates written in many languages, to ISO 8601; the data is built in",
+            config=DatesRunConfig,
             module="regard.recipes.dates",
         ),
         Entry(
             name="translate",
-            summary="texts to texts, from your own pairs: TSV, parallel files, JSONL, Hugging Face data sets",
-            config=Translate,
+            summary="text to text, from your own pairs: TSV, parallel files, JSONL, Hugging Face data sets",
+            config=TranslateRunConfig,
             module="regard.recipes.translate",
         ),
         Entry(
             name="reviews",
-            summary="texts to classes (reviews to positive or negative), from your own; made-up ones if you have none",
-            config=Reviews,
+            summary="text classification (sentiment of reviews), from your own texts; synthetic reviews if not given",
+            config=ReviewsRunConfig,
             module="regard.recipes.reviews",
             other=OtherLabeled,
         ),
         Entry(
             name="tags",
-            summary="a tag for each token of a sentence, from columns or JSONL; made-up dates if you have none",
-            config=Tags,
+            summary="token tagging (NER), from columns or JSONL; synthetic sentences with dates if not given",
+            config=TagsRunConfig,
             module="regard.recipes.tags",
             other=OtherTagged,
         ),
         Entry(
             name="images",
-            summary="images to classes: a folder of images per class, or IDX files; embedded digits if you have none",
-            config=Images,
+            summary="image classification: a folder of images per class, or IDX files; built-in digits if not given",
+            config=ImagesRunConfig,
             module="regard.recipes.images",
             other=OtherImages,
             reads_files=True,
         ),
         Entry(
             name="language",
-            summary="a language model (GPT, or recurrent) of your own text; of dates if you have none",
-            config=Language,
+            summary="causal language model (GPT, or recurrent) of your own text; of dates if not given",
+            config=LanguageRunConfig,
             module="regard.recipes.language",
             other=OtherText,
         ),
         Entry(
             name="tracks",
-            summary="where people will be who walk among each other, from recordings; made-up crowds if you have none",
-            config=Tracks,
+            summary="trajectory forecasting of pedestrians, from recordings; synthetic crowds if not given",
+            config=TracksRunConfig,
             module="regard.recipes.tracks",
             other=OtherTracks,
             reads_files=True,
@@ -96,16 +106,16 @@ RECIPES = {
         ),
         Entry(
             name="rebuild",
-            summary="images through a narrow code and back (an autoencoder); embedded digits if you have none",
-            config=Rebuild,
+            summary="autoencoder of images; built-in digits if not given",
+            config=RebuildRunConfig,
             module="regard.recipes.rebuild",
             other=OtherImages,
             reads_files=True,
         ),
         Entry(
             name="boxes",
-            summary="images to the boxes in them, from COCO's JSON or CSV; shapes drawn on the fly if you have none",
-            config=Boxes,
+            summary="object detection (DETR), from COCO JSON or CSV; shapes drawn on the fly if not given",
+            config=BoxesRunConfig,
             module="regard.recipes.boxes",
             other=OtherBoxes,
             reads_files=True,
@@ -113,8 +123,8 @@ RECIPES = {
         ),
         Entry(
             name="events",
-            summary="sound to the events in it, with onset and duration; made-up scenes if you have none",
-            config=Events,
+            summary="sound event detection with onset and duration; synthetic scenes if not given",
+            config=EventsRunConfig,
             module="regard.recipes.events",
             other=OtherSounds,
             reads_files=True,
@@ -122,8 +132,8 @@ RECIPES = {
         ),
         Entry(
             name="draw",
-            summary="images from texts, such as two sandals: of labeled images, or of your own images with texts",
-            config=Draw,
+            summary="text-to-image generation, from labeled images or your own images with captions",
+            config=DrawRunConfig,
             module="regard.recipes.draw",
             other=OtherScenes,
         ),
@@ -132,18 +142,18 @@ RECIPES = {
 
 
 def register(own: Entry) -> None:
-    """Add a recipe of the user's own, for this process: its file is run by the user, and named by nothing else.
+    """Register a user's own recipe for this process.
 
-    Raises: UserError if there is a recipe of this name.
+    Raises: UserError if the name is taken.
     """
     if own.name in RECIPES:
-        raise UserError(f"there is a recipe {own.name!r} already; choose another name")
+        raise UserError(f"a recipe named {own.name!r} exists already; choose another name")
     RECIPES[own.name] = own
 
 
-def entry(name: str) -> Entry:
-    """The recipe of this name. Raises UserError with the nearest names, and all."""
+def get_entry(name: str) -> Entry:
+    """Return the entry of a recipe. Raises UserError with similar names, or all names."""
     if name not in RECIPES:
-        hint = nearest(name, RECIPES) or f"; the recipes are {', '.join(RECIPES)}"
+        hint = suggest(name, RECIPES) or f"; the recipes are {', '.join(RECIPES)}"
         raise UserError(f"unknown recipe {name!r}{hint}")
     return RECIPES[name]

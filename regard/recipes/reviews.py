@@ -1,8 +1,8 @@
-"""The recipe `reviews`: texts to classes, labels or numbers, the user's own or made-up reviews.
+"""Recipe `reviews`: text classification, multi-label classification or regression.
 
-    text -> pieces -> vectors -> core (they read one another) -> a learned query reads them all -> target
+    text -> subwords -> embeddings -> core (encoder) -> attention pooling -> target
 
-What a target is, how it is scored and how it is shown: regard.recipes.targets.
+Targets: regard.recipes.targets.
 
 Source: lectures, E (sequence to vector).
 """
@@ -20,186 +20,193 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
-from regard.data.config import LabeledConfig, OnBad, OpinionKinds
-from regard.data.labeled import LabeledBatches, Opined, opined, read_labeled
-from regard.data.made_reviews import made_reviews
-from regard.data.opinions import KINDS, Opinions
+from regard.data.config import FeatureKinds, LabeledConfig, OnBad
+from regard.data.labeled import LabeledBatches, TextsWithRatios, attach_ratios, read_labeled
+from regard.data.made_reviews import make_reviews
+from regard.data.opinions import KINDS, LogCountRatios
 from regard.data.pairs import Pairs
 from regard.data.tokenize import UNK, Tokenizer
-from regard.digests import recorded
+from regard.digests import record_digests
 from regard.errors import UserError
 from regard.files import file_limit
-from regard.look.map import Seen
-from regard.look.scene import Axis, Scene
+from regard.look.map import SampleMaps
+from regard.look.scene import Axis, Sample
 from regard.models.build import build_classifier
 from regard.models.classifier import Classifier
-from regard.recipes.config import Reviews
+from regard.recipes.config import ReviewsRunConfig
 from regard.recipes.folder import Run
-from regard.recipes.likelihood import of_answer
-from regard.recipes.targets import Answer, ClassTarget, NumberTarget, Said, Target, kind_of_target
-from regard.recipes.task import Task, Trained, numbered
-from regard.recipes.vector_scores import measured
-from regard.telling import showing
+from regard.recipes.likelihood import answer_log_prob
+from regard.recipes.targets import Answer, ClassTarget, NumberTarget, RawTargets, Target, get_target_type
+from regard.recipes.task import Recipe, TrainedRun, get_input
+from regard.recipes.vector_scores import predict_all
+from regard.telling import span
 
 _TOKENIZER = "tokenizer.json"
 _OPINIONS = "opinions.npz"
 _BATCH_TOKENS = 4096
 
 
-class ReviewsTask(Task):
-    """Texts, their targets, and a model that answers each."""
+class ReviewsRecipe(Recipe):
+    """Recipe of text classification and regression."""
 
     tokenizer: Tokenizer
     target: Target
-    opinions: Opinions | None = None
+    ratios: LogCountRatios | None = None
 
     def __init__(self, run: Run, tell: Callable[[str], None]):
         super().__init__(run, tell)
-        self.kind = kind_of_target(self.config.data)
-        self.metric, self.maximize = self.kind.metric, self.kind.maximize
+        self.kind = get_target_type(self.config.data)
+        self.metric, self.higher_is_better = self.kind.metric, self.kind.higher_is_better
 
     @property
-    def config(self) -> Reviews:
+    def config(self) -> ReviewsRunConfig:
         """All settings of the run."""
-        assert isinstance(self.run.config, Reviews)
+        assert isinstance(self.run.config, ReviewsRunConfig)
         return self.run.config
 
     def check(self) -> None:
-        """Read all splits, the small ones first."""
+        """Read all splits, small ones first."""
         if self.config.data.test is not None:
-            with recorded():  # decides no weights: no part of what the run was trained on
+            with record_digests():  # test data is not part of the fingerprint of the training data
                 self.split("test")
         _ = self._val, self._train
-        self.kind.learned(self.said(self._train), self.config.data)
+        self.kind.fit(self.get_raw_targets(self._train), self.config.data)
 
     def learn(self, folder: Path) -> None:
-        """The vocabulary and the targets of the training texts."""
+        """Save the vocabulary, the targets and the log-count ratios of the training texts."""
         Tokenizer.train(self._train.sources, self.config.tokenizer, origin=self._train.origin).save(folder / _TOKENIZER)
-        target = self.kind.learned(self.said(self._train), self.config.data)
+        target = self.kind.fit(self.get_raw_targets(self._train), self.config.data)
         target.save(folder)
-        if self.counted is not None:
+        if self.feature_kinds is not None:
             assert isinstance(target, ClassTarget)
             self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
-            keep, classes = target.rows(self.said(self._train))
+            keep, classes = target.encode(self.get_raw_targets(self._train))
             texts = (self._cut(self._train.sources[i]) for i in keep)
             try:
-                counts = Opinions.of(texts, classes, num_classes=len(target.names), kinds=self.counted)
+                sizes = {"num_classes": len(target.names), "kinds": self.feature_kinds}
+                ratios = LogCountRatios.from_texts(texts, classes, **sizes)
             except UserError as error:
                 raise UserError(f"{self._train.origin}: {error}") from error
-            counts.save(folder / _OPINIONS)
+            ratios.save(folder / _OPINIONS)
 
     def open(self, folder: Path) -> None:
-        """The same."""
+        """Load what `learn` wrote."""
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         self.target = self.kind.load(folder, self.config.data)
-        if self.counted is not None:
+        if self.feature_kinds is not None:
             assert isinstance(self.target, ClassTarget)
-            self.opinions = Opinions.load(folder / _OPINIONS, self.counted, len(self.target.names))
+            self.ratios = LogCountRatios.load(folder / _OPINIONS, self.feature_kinds, len(self.target.names))
 
     @property
-    def counted(self) -> OpinionKinds | None:
-        """What is counted beforehand: for classes, what the settings say."""
+    def feature_kinds(self) -> FeatureKinds | None:
+        """Features with naive-Bayes log-count ratios; None for targets other than classes."""
         return None if self.config.opinions == "none" or self.kind is not ClassTarget else self.config.opinions
 
     def batches(self) -> LabeledBatches:
-        """Texts of like lengths together; some pieces of each are read as unknown."""
-        keep, targets = self.target.learnable(self.said(self._train), self.tell)
-        texts = self.encoded([self._train.sources[i] for i in keep])
+        """Return batches of texts of similar length, with word dropout."""
+        keep, targets = self.target.encode_for_training(self.get_raw_targets(self._train), self.tell)
+        texts = self.encode([self._train.sources[i] for i in keep])
         return LabeledBatches(
             texts,
             targets,
             batch_tokens=self.config.train.batch_tokens,
             seed=self.run.seed,
-            change=self._with_unknowns if self.config.word_dropout else None,
-            opinions=self._opinions([self._train.sources[i] for i in keep], targets),
+            change=self._drop_words if self.config.word_dropout else None,
+            ratios=self._compute_ratios([self._train.sources[i] for i in keep], targets),
             origin=self._train.origin,
         )
 
     def model(self) -> Classifier:
-        """For this vocabulary and these targets."""
+        """Return a classifier for this vocabulary and these targets."""
         config, smoothing = self.config.model, self.config.train.label_smoothing
         return build_classifier(
             config,
             vocab=len(self.tokenizer),
-            writes=lambda dim: self.target.writer(dim, config, smoothing),
-            opinions=0 if self.counted is None else len(KINDS[self.counted]),
+            writes=lambda dim: self.target.build_writer(dim, config, smoothing),
+            ratio_kinds=0 if self.feature_kinds is None else len(KINDS[self.feature_kinds]),
         )
 
     def describe(self) -> str:
-        """Size of the vocabulary, and what is said."""
-        return f"{len(self.tokenizer):,} pieces; {self.target.signature}"
+        """Return the size of the vocabulary and the possible answers."""
+        return f"{len(self.tokenizer):,} subwords; {self.target.signature}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """How good the model is on the validation texts."""
-        return self.scores(model, self._val)[0]
+        """Return the metrics on the validation texts."""
+        return self.score(model, self._val)[0]
 
-    def scores(
+    def score(
         self, model: nn.Module, pairs: Pairs, on_bad: OnBad | None = None
     ) -> tuple[dict[str, float], list[dict[str, str]], int]:
-        """The same of any texts that have a target that can be used, a few of them, and how many."""
-        keep, targets = self.target.rows(self.said(pairs, on_bad))
-        texts = self.encoded([pairs.sources[i] for i in keep])
-        opinions = self._opinions([pairs.sources[i] for i in keep])
+        """Return the metrics of the texts with a valid target, a few outputs, and their number."""
+        keep, targets = self.target.encode(self.get_raw_targets(pairs, on_bad))
+        texts = self.encode([pairs.sources[i] for i in keep])
+        ratios = self._compute_ratios([pairs.sources[i] for i in keep])
         budget = max(_BATCH_TOKENS, int(texts.lengths.max(initial=1)))
-        batches = LabeledBatches(texts, targets, batch_tokens=budget, seed=0, opinions=opinions)
-        found, right = measured(model, (batches.collate(0, rows) for rows in batches.plan(0)))
-        shown = self.target.samples([pairs.sources[i] for i in keep], found, right)
-        return self.target.scores(found, right), shown, len(keep)
+        batches = LabeledBatches(texts, targets, batch_tokens=budget, seed=0, ratios=ratios)
+        answers, references = predict_all(model, (batches.collate(0, rows) for rows in batches.plan(0)))
+        samples = self.target.make_samples([pairs.sources[i] for i in keep], answers, references)
+        return self.target.score(answers, references), samples, len(keep)
 
     def has_test(self) -> bool:
-        """Always for made-up reviews."""
+        """Return True if there is test data; synthetic reviews always have it."""
         return self.config.data.train is None or self.config.data.test is not None
 
-    def trained(self, model: nn.Module, folder: Path) -> "TrainedReviews":
-        """The model with its vocabulary and targets."""
+    def build_run(self, model: nn.Module, folder: Path) -> "TrainedReviews":
+        """Return the trained run of this model."""
         return TrainedReviews(self, model, folder)
 
     def split(self, name: str) -> Pairs:
-        """The texts of a split."""
+        """Read the texts of a split."""
         path = getattr(self.config.data, name)
         if path is None and self.config.data.train is None:
-            return made_reviews(name, self.run.seed, self.config.data.target)
+            return make_reviews(name, self.run.seed, self.config.data.target)
         if path is None:
-            raise UserError(f"no {name} texts: `data.{name}` must name a file, a folder or a data set (hf:NAME).")
+            raise UserError(
+                f"--data.{name} must name a file, a folder or a data set (hf:NAME) if --data.train is given"
+            )
         pairs = read_labeled(self.config.data, path, name)
         if pairs.skipped.total:
             self.tell(f"{pairs.origin}: {pairs.skipped.describe()}")
         return pairs
 
-    def said(self, pairs: Pairs, on_bad: OnBad | None = None) -> Said:
-        """What files say of texts."""
-        return Said(pairs.targets, pairs.where, pairs.origin, ("label", "text"), on_bad or self.config.data.on_bad)
+    def get_raw_targets(self, pairs: Pairs, on_bad: OnBad | None = None) -> RawTargets:
+        """Return the unparsed targets of the texts."""
+        return RawTargets(
+            pairs.targets, pairs.where, pairs.origin, ("label", "text"), on_bad or self.config.data.on_bad
+        )
 
-    def encoded(self, texts: Sequence[str]) -> Ragged:
-        """Ids of texts, the first max_length of each."""
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        """Return the ids of texts, cut to max_length."""
         limit = self.config.data.max_length
-        return Ragged.of(ids[:limit] or [UNK] for ids in self.tokenizer.encode_batch(texts))
+        return Ragged.from_sequences(ids[:limit] or [UNK] for ids in self.tokenizer.encode_batch(texts))
 
-    def source(self, text: str) -> Padded | Opined:
-        """One text as the model takes it."""
-        ids = pad([self.encoded([text])[0].tolist()])
-        return ids if self.opinions is None else opined(ids, [self.opinions.of_text(self._cut(text))])
+    def to_source(self, text: str) -> Padded | TextsWithRatios:
+        """Return one text as input of the model."""
+        ids = pad([self.encode([text])[0].tolist()])
+        return ids if self.ratios is None else attach_ratios(ids, [self.ratios.compute(self._cut(text))])
 
     def _cut(self, text: str) -> list[str]:
-        return self.tokenizer.cut(text)[: self.config.data.max_length] or [""]
+        return self.tokenizer.segment(text)[: self.config.data.max_length] or [""]
 
-    def _opinions(self, texts: Sequence[str], own: NDArray[Any] | None = None) -> list[NDArray[np.float32]] | None:
-        """On texts; own: their classes, if they were counted."""
-        if self.opinions is None:
+    def _compute_ratios(
+        self, texts: Sequence[str], own: NDArray[Any] | None = None
+    ) -> list[NDArray[np.float32]] | None:
+        """Return the log-count ratios of each text; own: the classes of texts that were counted themselves."""
+        if self.ratios is None:
             return None
         classes = [None] * len(texts) if own is None else own.tolist()
-        found, size = [], 0
-        for text, one in zip(texts, classes, strict=True):
-            found.append(self.opinions.of_text(self._cut(text), one))
-            size += found[-1].nbytes
+        ratios, size = [], 0
+        for text, label in zip(texts, classes, strict=True):
+            ratios.append(self.ratios.compute(self._cut(text), label))
+            size += ratios[-1].nbytes
             if size > file_limit():
                 raise UserError(
-                    f"{self._train.origin}: what counting says of {len(texts):,} texts takes more than "
-                    f"{file_limit():,} bytes with so many classes: set --opinions none."
+                    f"{self._train.origin}: the log-count ratios of {len(texts):,} texts and their classes take more "
+                    f"than {file_limit():,} bytes: set --opinions none."
                 )
-        return found
+        return ratios
 
-    def _with_unknowns(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
+    def _drop_words(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.run.seed, epoch, index))))
         return np.where(draw.random(len(ids)) < self.config.word_dropout, np.int32(UNK), ids)
 
@@ -212,34 +219,36 @@ class ReviewsTask(Task):
         return self.split("val")
 
 
-class TrainedReviews(Trained):
-    """A model that answers texts, in use."""
+class TrainedReviews(TrainedRun):
+    """Trained run of the recipe `reviews`."""
 
-    task: ReviewsTask
+    recipe: ReviewsRecipe
 
     def predict(self, inputs: Sequence[str], *, n_best: int | None = None) -> list[Any] | list[list[Answer]]:
-        """The likeliest class of each text, in their order, or its labels (a tuple), or its number (or a tuple).
+        """Return the most likely class of each text, or its labels (a tuple), or its number (or a tuple of numbers).
 
-        With n_best, the best few answers with their probabilities. An empty text is read as one unknown piece, with a
-        warning.
+        With n_best, return the best answers with their probabilities. An empty text is read as one unknown token, with
+        a warning.
         """
         if isinstance(inputs, str):
-            raise TypeError(f"inputs must be a list of texts, but is one text: {inputs[:40]!r}")
-        answers = self._answers(inputs, 1)
+            raise TypeError(f"inputs must be a list of texts, got one text: {inputs[:40]!r}")
+        answers = self._predict_all(inputs, 1)
         if answers is None:
             return []
-        return self.task.target.values(answers) if n_best is None else self.task.target.ranked(answers, n_best)
+        return self.recipe.target.to_values(answers) if n_best is None else self.recipe.target.rank(answers, n_best)
 
     def answers(self, inputs: Sequence[str], *, n_best: int, first: int = 1) -> list[list[Answer]]:
-        """As `predict`, for people; messages count the texts from `first`."""
-        answers = self._answers(inputs, first)
-        return [] if answers is None else self.task.target.ranked(answers, n_best)
+        """Return the answers of each text, best first; messages number the texts from `first`."""
+        answers = self._predict_all(inputs, first)
+        return [] if answers is None else self.recipe.target.rank(answers, n_best)
 
-    def _answers(self, inputs: Sequence[str], first: int) -> Tensor | None:
+    def _predict_all(self, inputs: Sequence[str], first: int) -> Tensor | None:
         empty = [number for number, text in enumerate(inputs, start=first) if not text.strip()]
         if empty:
-            warnings.warn(f"input {', '.join(map(str, empty[:10]))} is empty: nothing tells its class", stacklevel=3)
-        rows = [self._answer(text.strip()) for text in inputs]
+            warnings.warn(
+                f"input {', '.join(map(str, empty[:10]))} is empty: it has no words to classify", stacklevel=3
+            )
+        rows = [self._predict_one(text.strip()) for text in inputs]
         return torch.cat(rows) if rows else None
 
     def evaluate(
@@ -252,15 +261,15 @@ class TrainedReviews(Trained):
         on_bad: OnBad = "error",
         tell: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
-        """Scores of the target's kind on the run's test texts, or on those of a file.
+        """Return the metrics on the run's test texts, or on those of a file.
 
         Raises UserError if neither the run nor the call names any, and as reading does.
         """
         data = self.config.data
         if path is None:
-            if not self.task.has_test():
+            if not self.recipe.has_test():
                 raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
-            pairs = self.task.split("test")
+            pairs = self.recipe.split("test")
         else:
             columns = {
                 "text_column": text_column or data.text_column,
@@ -270,44 +279,49 @@ class TrainedReviews(Trained):
             other = LabeledConfig(train=str(path), val=str(path), format=format, on_bad=on_bad, **columns, **kind)  # type: ignore[arg-type]
             pairs = read_labeled(other, path, "test")
             if pairs.skipped.total:
-                (tell or self.task.tell)(f"{pairs.origin}: {pairs.skipped.describe()}")
-        scores, shown, count = self.task.scores(self._model, pairs, None if path is None else on_bad)
-        about = {"signature": self.task.target.signature, "samples": shown}
-        return {"data": pairs.origin, "examples": count, **scores, **about}
+                (tell or self.recipe.tell)(f"{pairs.origin}: {pairs.skipped.describe()}")
+        scores, samples, count = self.recipe.score(self._model, pairs, None if path is None else on_bad)
+        return {
+            "data": pairs.origin,
+            "examples": count,
+            **scores,
+            "signature": self.recipe.target.signature,
+            "samples": samples,
+        }
 
     def test_input(self, index: int) -> str:
-        """A text of the test data."""
+        """Return a text of the test data."""
         self._check_test()
-        pairs = self.task.split("test")
-        return numbered(pairs.sources, index, pairs.origin)
+        pairs = self.recipe.split("test")
+        return get_input(pairs.sources, index, pairs.origin)
 
-    def likelihood(self, given: str, seen: Seen) -> Tensor:
-        """log p of the class that is said, or of all labels that are."""
-        source = self.task.source(given.strip()).to(next(self._model.parameters()).device)
-        return of_answer(self.task.target, self._model(source))
+    def likelihood(self, given: str, maps: SampleMaps) -> Tensor:
+        """Return log p of the predicted class, or of all predicted labels."""
+        source = self.recipe.to_source(given.strip()).to(next(self._model.parameters()).device)
+        return answer_log_prob(self.recipe.target, self._model(source))
 
     def check_likelihood(self) -> None:
-        """Raises UserError for a run that answers with numbers."""
-        if isinstance(self.task.target, NumberTarget):
-            raise UserError(self._improbable("numbers"))
+        """Raise UserError for a run that predicts numbers."""
+        if isinstance(self.recipe.target, NumberTarget):
+            raise UserError(self._no_probability_message("numbers"))
 
     @torch.no_grad()
-    def _answer(self, text: str) -> Tensor:
-        source = self.task.source(text)
-        with showing(lambda: [self._scene(text)]) as scenes:
-            found = self._model(source.to(next(self._model.parameters()).device)).cpu()
-        for scene in scenes:
-            best = self.task.target.ranked(found, 1)[0][0]
-            scene.title = f"{text} -> {self.task.target.title(best)}"
-            scene.axes["queries"] = Axis(labels=(best.text,), what="answer")
-        return found
+    def _predict_one(self, text: str) -> Tensor:
+        source = self.recipe.to_source(text)
+        with span(lambda: [self._look_sample(text)]) as samples:
+            answers = self._model(source.to(next(self._model.parameters()).device)).cpu()
+        for sample in samples:
+            best = self.recipe.target.rank(answers, 1)[0][0]
+            sample.title = f"{text} -> {self.recipe.target.format_title(best)}"
+            sample.axes["queries"] = Axis(labels=(best.text,), what="answer")
+        return answers
 
-    def _scene(self, text: str) -> Scene:
-        """What is read of a text, for those who look on."""
-        pieces = self.task.tokenizer.tokens(self.task.encoded([text])[0].tolist())
-        return Scene(axes={"source": Axis(labels=tuple(pieces), what="token")})
+    def _look_sample(self, text: str) -> Sample:
+        """Return the sample of a look at this text."""
+        pieces = self.recipe.tokenizer.tokens(self.recipe.encode([text])[0].tolist())
+        return Sample(axes={"source": Axis(labels=tuple(pieces), what="token")})
 
 
-def task(run: Run, tell: Callable[[str], None]) -> ReviewsTask:
-    """This recipe at work."""
-    return ReviewsTask(run, tell)
+def create_recipe(run: Run, tell: Callable[[str], None]) -> ReviewsRecipe:
+    """Create the recipe of a run."""
+    return ReviewsRecipe(run, tell)

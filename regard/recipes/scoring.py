@@ -1,4 +1,4 @@
-"""How good a text-to-text model is on some texts: its metric over decoded outputs, and its loss."""
+"""Evaluation of text-to-text models: the metric of decoded outputs, and the loss."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.data.batches import Encoded, TokenBatches
+from regard.data.batches import EncodedPairs, TokenBatches
 from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
@@ -22,17 +22,17 @@ _SAMPLES = 5
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model's weights are."""
+    """Return the device of the model's parameters."""
     return next(model.parameters()).device
 
 
-def outputs(engine: Engine, sources: Sequence[Sequence[int]], decode: DecodeConfig) -> list[list[Hypothesis]]:
-    """The best hypotheses for each source, given as ids without EOS."""
+def decode_sources(engine: Engine, sources: Sequence[Sequence[int]], decode: DecodeConfig) -> list[list[Hypothesis]]:
+    """Return the best hypotheses for each source, given as ids without EOS."""
     return engine.search([[*ids, EOS] for ids in sources], config=decode, bos=BOS, eos=EOS, pad=PAD)
 
 
-def loss_per_token(model: Model, pairs: Encoded) -> float:
-    """Mean of -log p over the target tokens, EOS included, in nats; the model must be in eval mode."""
+def loss_per_token(model: Model, pairs: EncodedPairs) -> float:
+    """Return the mean of -log p over the target tokens, EOS included, in nats. The model must be in eval mode."""
     longest = max(max(pair) for pair in pairs.lengths)
     batches = TokenBatches(pairs, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
     total, count = 0.0, 0
@@ -43,7 +43,7 @@ def loss_per_token(model: Model, pairs: Encoded) -> float:
     return total / count
 
 
-def scores(
+def score_texts(
     model: Model,
     texts: Texts,
     *,
@@ -53,20 +53,21 @@ def scores(
     sample: int | None = None,
     engine: Engine | None = None,
 ) -> dict[str, Any]:
-    """What a report holds: the metric with its signature, nll and perplexity a target token, some outputs.
+    """Return the content of a report: the metric with its signature, nll and perplexity per target token, some outputs.
 
-    With `sample`, only so many texts are decoded, the first ones; the loss is that of all. engine: what decodes, the
-    model itself if not given.
+    sample: decode only the first so many texts; the loss is computed over all.
+    engine: the engine that decodes; torch by default.
     """
-    pairs = codec.encoded(texts)
+    pairs = codec.encode(texts)
     sources = [pairs.sources[i].tolist() for i in range(min(sample or len(pairs), len(pairs)))]
-    said = [codec.target.decode(best.tokens) for best, *_ in outputs(engine or TorchEngine(model), sources, decode)]
+    hypotheses = decode_sources(engine or TorchEngine(model), sources, decode)
+    outputs = [codec.target.decode(best.tokens) for best, *_ in hypotheses]
     nll = loss_per_token(model, pairs)
-    rows = list(zip(texts.sources, said, texts.targets, strict=False))
+    rows = list(zip(texts.sources, outputs, texts.targets, strict=False))
     return {
         "data": texts.origin,
-        "examples": len(said),
-        metric.name: metric.score(said, texts.targets[: len(said)]),
+        "examples": len(outputs),
+        metric.name: metric.score(outputs, texts.targets[: len(outputs)]),
         "signature": metric.signature(),
         "nll": nll,
         "perplexity": math.exp(min(nll, 100.0)),

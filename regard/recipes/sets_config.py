@@ -1,30 +1,30 @@
-"""The whole of runs that find sets, as plain data. (no torch: the help is made from these)"""
+"""Run configurations of set prediction: `boxes` and `events`. (no torch: the help is generated from these)"""
 
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from regard.data.sets_config import BoxesConfig, EventsConfig
 from regard.models.config import DetectorConfig, TransformerConfig
-from regard.ranges import Batch, Range, Share, check_ranges
+from regard.ranges import Batch, Fraction, Range, check_ranges
 from regard.train.config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Boxes:
-    """Images to the boxes that are in them: COCO's JSON, CSV or JSONL; shapes drawn on the fly if you have none."""
+class BoxesRunConfig:
+    """Object detection (DETR), from COCO JSON, CSV or JSONL; shapes drawn on the fly if no data is given."""
 
     data: BoxesConfig = field(default_factory=lambda: BoxesConfig(width=128, height=96))
-    """Where the images and their boxes are, and at which size the model sees them."""
+    """Images with boxes, and the input size of the model."""
     halvings: Annotated[int, Range(1, 16)] = 3
-    """How often the convolutions halve the image's sides before attention: a place is 2^halvings pixels wide."""
+    """Number of stride-2 convolutions before attention: a position covers 2^halvings pixels on each side."""
     model: DetectorConfig = field(default_factory=DetectorConfig)
-    """What the model is made of. Places have learned vectors of their own: core.positions is none."""
+    """The model. Positions on the image have learned embeddings, so core.positions is none."""
     augment: bool = True
-    """Whether training mirrors, scales and moves images, and changes their light."""
+    """Random flips, scaling, translation and brightness in training."""
     batch: Batch = 8
-    """Images in a batch."""
-    threshold: Share = 0.4
-    """Least probability of the boxes that `predict` and `look` show."""
+    """Images per batch."""
+    threshold: Fraction = 0.4
+    """Lowest score of the boxes that `predict` and `look` show."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=1500,
@@ -40,22 +40,22 @@ class Boxes:
             patience=0,
         )
     )
-    """How the model is trained, until the first limit: steps, epochs, minutes or patience; `batch` images a step."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Events:
-    """Sound to the events in it, with onset and duration; scenes of made-up sounds if you have none."""
+class EventsRunConfig:
+    """Sound event detection with onset and duration; synthetic sound scenes if no data is given."""
 
     data: EventsConfig = field(default_factory=EventsConfig)
-    """Where the sounds and their events are, and how they are heard."""
+    """Sounds with events, and their sampling and spectrogram."""
     channels: Annotated[int, Range(1, 4_096)] = 48
     """Channels of the convolutions before attention."""
     halvings: Annotated[int, Range(1, 16)] = 2
-    """How often the convolutions halve time and bands: a place is data.hop times 2^halvings long."""
+    """Number of stride-2 convolutions in time and frequency: a position covers data.hop * 2^halvings seconds."""
     model: DetectorConfig = field(
         default_factory=lambda: DetectorConfig(
             core=TransformerConfig(
@@ -64,13 +64,13 @@ class Events:
             num_queries=12,
         )
     )
-    """What the model is made of. Places have sines of their own: core.positions is none."""
+    """The model. Positions in time have sinusoidal embeddings, so core.positions is none."""
     augment: bool = True
-    """Whether training plays sounds faster or slower, moves them, and hides some bands."""
+    """Random speed, time shifts and masked frequency bands in training."""
     batch: Batch = 16
-    """Sounds in a batch."""
-    threshold: Share = 0.6
-    """Least probability of what counts as found."""
+    """Sounds per batch."""
+    threshold: Fraction = 0.6
+    """Lowest score of the events that count as detected."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=2000,
@@ -85,7 +85,7 @@ class Events:
             patience=0,
         )
     )
-    """How the model is trained, until the first limit: steps, epochs, minutes or patience; `batch` sounds a step."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` sounds per step."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

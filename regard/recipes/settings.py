@@ -1,16 +1,16 @@
-"""Configurations as trees of settings: what the command line's options, the YAML file and run.json are.
+"""Configurations as trees of settings, shared by command-line options, the YAML file and run.json.
 
 A configuration is a frozen dataclass; each field is a value (regard.recipes.kinds), another configuration, or
-a union of named variants (dataclasses with a class variable `name`), of which one is chosen:
+a union of named variants (dataclasses with a class variable `name`), one of which is selected:
 
     model.core = "transformer"   and its fields   model.core.layers, model.core.width, ...
 
-`changed` builds a new configuration through the dataclasses alone, so every check they make holds wherever
-the values come from, and nothing that a file names is imported or called.
+`apply_changes` builds a new configuration only through the dataclasses, so their checks hold wherever the values come
+from, and nothing that a file names is imported or called.
 
-A field that came after runs had been written carries metadata {"since": VERSION}, and its default is what runs did
-before. It is written only where it has another value: so older runs are complete, and a run that does not use it
-has the same settings as ever.
+A field added after runs had been written carries metadata {"since": VERSION}, and its default is the earlier behavior.
+It is written only if its value differs from the default, so run.json of older runs is complete, and runs that do not
+use the field keep the same settings.
 """
 
 import ast
@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from regard.errors import UserError
-from regard.ranges import shown
-from regard.recipes.kinds import Kind, kind_of, nearest
+from regard.ranges import short_repr
+from regard.recipes.kinds import Kind, kind_of, suggest
 
 C = TypeVar("C")
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One value that can be set: its dotted path, what it takes, what it is now, and what it means."""
+    """One setting: dotted path, kind of value, present value and documentation."""
 
     path: str
     kind: Kind
@@ -48,12 +48,12 @@ class Group:
 
     path: str
     doc: str
-    """What the field that holds it says; what the class says at the top and for variants."""
+    """Docstring of the field that holds the dataclass; of the class at the top level and for variants."""
     settings: tuple[Setting, ...]
 
 
-def groups(config: Any, path: str = "") -> list[Group]:
-    """Every setting of a configuration, by dataclass, outermost first; of a union, its present variant."""
+def collect_groups(config: Any, path: str = "") -> list[Group]:
+    """Return the settings of a configuration by dataclass, outermost first; of unions, the present variant."""
     docs, own, below = _docs(type(config)), [], []
     for name, annotation in _fields(type(config)):
         value, at = getattr(config, name), _join(path, name)
@@ -62,7 +62,7 @@ def groups(config: Any, path: str = "") -> list[Group]:
             kind = Kind(bases=(str,), choices=tuple(variants))
             own.append(Setting(at, kind, value.name, docs.get(name, ""), variants))
         if dataclasses.is_dataclass(value):
-            first, *others = groups(value, at)
+            first, *others = collect_groups(value, at)
             purpose = "" if variants else docs.get(name, "")
             below += [dataclasses.replace(first, doc=purpose or first.doc), *others]
         else:
@@ -70,24 +70,24 @@ def groups(config: Any, path: str = "") -> list[Group]:
     return [Group(path, inspect.cleandoc(type(config).__doc__ or ""), tuple(own)), *below]
 
 
-def plain(config: Any, *, whole: bool = False) -> dict[str, Any]:
-    """The configuration for JSON: nested dicts, numbers, text, lists; a variant's dict has a `name`.
+def to_plain(config: Any, *, whole: bool = False) -> dict[str, Any]:
+    """Convert a configuration to JSON types: nested dicts, numbers, text, lists; a variant's dict has a `name`.
 
-    Fields with a `since` are left out at their default, unless the whole is asked for.
+    Fields with `since` metadata are left out at their default, unless `whole` is True.
     """
     out: dict[str, Any] = {}
-    later = {} if whole else _later(type(config))
+    later = {} if whole else _later_defaults(type(config))
     for name, annotation in _fields(type(config)):
         value = getattr(config, name)
         if dataclasses.is_dataclass(value):
-            chosen = {"name": value.name} if variants_of(annotation) else {}
-            out[name] = chosen | plain(value, whole=whole)
+            variant = {"name": value.name} if variants_of(annotation) else {}
+            out[name] = variant | to_plain(value, whole=whole)
         elif name not in later or value != later[name]:
-            out[name] = _plain_value(value)
+            out[name] = _to_plain_value(value)
     return out
 
 
-def changed(
+def apply_changes(
     config: C,
     changes: Mapping[str, Any],
     *,
@@ -95,52 +95,52 @@ def changed(
     complete: bool = False,
     path: str = "",
 ) -> C:
-    """A copy with some values replaced, given as `plain` writes them or as text.
+    """Return a copy with some values replaced, given in the form of `to_plain` or as text.
 
-    A variant is chosen by its name alone or by a dict with `name`; its other fields begin at their defaults
-    if it is another than before. `called(path)` is how a message names a setting. With `complete`, every
-    field must be given that `plain` writes, and one that it leaves out has its default.
+    A variant is selected by its name or by a dict with `name`; its other fields have their defaults if the variant
+    changes. `called(path)` returns the name of a setting for messages. With `complete`, every field that `to_plain`
+    always writes must be given, and the others have their defaults.
 
-    Raises UserError for a name that is no setting, a wrong kind of value, one out of range, a missing field.
+    Raises UserError for an unknown setting, a wrong kind of value, a value out of range or a missing field.
     """
     known = dict(_fields(type(config)))
     for name in changes:
         if name not in known:
-            raise UserError(f"{called(_join(path, name))} is not a setting{nearest(str(name), known)}")
-    later = _later(type(config))
+            raise UserError(f"{called(_join(path, name))} is not a setting{suggest(str(name), known)}")
+    later = _later_defaults(type(config))
     missing = [name for name in known if name not in changes and name not in later]
     if complete and missing:
         raise UserError(f"{called(_join(path, missing[0]))} is missing")
     new = dict(later) if complete else {}
     for name, value in changes.items():
         at = _join(path, name)
-        below, given = _chosen(known[name], getattr(config, name), value, called(at))
+        below, given = _choose_variant(known[name], getattr(config, name), value, called(at))
         if not dataclasses.is_dataclass(below):
-            new[name] = _value(kind_of(known[name]), given, called(at))
+            new[name] = _parse_value(kind_of(known[name]), given, called(at))
         elif isinstance(given, Mapping):
-            new[name] = changed(below, given, called=called, complete=complete, path=at)
+            new[name] = apply_changes(below, given, called=called, complete=complete, path=at)
         else:
-            raise UserError(f"{called(at)} must hold settings by name, but is {shown(given)}")
+            raise UserError(f"{called(at)} must hold settings by name, got {short_repr(given)}")
     try:
         return dataclasses.replace(config, **new)  # pyrefly: ignore[bad-specialization]
     except ValueError as error:
         raise UserError(f"{called(path)}: {error}" if path else str(error)) from error
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> dict[str, tuple[Any, Any]]:
-    """By dotted path, the values in which two plain configurations differ: (one's, other's)."""
-    found: dict[str, tuple[Any, Any]] = {}
-    for name in [*one, *(name for name in other if name not in one)]:
-        mine, theirs, at = one.get(name), other.get(name), _join(path, name)
-        if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-            found |= differences(mine, theirs, at)
-        elif mine != theirs:
-            found[at] = (mine, theirs)
-    return found
+def find_differences(first: Mapping[str, Any], second: Mapping[str, Any], path: str = "") -> dict[str, tuple[Any, Any]]:
+    """Return the differing values of two configurations in the form of `to_plain`, by dotted path: (first, second)."""
+    different: dict[str, tuple[Any, Any]] = {}
+    for name in [*first, *(name for name in second if name not in first)]:
+        a, b, at = first.get(name), second.get(name), _join(path, name)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            different |= find_differences(a, b, at)
+        elif a != b:
+            different[at] = (a, b)
+    return different
 
 
 def variants_of(annotation: Any) -> dict[str, type]:
-    """The named dataclasses that a union annotation is made of; empty if it is no such union."""
+    """Return the named dataclasses of a union annotation by name; empty for other annotations."""
     if get_origin(annotation) not in (Union, types.UnionType):
         return {}
     parts = get_args(annotation)
@@ -149,29 +149,29 @@ def variants_of(annotation: Any) -> dict[str, type]:
     return {part.name: part for part in parts}
 
 
-def _chosen(annotation: Any, now: Any, given: Any, called: str) -> tuple[Any, Any]:
-    """For a union: an instance of the variant that `given` names, and its settings. Otherwise both as is."""
+def _choose_variant(annotation: Any, now: Any, given: Any, called: str) -> tuple[Any, Any]:
+    """Return an instance of the variant named by `given` and its settings, for a union; otherwise, both as is."""
     variants = variants_of(annotation)
     if not variants:
         return now, given
     settings = {"name": given} if isinstance(given, str) else given
     if not isinstance(settings, Mapping):
-        raise UserError(f"{called} must be one of {', '.join(variants)}, but is {shown(given)}")
-    name = _value(Kind(bases=(str,), choices=tuple(variants)), settings.get("name", now.name), called)
+        raise UserError(f"{called} must be one of {', '.join(variants)}, got {short_repr(given)}")
+    name = _parse_value(Kind(bases=(str,), choices=tuple(variants)), settings.get("name", now.name), called)
     inside = {key: value for key, value in settings.items() if key != "name"}
     return (now if name == now.name else variants[name]()), inside
 
 
-def _value(kind: Kind, given: Any, called: str) -> Any:
+def _parse_value(kind: Kind, given: Any, called: str) -> Any:
     try:
-        return kind.value(given)
+        return kind.convert(given)
     except ValueError as error:
         raise UserError(f"{called} {error}") from error
 
 
-def _plain_value(value: Any) -> Any:
+def _to_plain_value(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain_value(item) for item in value]
+        return [_to_plain_value(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 
@@ -186,14 +186,14 @@ def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
 
 
 @functools.cache
-def _later(cls: type) -> dict[str, Any]:
-    """The defaults of the fields that came after runs had been written."""
+def _later_defaults(cls: type) -> dict[str, Any]:
+    """Return the defaults of the fields with `since` metadata."""
     return {field.name: field.default for field in dataclasses.fields(cls) if "since" in field.metadata}
 
 
 @functools.cache
 def _docs(cls: type) -> dict[str, str]:
-    """The text under each field of a dataclass, its bases' included."""
+    """Return the docstring of each field of a dataclass, including those of its bases."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
         docs |= _docs_by_class(base.__module__).get(base.__qualname__, {})

@@ -1,8 +1,8 @@
-"""The recipe `tags`: a tag for each token of a sentence, learned from the user's own or from made-up dates.
+"""Recipe `tags`: token tagging (NER, parts of speech).
 
-    tokens -> pieces -> vectors -> core (they read one another) -> a tag at each token's first piece
+    words -> subwords -> embeddings -> core (encoder) -> a tag at the first subword of each word
 
-Scored by entity F1 if there are tags that begin with B-, else by token accuracy.
+Scored by entity F1 if there are tags with B-, else by token accuracy.
 
 Source: lectures, E (sequence to sequence of the same length).
 """
@@ -20,148 +20,151 @@ from torch import Tensor, nn
 from regard.data.batches import pad
 from regard.data.config import OnBad
 from regard.data.labeled import Labels
-from regard.data.made_tags import made_sentences
-from regard.data.tagged import Sentences, TaggedBatches, cut, read_tagged, words_of
+from regard.data.made_tags import make_sentences
+from regard.data.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged, split_words
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenize import UNK, Tokenizer
-from regard.digests import recorded
+from regard.digests import record_digests
 from regard.errors import UserError
-from regard.look.map import Seen
-from regard.look.scene import Axis, Scene
+from regard.look.map import SampleMaps
+from regard.look.scene import Axis, Sample
 from regard.models.build import build_tagger
 from regard.models.tagger import Tagger
-from regard.recipes.config import Tags
+from regard.recipes.config import TagsRunConfig
 from regard.recipes.folder import Run
 from regard.recipes.tag_scores import has_entities, tag_scores
 from regard.recipes.targets import Answer
-from regard.recipes.task import Task, Trained, numbered
-from regard.telling import showing
+from regard.recipes.task import Recipe, TrainedRun, get_input
+from regard.telling import span
 
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
 _BATCH_TOKENS, _SAMPLES = 4096, 5
 _NO_TAG = -1
 
 
-class TagsTask(Task):
-    """Sentences, their tags, and a tagger."""
+class TagsRecipe(Recipe):
+    """Recipe of token tagging."""
 
     tokenizer: Tokenizer
     labels: Labels
 
     @property
-    def config(self) -> Tags:
+    def config(self) -> TagsRunConfig:
         """All settings of the run."""
-        assert isinstance(self.run.config, Tags)
+        assert isinstance(self.run.config, TagsRunConfig)
         return self.run.config
 
     def check(self) -> None:
-        """Read all splits, the small ones first."""
+        """Read all splits, small ones first."""
         if self.config.data.test is not None:
-            with recorded():  # decides no weights: no part of what the run was trained on
+            with record_digests():  # test data is not part of the fingerprint of the training data
                 self.split("test")
         _ = self._val
-        _ = self._learned
+        _ = self._training_labels
 
     def learn(self, folder: Path) -> None:
-        """The vocabulary and the tags of the training sentences."""
+        """Save the vocabulary and the tags of the training sentences."""
         words = [" ".join(tokens) for tokens in self._train.tokens]
         Tokenizer.train(words, self.config.tokenizer, origin=self._train.origin).save(folder / _TOKENIZER)
-        self._learned.save(folder / _LABELS)
+        self._training_labels.save(folder / _LABELS)
 
     def open(self, folder: Path) -> None:
-        """The same."""
+        """Load what `learn` wrote."""
         self.tokenizer, self.labels = Tokenizer.load(folder / _TOKENIZER), Labels.load(folder / _LABELS)
         self.metric = "entity_f1" if has_entities(self.labels.names) else "accuracy"
 
     def batches(self) -> TaggedBatches:
-        """Sentences of like lengths together; some pieces are read as unknown."""
-        usable = self.usable(self._train)
+        """Return batches of sentences of similar length, with word dropout."""
+        usable = self.filter_usable(self._train)
         for line in usable.skipped[len(self._train.skipped) :]:
             self.tell(f"left out: {line}")
-        change = self._with_unknowns if self.config.word_dropout else None
+        change = self._drop_words if self.config.word_dropout else None
         budget = self.config.train.batch_tokens
         return TaggedBatches(
-            self.rows(usable), batch_tokens=budget, seed=self.run.seed, change=change, origin=usable.origin
+            self.encode(usable), batch_tokens=budget, seed=self.run.seed, change=change, origin=usable.origin
         )
 
     def model(self) -> Tagger:
-        """For this vocabulary and these tags."""
+        """Return a tagger for this vocabulary and these tags."""
         sizes = {"vocab": len(self.tokenizer), "num_tags": len(self.labels)}
         return build_tagger(self.config.model, **sizes, label_smoothing=self.config.train.label_smoothing)
 
     def describe(self) -> str:
-        """Sizes of the vocabulary and of the set of tags."""
-        return f"{len(self.tokenizer):,} pieces, {len(self.labels)} tags"
+        """Return the sizes of the vocabulary and of the tag set."""
+        return f"{len(self.tokenizer):,} subwords, {len(self.labels)} tags"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """How good the tags of the validation sentences are."""
-        return self.scores(model, self._val)[0]
+        """Return the metrics on the validation sentences."""
+        return self.score(model, self._val)[0]
 
-    def scores(
-        self, model: nn.Module, sentences: Sentences, on_bad: OnBad | None = None
+    def score(
+        self, model: nn.Module, sentences: TaggedSentences, on_bad: OnBad | None = None
     ) -> tuple[dict[str, float], list[dict[str, str]], int]:
-        """The same of any sentences, a few of them, and how many."""
-        usable = self.usable(sentences, on_bad)
-        said, likelihoods = self.tagged(model, usable)
-        shown = [
-            {"source": " ".join(tokens), "output": " ".join(found), "reference": " ".join(right)}
-            for tokens, found, right in zip(usable.tokens[:_SAMPLES], said, usable.tags, strict=False)
+        """Return the metrics of the usable sentences, a few outputs, and their number."""
+        usable = self.filter_usable(sentences, on_bad)
+        predicted, log_probs = self.predict_tags(model, usable)
+        samples = [
+            {"source": " ".join(tokens), "output": " ".join(output), "reference": " ".join(reference)}
+            for tokens, output, reference in zip(usable.tokens[:_SAMPLES], predicted, usable.tags, strict=False)
         ]
-        return tag_scores(said, usable.tags) | {"nll": -float(np.mean(likelihoods))}, shown, len(usable)
+        return tag_scores(predicted, usable.tags) | {"nll": -float(np.mean(log_probs))}, samples, len(usable)
 
     @torch.no_grad()
-    def tagged(self, model: nn.Module, sentences: Sentences) -> tuple[list[list[str]], list[float]]:
-        """The likeliest tag of each token, and log p of the right ones, token after token."""
-        rows, device = self.rows(sentences), next(model.parameters()).device
+    def predict_tags(self, model: nn.Module, sentences: TaggedSentences) -> tuple[list[list[str]], list[float]]:
+        """Return the most likely tag of each token, and log p of the reference tags in the same order."""
+        rows, device = self.encode(sentences), next(model.parameters()).device
         longest = max(len(ids) for ids, _ in rows)
         batches = TaggedBatches(rows, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
-        said: list[list[str]] = [[] for _ in rows]
-        likelihoods = []
+        predicted: list[list[str]] = [[] for _ in rows]
+        log_probs = []
         for indices in batches.plan(0):
             batch = batches.collate(0, indices)
             log_p, target = model(batch.source.to(device)).log().cpu(), batch.target
-            real = target != _NO_TAG
-            likelihoods += log_p[real].gather(1, target[real][:, None]).squeeze(1).tolist()
+            has_tag = target != _NO_TAG
+            log_probs += log_p[has_tag].gather(1, target[has_tag][:, None]).squeeze(1).tolist()
             for row, i in enumerate(indices):
-                said[i] = [self.labels.names[number] for number in log_p[row][real[row]].argmax(-1).tolist()]
-        return said, likelihoods
+                predicted[i] = [self.labels.names[number] for number in log_p[row][has_tag[row]].argmax(-1).tolist()]
+        return predicted, log_probs
 
     def has_test(self) -> bool:
-        """Always for made-up sentences."""
+        """Return True if there is test data; synthetic sentences always have it."""
         return self.config.data.train is None or self.config.data.test is not None
 
-    def trained(self, model: nn.Module, folder: Path) -> "TrainedTags":
-        """The model with its vocabulary and tags."""
+    def build_run(self, model: nn.Module, folder: Path) -> "TrainedTags":
+        """Return the trained run of this model."""
         return TrainedTags(self, model, folder)
 
-    def split(self, name: str) -> Sentences:
-        """The sentences of a split."""
+    def split(self, name: str) -> TaggedSentences:
+        """Read the sentences of a split."""
         path = getattr(self.config.data, name)
         if path is None and self.config.data.train is None:
-            return made_sentences(name, self.run.seed)
+            return make_sentences(name, self.run.seed)
         if path is None:
-            raise UserError(f"no {name} sentences: `data.{name}` must name a file.")
-        return self.told(read_tagged(path, self.config.data))
+            raise UserError(f"--data.{name} must name a file if --data.train is given")
+        return self.report_skipped(read_tagged(path, self.config.data))
 
-    def told(self, sentences: Sentences) -> Sentences:
-        """The sentences; what was left out is told."""
+    def report_skipped(self, sentences: TaggedSentences) -> TaggedSentences:
+        """Report what was left out, and return the sentences."""
         if sentences.skipped:
             number = len(sentences.skipped)
             self.tell(f"{sentences.origin}: skipped {number} sentences; first: {sentences.skipped[0]}")
         return sentences
 
-    def usable(self, sentences: Sentences, on_bad: OnBad | None = None) -> Sentences:
-        """Those whose tags are known and that are not too long. Raises UserError naming the first other, or skips."""
+    def filter_usable(self, sentences: TaggedSentences, on_bad: OnBad | None = None) -> TaggedSentences:
+        """Return the sentences with known tags that are not too long.
+
+        Raises UserError naming the first other one, unless on_bad is skip.
+        """
         keep, skipped = [], []
         for i, (tokens, tags) in enumerate(zip(sentences.tokens, sentences.tags, strict=True)):
             unknown = [tag for tag in tags if tag not in self.labels.names]
-            pieces = len(cut(tokens, self.tokenizer)[0])
-            if not unknown and pieces <= self.config.data.max_length:
+            length = len(encode_words(tokens, self.tokenizer)[0])
+            if not unknown and length <= self.config.data.max_length:
                 keep.append(i)
                 continue
-            problem = f"{pieces} pieces, more than max_length = {self.config.data.max_length}"
+            problem = f"{length} subwords, more than max_length = {self.config.data.max_length}"
             if unknown:
-                problem = self.labels.unknown(unknown[0], ("tag", "sentence"))
+                problem = self.labels.describe_unknown(unknown[0], ("tag", "sentence"))
             skipped.append(f"{sentences.where(i)}: {problem}")
             if (on_bad or self.config.data.on_bad) == "error":
                 raise UserError(f"{skipped[-1]}. With `on_bad` = skip, such sentences are left out and counted.")
@@ -169,52 +172,53 @@ class TagsTask(Task):
             raise UserError(f"{sentences.origin}: no sentence can be used; first: {skipped[0]}.")
         return sentences.take(keep, skipped)
 
-    def rows(self, sentences: Sentences) -> list[tuple[list[int], list[int]]]:
-        """The pieces of each sentence, and of each piece the number of its tag, or none."""
-        numbers, found = {tag: number for number, tag in enumerate(self.labels.names)}, []
+    def encode(self, sentences: TaggedSentences) -> list[tuple[list[int], list[int]]]:
+        """Return the subword ids of each sentence, and for each the index of its tag or -1."""
+        numbers, rows = {tag: number for number, tag in enumerate(self.labels.names)}, []
         for tokens, tags in zip(sentences.tokens, sentences.tags, strict=True):
-            ids, first = cut(tokens, self.tokenizer)
-            row = [_NO_TAG] * len(ids)
-            for place, tag in zip(first, tags, strict=True):
-                row[place] = numbers[tag]
-            found.append((ids, row))
-        return found
+            ids, first = encode_words(tokens, self.tokenizer)
+            labels = [_NO_TAG] * len(ids)
+            for index, tag in zip(first, tags, strict=True):
+                labels[index] = numbers[tag]
+            rows.append((ids, labels))
+        return rows
 
-    def _with_unknowns(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
+    def _drop_words(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.run.seed, epoch, index))))
         return np.where(draw.random(len(ids)) < self.config.word_dropout, np.int32(UNK), ids)
 
     @property
-    def _learned(self) -> Labels:
-        """The tags of the training sentences."""
-        return Labels.of([tag for tags in self._train.tags for tag in tags], origin=self._train.origin)
+    def _training_labels(self) -> Labels:
+        """Tags of the training sentences."""
+        return Labels.from_names([tag for tags in self._train.tags for tag in tags], origin=self._train.origin)
 
     @cached_property
-    def _train(self) -> Sentences:
+    def _train(self) -> TaggedSentences:
         return self.split("train")
 
     @cached_property
-    def _val(self) -> Sentences:
+    def _val(self) -> TaggedSentences:
         return self.split("val")
 
 
-class TrainedTags(Trained):
-    """A tagger in use."""
+class TrainedTags(TrainedRun):
+    """Trained run of the recipe `tags`."""
 
-    task: TagsTask
+    recipe: TagsRecipe
 
     def predict(self, inputs: Sequence[str | Sequence[str]], **options: Any) -> list[list[str]]:
-        """The tags of each sentence, a text (tokens between white space) or a list of tokens."""
+        """Return the tags of each sentence, given as text (tokens separated by white space) or as a list of tokens."""
         if isinstance(inputs, str):
-            raise TypeError(f"inputs must be a list of sentences, but is one text: {inputs[:40]!r}")
-        return [self._tags(words_of(one) if isinstance(one, str) else one, n) for n, one in enumerate(inputs, start=1)]
+            raise TypeError(f"inputs must be a list of sentences, got one text: {inputs[:40]!r}")
+        sentences = (split_words(given) if isinstance(given, str) else given for given in inputs)
+        return [self._predict(tokens, number) for number, tokens in enumerate(sentences, start=1)]
 
     def answers(self, inputs: Sequence[str], *, n_best: int = 1, first: int = 1) -> list[list[Answer]]:
-        """The tags of each text's tokens, a space between; an empty one has none."""
+        """Return the tags of each text, separated by spaces; none for an empty text."""
         if n_best > 1:
-            raise UserError(f"a tagger has one answer a sentence, but {n_best} are asked for")
-        tags = (self._tags(words_of(text), number) for number, text in enumerate(inputs, start=first))
-        return [[Answer(" ".join(one), 1.0)] for one in tags]
+            raise UserError(f"--n-best must be 1 for a run that predicts tags, got {n_best}")
+        tags = (self._predict(split_words(text), number) for number, text in enumerate(inputs, start=first))
+        return [[Answer(" ".join(row), 1.0)] for row in tags]
 
     def evaluate(
         self,
@@ -224,51 +228,51 @@ class TrainedTags(Trained):
         on_bad: OnBad = "error",
         tell: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
-        """Token accuracy, entity F1 and nll on the run's test sentences, or on those of a file."""
+        """Return token accuracy, entity F1 and nll on the run's test sentences, or on those of a file."""
         if path is None:
-            if not self.task.has_test():
+            if not self.recipe.has_test():
                 raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
-            sentences = self.task.split("test")
+            sentences = self.recipe.split("test")
         else:
             other = TaggedConfig(train=str(path), val=str(path), format=format, on_bad=on_bad)  # type: ignore[arg-type]
-            sentences = self.task.told(read_tagged(path, other))
-        scores, shown, count = self.task.scores(self._model, sentences, None if path is None else on_bad)
-        names = self.task.labels.names
+            sentences = self.recipe.report_skipped(read_tagged(path, other))
+        scores, samples, count = self.recipe.score(self._model, sentences, None if path is None else on_bad)
+        names = self.recipe.labels.names
         signature = f"{len(names)} tags: {', '.join(names[:10])}; entities are exact spans"
-        return {"data": sentences.origin, "examples": count, **scores, "signature": signature, "samples": shown}
+        return {"data": sentences.origin, "examples": count, **scores, "signature": signature, "samples": samples}
 
     def test_input(self, index: int) -> list[str]:
-        """The tokens of a sentence of the test data."""
+        """Return the tokens of a sentence of the test data."""
         self._check_test()
-        sentences = self.task.split("test")
-        return list(numbered(sentences.tokens, index, sentences.origin))
+        sentences = self.recipe.split("test")
+        return list(get_input(sentences.tokens, index, sentences.origin))
 
-    def likelihood(self, given: str | Sequence[str], seen: Seen) -> Tensor:
-        """Sum of log p of the tags that are said."""
-        ids, first = cut(words_of(given) if isinstance(given, str) else given, self.task.tokenizer)
-        found = self._model(pad([ids]).to(next(self._model.parameters()).device))[0, first]
-        return found.amax(-1).log().sum()
+    def likelihood(self, given: str | Sequence[str], maps: SampleMaps) -> Tensor:
+        """Return the sum of log p of the predicted tags."""
+        ids, first = encode_words(split_words(given) if isinstance(given, str) else given, self.recipe.tokenizer)
+        probabilities = self._model(pad([ids]).to(next(self._model.parameters()).device))[0, first]
+        return probabilities.amax(-1).log().sum()
 
     @torch.no_grad()
-    def _tags(self, tokens: Sequence[str], number: int) -> list[str]:
+    def _predict(self, tokens: Sequence[str], number: int) -> list[str]:
         if not tokens:
             return []
-        ids, first = cut(tokens, self.task.tokenizer)
-        limit = self.task.config.data.max_length
+        ids, first = encode_words(tokens, self.recipe.tokenizer)
+        limit = self.recipe.config.data.max_length
         if len(ids) > limit:
-            raise UserError(f"input {number} has {len(ids)} pieces, more than the run's max_length = {limit}")
-        with showing(lambda: [Scene()]) as scenes:
-            found = self._model(pad([ids]).to(next(self._model.parameters()).device))[0, first]
-        tags = [self.task.labels.names[tag] for tag in found.argmax(-1).tolist()]
-        for scene in scenes:
-            said = dict(zip(first, tags, strict=True))
-            pieces = enumerate(self.task.tokenizer.tokens(ids))
-            labels = [f"{piece} ({said[i]})" if said.get(i, "O") != "O" else piece for i, piece in pieces]
-            scene.title = f"{' '.join(tokens)} -> {' '.join(tags)}"
-            scene.axes["source"] = Axis(labels=tuple(labels), what="token")
+            raise UserError(f"input {number} has {len(ids)} subwords, more than the run's max_length = {limit}")
+        with span(lambda: [Sample()]) as samples:
+            probabilities = self._model(pad([ids]).to(next(self._model.parameters()).device))[0, first]
+        tags = [self.recipe.labels.names[tag] for tag in probabilities.argmax(-1).tolist()]
+        for sample in samples:
+            tag_of = dict(zip(first, tags, strict=True))
+            pieces = enumerate(self.recipe.tokenizer.tokens(ids))
+            labels = [f"{piece} ({tag_of[i]})" if tag_of.get(i, "O") != "O" else piece for i, piece in pieces]
+            sample.title = f"{' '.join(tokens)} -> {' '.join(tags)}"
+            sample.axes["source"] = Axis(labels=tuple(labels), what="token")
         return tags
 
 
-def task(run: Run, tell: Callable[[str], None]) -> TagsTask:
-    """This recipe at work."""
-    return TagsTask(run, tell)
+def create_recipe(run: Run, tell: Callable[[str], None]) -> TagsRecipe:
+    """Create the recipe of a run."""
+    return TagsRecipe(run, tell)

@@ -1,32 +1,32 @@
-"""The whole of a run of the recipe `tags` as plain data. (no torch)"""
+"""Run configuration of the recipe `tags`. (no torch: the command line's help is generated from it)"""
 
 from dataclasses import dataclass, field
 
 from regard.data.config import TokenizerConfig
 from regard.data.tagged_config import TaggedConfig
 from regard.models.config import EncoderConfig, TransformerConfig
-from regard.ranges import ShareBelowOne, check_ranges
+from regard.ranges import FractionBelowOne, check_ranges
 from regard.train.config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tags:
-    """A tag for each token of a sentence (names, parts of speech): data.train and data.val say where yours are."""
+class TagsRunConfig:
+    """Token tagging (NER, parts of speech), from your own sentences: set data.train and data.val."""
 
     data: TaggedConfig = field(default_factory=TaggedConfig)
-    """Where the sentences are: columns of token and tag, or FILE.jsonl. Without any, made-up ones with dates."""
+    """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences with dates if not given."""
     tokenizer: TokenizerConfig = field(
         default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=4000, joint=False, lowercase=False)
     )
-    """How tokens are cut into numbered pieces, each token for itself; its tag is at its first piece."""
+    """Tokenizer of the words, each split into subwords on its own; the tag is predicted at the first subword."""
     model: EncoderConfig = field(
         default_factory=lambda: EncoderConfig(
             core=TransformerConfig(layers=2, width=96, heads=4, feedforward=192, activation="gelu"), dropout=0.1
         )
     )
-    """What the model is made of."""
-    word_dropout: ShareBelowOne = 0.05
-    """Share of the pieces of a sentence that training reads as unknown."""
+    """The model."""
+    word_dropout: FractionBelowOne = 0.05
+    """Share of the subwords of a sentence replaced by <unk> in training (word dropout)."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=600,
@@ -41,7 +41,7 @@ class Tags:
             patience=0,
         )
     )
-    """How the model is trained, until the first limit: steps, epochs, minutes or patience."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -51,4 +51,4 @@ class Tags:
         if isinstance(core, TransformerConfig) and core.positions == "learned":
             most, least = core.max_positions, self.data.max_length
             if most < least:
-                raise ValueError(f"model.core.max_positions must be at least data.max_length={least}, but is {most}")
+                raise ValueError(f"model.core.max_positions must be at least data.max_length={least}, got {most}")

@@ -1,14 +1,14 @@
-"""What a recipe is to a run: its data, a model for it, how good that is, and how it is used afterwards.
+"""Base classes of recipes (the data, model and metric of a run) and of trained runs; `load`.
 
-    task = task_of(run)          data and metric, from the run's settings
-    task.learn(folder)           vocabularies, labels, scales: what training data decides before there is a model
-    task.pretrain(folder)        other models, where the model needs some
-    task.open(folder)            the same, from the folder
-    task.model(), .batches()     what regard.train.fit trains, and on what
-    task.measure(model)          what a validation finds; task.metric names the figure that decides
-    task.trained(folder)         the finished model, ready to predict, evaluate and look
+    recipe = create_recipe(run, tell)  data and metric, from the run's settings
+    recipe.learn(folder)               write vocabularies, labels and scales, computed from the training data
+    recipe.pretrain(folder)            train the models that the main model needs
+    recipe.open(folder)                read what `learn` and `pretrain` wrote
+    recipe.model(), .batches()         what regard.train.fit trains, and on what
+    recipe.measure(model)              validation metrics; `recipe.metric` selects the best checkpoint
+    recipe.build_run(model, folder)    the trained model with predict, evaluate and look
 
-Everything else of a run (its folder, resuming, reports) is the same for all recipes: regard.recipes.running.
+Everything else of a run (its folder, resuming, reports) is shared by all recipes: regard.recipes.running.
 """
 
 import importlib
@@ -27,41 +27,41 @@ from regard.engines.engine import Engine
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.listen import NoReadsError
-from regard.look.map import GRADIENT, Map, Seen
+from regard.look.map import GRADIENT, AttentionMap, SampleMaps
 from regard.look.record import record
-from regard.models.size import fitting_memory
+from regard.models.size import check_model_fits
 from regard.recipes.active import MANY, ActiveModel, default_dtype
 from regard.recipes.folder import Run, read_run
 from regard.recipes.learned import check_learned
-from regard.recipes.registry import entry
-from regard.train.contracts import Batches
+from regard.recipes.registry import get_entry
+from regard.train.contracts import TrainingBatches
 from regard.train.distribution import pick_device
 from regard.train.weights import load_weights
 
 
-class NothingSaidError(UserError):
-    """The answer to an input is that nothing is there: it has no probability to be differentiated."""
+class EmptyAnswerError(UserError):
+    """The answer to an input is empty, so it has no probability to differentiate."""
 
 
-class Trained(ABC):
-    """A model, its settings and its folder. `load` makes one."""
+class TrainedRun(ABC):
+    """A trained model with its recipe, settings and folder, as returned by `load`."""
 
     decodes = False
-    """Whether its answers are decoded token after token, by an engine (regard.engines)."""
+    """True if answers are decoded token by token, by an engine (regard.engines)."""
 
-    def __init__(self, task: "Task", model: nn.Module, folder: Path):
-        self.task = task
-        self._active = ActiveModel(model, decodes=self.decodes, recipe=task.run.recipe)
-        self.run = task.run
+    def __init__(self, recipe: "Recipe", model: nn.Module, folder: Path):
+        self.recipe = recipe
+        self._active = ActiveModel(model, decodes=self.decodes, recipe=recipe.run.recipe)
+        self.run = recipe.run
         self.folder = folder
         self._names: dict[int, tuple[weakref.ref, str]] = {}
 
     def __repr__(self) -> str:
-        weights = sum(value.numel() for value in self._model.parameters())
-        return f"{type(self).__name__}({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={weights:,})"
+        count = sum(parameter.numel() for parameter in self._model.parameters())
+        return f"{type(self).__name__}({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={count:,})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the names of inputs, which belong to objects of this process."""
+        """Return the state without the names of inputs, which belong to objects of this process."""
         return vars(self) | {"_names": {}}
 
     @property
@@ -71,36 +71,36 @@ class Trained(ABC):
 
     @property
     def model(self) -> Any:
-        """The module. Its caller may change it, so from now on torch answers with it, until `compile` is called."""
+        """The module. The caller may change it, so the torch engine runs it from now on, until `compile` is called."""
         return self._active.hand_out()
 
     def compile(
         self, engine: str | None = None, *, compute_type: str | None = None, workers: int | None = None
     ) -> None:
-        """Answer from now on with a frozen copy of the model in its present state, on as many threads as torch has now.
+        """Freeze a copy of the model in its present state, which computes all answers from now on.
 
-        Later changes of the module that `model` handed out do not reach the copy, until `compile` is called again, or
-        `model` asked for.
+        It uses as many threads as torch has now. Later changes of the module that `model` returned do not reach the
+        copy, until `compile` is called again or `model` is accessed.
 
-        engine:  a name of regard.engines.config.ENGINES, or auto; as when the run was loaded if nothing is given.
-        workers: batches decoded side by side; the threads are shared out among them.
-        Raises:  UserError for an engine that does not exist, is not installed or cannot run this model, for a compute
-                 type that it does not have here, or where nothing is decoded.
+        engine:  a name in regard.engines.config.ENGINES, or auto; by default, the engine given to `load`.
+        workers: batches decoded in parallel; the threads are divided among them.
+        Raises:  UserError if the engine does not exist, is not installed, does not support this model or the compute
+                 type, or if the recipe decodes no tokens.
         """
         self._active.compile(engine, compute_type=compute_type, workers=workers)
 
     def engine_for(self, count: int) -> Engine:
-        """Return the engine that decodes so many inputs: torch while attention is recorded."""
+        """Return the engine that decodes `count` inputs; always torch while attention is recorded."""
         return self._active.engine_for(count)
 
     @property
     def engine(self) -> Engine:
-        """The engine that decodes: torch while attention is recorded."""
+        """The engine that decodes; always torch while attention is recorded."""
         return self.engine_for(MANY)
 
     @property
     def _model(self) -> Any:
-        """The module that answers, for this package alone."""
+        """The module that computes answers. Only for this package: reading it does not end a compiled engine."""
         return self._active.model
 
     @abstractmethod
@@ -109,115 +109,114 @@ class Trained(ABC):
 
     @abstractmethod
     def predict(self, inputs: Any, **options: Any) -> Any:
-        """What the model says to each input."""
+        """Return the model's answer to each input."""
 
     @abstractmethod
     def test_input(self, index: int) -> Any:
-        """An input of the run's test data, by its number from 0, as `predict` and `look` take it.
+        """Return input `index` (from 0) of the run's test data, in the form that `predict` and `look` take.
 
-        Raises UserError if the run has no test data, or not so many.
+        Raises UserError if the run has no test data or the index is out of range.
         """
 
-    def likelihood(self, given: Any, seen: Seen) -> Tensor:
-        """log p of the answer that a scene shows to this input, to be differentiated.
+    def likelihood(self, given: Any, maps: SampleMaps) -> Tensor:
+        """Return log p of the answer recorded in a sample of a capture, as a differentiable scalar.
 
-        given:  one of `parts`.
-        Raises: UserError for models that give no probability, NothingSaidError if the answer is that nothing is there.
+        given:  an item of `split_inputs`.
+        Raises: UserError for models without probabilities, EmptyAnswerError if the answer is empty.
         """
-        raise UserError(self._improbable())
+        raise UserError(self._no_probability_message())
 
     def check_likelihood(self) -> None:
-        """Raises UserError if the answers have no probability: there is nothing to differentiate then."""
-        if type(self).likelihood is Trained.likelihood:
-            raise UserError(self._improbable())
+        """Raise UserError if the answers have no probability, so that there is nothing to differentiate."""
+        if type(self).likelihood is TrainedRun.likelihood:
+            raise UserError(self._no_probability_message())
 
-    def parts(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """What each scene of a look at these inputs is of: an input, or a part of one that is read in several."""
+    def split_inputs(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return one item for each sample of a look at these inputs: an input, or a segment of a long one."""
         return inputs
 
     def look(self, inputs: Sequence[Any], *, gradients: bool = False) -> Capture:
-        """What the model read while it answered each input: see regard.look.capture.
+        """Return the attention maps recorded while the model answers each input (regard.look.capture).
 
-        gradients: add how much each weight mattered to log p of the answer (regard.look.gradients); where the answer is
-                that nothing is there, there is none.
-        Raises: UserError if an input is empty or cannot be read, the model does not attend, or gradients are asked for
-                of answers that have no probability, or where nothing is said of any input.
+        gradients: add the gradient of log p of the answer for each attention weight (regard.look.gradients), except
+                for samples whose answer is empty.
+        Raises: UserError if an input is empty or cannot be read, if the model has no attention, or if gradients are
+                asked for and answers have no probability or all of them are empty.
         """
         check_inputs(inputs)
         if gradients:
             self.check_likelihood()
-        capture = self._recorded(lambda: self.predict(inputs))
+        capture = self._record(lambda: self.predict(inputs))
         if gradients:
             self._differentiate(capture, inputs)
         return capture
 
-    def _recorded(self, run: Callable[[], Any]) -> Capture:
-        """What is read while this runs."""
+    def _record(self, run: Callable[[], Any]) -> Capture:
+        """Return the attention maps recorded while `run` is called."""
         try:
             with record(self) as capture:
                 run()
         except NoReadsError as error:
             raise UserError(f"this model does not attend: {error}") from error
         if not any(capture.recording.counts().values()):
-            raise UserError("the model read nothing: what is a single item long has no other to read")
+            raise UserError("no attention was recorded: inputs of a single item have no other item to attend to")
         return capture
 
     def _check_test(self) -> None:
-        """Raises UserError if the run names no test data."""
-        if not self.task.has_test():
+        """Raise UserError if the run has no test data."""
+        if not self.recipe.has_test():
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
 
-    def _named(self, one: Any, name: str) -> Any:
-        """The input; from now on it is called so."""
-        # By identity, for arrays and images are what their numbers are; the reference tells whether it is still it.
-        self._names[id(one)] = weakref.ref(one), name
-        return one
+    def _set_name(self, value: Any, name: str) -> Any:
+        """Remember the name of an input for titles, and return the input."""
+        # By identity: arrays and images have no name of their own. The weak reference detects a reused id.
+        self._names[id(value)] = weakref.ref(value), name
+        return value
 
-    def _called(self, one: Any, otherwise: str) -> str:
-        """What an input is called that may be a file."""
-        if isinstance(one, str | Path):
-            return Path(one).name
-        known, name = self._names.get(id(one), (None, ""))
-        return name if known is not None and known() is one else otherwise
+    def _get_name(self, value: Any, fallback: str) -> str:
+        """Return the file name of an input, the name given to `_set_name`, or the fallback."""
+        if isinstance(value, str | Path):
+            return Path(value).name
+        reference, name = self._names.get(id(value), (None, ""))
+        return name if reference is not None and reference() is value else fallback
 
-    def _improbable(self, answers: str = "") -> str:
-        """What is told if gradients are asked for; answers: what they are, if they are known to have no probability."""
+    def _no_probability_message(self, answers: str = "") -> str:
+        """Return the error message for gradients of answers without a probability."""
         if answers:
-            return f"this run answers with {answers}, which have no probability whose gradient could be shown"
-        return f"the recipe {self.run.recipe} tells no probability of its answers, whose gradient could be shown"
+            return f"this run predicts {answers}, which have no probability to differentiate"
+        return f"the recipe {self.run.recipe} gives no probability of its answers to differentiate"
 
     def _differentiate(self, capture: Capture, inputs: Sequence[Any]) -> None:
-        """Answer once more, all at once and with gradients, and add what they tell to each scene."""
-        parts = self.parts(inputs)
+        """Run each answer once more with teacher forcing and gradients, and add the gradient maps to the capture."""
+        parts = self.split_inputs(inputs)
         if len(capture) != len(parts):
             raise UserError(
-                f"gradients are shown of one answer to each input, but {len(parts)} have {len(capture)} scenes"
+                f"gradients need one answer for each input, but {len(parts)} inputs have {len(capture)} samples"
             )
-        found: list[list[Map]] = []
-        silent: list[NothingSaidError] = []
-        for number, (given, seen) in enumerate(zip(parts, capture, strict=True)):
-            found.append([])
+        gradients: list[list[AttentionMap]] = []
+        empty: list[EmptyAnswerError] = []
+        for number, (given, maps) in enumerate(zip(parts, capture, strict=True)):
+            gradients.append([])
             try:
-                with torch.enable_grad(), record(self._model, scenes=[seen.scene], gradients=True) as again:
-                    again.differentiate(self.likelihood(given, seen))
-            except NothingSaidError as error:
-                silent.append(error)
+                with torch.enable_grad(), record(self._model, samples=[maps.sample], gradients=True) as rerun:
+                    rerun.differentiate(self.likelihood(given, maps))
+            except EmptyAnswerError as error:
+                empty.append(error)
                 continue
-            # Each scene is a recording of its own, whose keys begin anew.
-            changed = again[0].find(measure=GRADIENT)
-            found[-1] += [replace(one, key=f"scene {number}/{one.key}") for one in changed]
-        if len(silent) == len(found):
-            raise silent[0]
-        capture.add(found)
+            # Each sample is recorded separately, so its keys start from zero again.
+            gradients[-1] += [replace(m, key=f"scene {number}/{m.key}") for m in rerun[0].find(measure=GRADIENT)]
+        if len(empty) == len(gradients):
+            raise empty[0]
+        capture.add(gradients)
 
 
-class Task(ABC):
-    """A recipe at work."""
+class Recipe(ABC):
+    """Data, model and metric of one run."""
 
     metric: str
-    """The entry of `measure` that chooses weights."""
-    maximize: bool = True
-    """Whether a larger one is better."""
+    """Entry of `measure` that selects the best checkpoint."""
+    higher_is_better: bool = True
+    """Direction of the metric."""
 
     def __init__(self, run: Run, tell: Callable[[str], None]):
         self.run = run
@@ -225,71 +224,71 @@ class Task(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Open all that the run will need, so that a missing or bad file is told before hours of training."""
+        """Read all data of the run, so that a missing or malformed file is reported before training."""
 
     @abstractmethod
     def learn(self, folder: Path) -> None:
-        """Write to the folder what training data decides before there is a model."""
+        """Write vocabularies, labels and scales computed from the training data to the folder."""
 
-    def pretrain(self, folder: Path) -> None:  # noqa: B027  # few tasks have something to do here
-        """Train what is trained before the model, in folders of its own, unless that is done."""
+    def pretrain(self, folder: Path) -> None:  # noqa: B027  # few recipes have something to do here
+        """Train the models that the main model needs, each in a folder of its own, unless that is done."""
 
     @abstractmethod
     def open(self, folder: Path) -> None:
         """Read what `learn` wrote. Raises UserError naming the file that is missing or damaged."""
 
     @abstractmethod
-    def batches(self) -> Batches:
-        """What is trained on."""
+    def batches(self) -> TrainingBatches:
+        """Return the training batches."""
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """A model with fresh weights from torch's generator; see regard.train.contracts.Trainable."""
+        """Return a model initialized from torch's random generator; see regard.train.contracts.Trainable."""
 
     @abstractmethod
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """What a validation finds."""
+        """Return the validation metrics of the model."""
 
     @abstractmethod
-    def trained(self, model: nn.Module, folder: Path) -> Trained:
-        """The model in use."""
+    def build_run(self, model: nn.Module, folder: Path) -> TrainedRun:
+        """Return the trained run of this model."""
 
     @abstractmethod
     def has_test(self) -> bool:
-        """Whether the run names test data."""
+        """Return True if the run has test data."""
 
     def describe(self) -> str:
-        """What else there is to say of the model beside its weights."""
+        """Return a description of inputs and outputs, shown beside the number of parameters."""
         return ""
 
     def ceiling(self) -> float | None:
-        """The best score that any model can have, where the data tells."""
+        """Return the best score that any model can reach on the test data, if it is known."""
         return None
 
 
-def numbered(inputs: Sequence[Any], index: int, origin: str) -> Any:
-    """The input of this number, from 0. Raises UserError if there are not so many."""
+def get_input(inputs: Sequence[Any], index: int, origin: str) -> Any:
+    """Return input `index`. Raises UserError if it is out of range."""
     if not 0 <= index < len(inputs):
-        raise UserError(f"{origin} has {len(inputs)} inputs, from 0 to {len(inputs) - 1}; there is no number {index}")
+        raise UserError(f"{origin} has {len(inputs)} inputs, from 0 to {len(inputs) - 1}; there is no input {index}")
     return inputs[index]
 
 
 def check_inputs(inputs: Sequence[Any]) -> None:
-    """Raises: TypeError for one text in place of a list, UserError if there is no input or one is empty."""
+    """Raise TypeError for a single text instead of a list, UserError if there is no input or one is empty."""
     if isinstance(inputs, str | Path):
-        raise TypeError(f"inputs must be a list, but is one: {str(inputs)[:40]!r}")
+        raise TypeError(f"inputs must be a list, got one text: {str(inputs)[:40]!r}")
     if not len(inputs):
         raise UserError("there is nothing to look at: no input is given")
-    for number, one in enumerate(inputs, start=1):
-        if isinstance(one, str | list | tuple) and not (one.strip() if isinstance(one, str) else one):
+    for number, value in enumerate(inputs, start=1):
+        if isinstance(value, str | list | tuple) and not (value.strip() if isinstance(value, str) else value):
             raise UserError(f"input {number} is empty: there is nothing to look at")
 
 
-def task_of(run: Run, tell: Callable[[str], None]) -> Task:
-    """The recipe of a run, at work; `tell` is told of lines that were left out."""
-    found = entry(run.recipe)
-    make = found.task or importlib.import_module(found.module).task
-    return make(run, tell)
+def create_recipe(run: Run, tell: Callable[[str], None]) -> Recipe:
+    """Return the recipe of a run; `tell` is called with a message where data is left out."""
+    entry = get_entry(run.recipe)
+    create = entry.recipe or importlib.import_module(entry.module).create_recipe
+    return create(run, tell)
 
 
 def load(
@@ -301,28 +300,28 @@ def load(
     workers: int | None = None,
     tell: Callable[[str], None] = warnings.warn,
 ) -> Any:
-    """The model of a run folder, ready to use.
+    """Load the trained model of a run folder.
 
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
-    engine:  what decodes: torch, compiled, ctranslate2, or auto; compute_type (such as int8) and workers as in
-             `Trained.compile`.
-    tell:    gets a sentence where data is left out.
-    Raises:  UserError, naming the file, if the folder is no run, or a file is missing, damaged or from a
-             newer version; and as `Trained.compile`. Nothing that a file names is imported.
+    engine:  the engine that decodes: torch, compiled, ctranslate2, or auto; compute_type (such as int8) and workers
+             as in `TrainedRun.compile`.
+    tell:    called with a message where data is left out.
+    Raises:  UserError, naming the file, if the folder is not a run folder, or a file is missing, damaged or from a
+             newer version; and as `TrainedRun.compile`. Nothing that a file names is imported.
     """
     folder = Path(folder)
     run = read_run(folder)
     weights = folder / "model.safetensors"
     if not weights.exists():
-        raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` goes on with it")
+        raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` continues it")
     check_learned(folder)
-    task = task_of(run, tell)
-    # Whatever the caller's default device, default dtype and inference mode: weights are ordinary float32 tensors.
-    with torch.inference_mode(mode=False), torch.device("cpu"), default_dtype(torch.float32), fitting_memory():
-        task.open(folder)
-        model = task.model()
+    recipe = create_recipe(run, tell)
+    # Parameters are ordinary float32 tensors, whatever the caller's default device, default dtype and inference mode.
+    with torch.inference_mode(mode=False), torch.device("cpu"), default_dtype(torch.float32), check_model_fits():
+        recipe.open(folder)
+        model = recipe.model()
         load_weights(weights, model)
-    trained = task.trained(model.to(pick_device(device)), folder)
+    trained = recipe.build_run(model.to(pick_device(device)), folder)
     trained._active.is_owned = True
     if engine != "auto" or compute_type or workers:
         trained.compile(engine, compute_type=compute_type, workers=workers)

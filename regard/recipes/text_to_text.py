@@ -1,9 +1,9 @@
-"""Texts to texts: the task of every recipe that reads a text and writes one, and its model in use.
+"""Text-to-text recipes (`dates`, `translate`) and their trained runs.
 
 run = load("runs/dates")
 run.predict(["3 maart 2019"])       ["2019-03-03"]
 
-A recipe gives its texts, tokenizers and metric (regard.recipes.material).
+Each recipe provides texts, tokenizers and a metric (regard.recipes.material.TextPairsData).
 """
 
 import dataclasses
@@ -20,58 +20,58 @@ from regard.data.pairs import read_pairs
 from regard.data.tokenize import BOS, EOS, SPECIALS, UNK
 from regard.decode.config import DecodeConfig
 from regard.errors import UserError
-from regard.look.map import Seen
-from regard.look.scene import Axis, Scene
+from regard.look.map import SampleMaps
+from regard.look.scene import Axis, Sample
 from regard.models.build import build
 from regard.models.model import Model
-from regard.recipes.config import Dates, Translate, fitting
+from regard.recipes.config import DatesRunConfig, TranslateRunConfig, clamp_max_length
 from regard.recipes.folder import Run
-from regard.recipes.material import Codec, Material, within
-from regard.recipes.scoring import device_of, outputs, scores
-from regard.recipes.task import Task, Trained, numbered
-from regard.telling import showing
+from regard.recipes.material import Codec, TextPairsData, filter_by_length
+from regard.recipes.scoring import decode_sources, device_of, score_texts
+from regard.recipes.task import Recipe, TrainedRun, get_input
+from regard.telling import span
 
 _CHARACTERS_PER_TOKEN = 50
-"""An input with more characters than this for each token of the limit is too long, whatever its tokens."""
+"""An input with more characters than this times the token limit is too long, however it is tokenized."""
 _SHOWN = 10
 
 
-class TextTask(Task):
-    """Pairs of texts, their tokenizers, and the encoder-decoder that learns them."""
+class TextToTextRecipe(Recipe):
+    """Text pairs, their tokenizers and an encoder-decoder."""
 
     codec: Codec
 
-    def __init__(self, run: Run, tell: Callable[[str], None], material: Material):
+    def __init__(self, run: Run, tell: Callable[[str], None], data: TextPairsData):
         super().__init__(run, tell)
-        self.material = material
-        self.metric = material.metric.name
+        self.data = data
+        self.metric = data.metric.name
 
     @property
-    def config(self) -> Dates | Translate:
+    def config(self) -> DatesRunConfig | TranslateRunConfig:
         """All settings of the run."""
-        assert isinstance(self.run.config, Dates | Translate)
+        assert isinstance(self.run.config, DatesRunConfig | TranslateRunConfig)
         return self.run.config
 
     def check(self) -> None:
-        """Open all files."""
-        self.material.check()
+        """Read all data."""
+        self.data.check()
 
     def learn(self, folder: Path) -> None:
-        """Tokenizers of the training texts."""
-        self.material.codec().save(folder)
+        """Train the tokenizers and save them."""
+        self.data.train_codec().save(folder)
 
     def open(self, folder: Path) -> None:
-        """The tokenizers."""
+        """Load the tokenizers."""
         self.codec = Codec.load(folder)
 
     def batches(self) -> TokenBatches:
-        """Pairs of like lengths together, so many tokens a batch."""
-        examples = self.material.training(self.codec)
+        """Return batches of pairs of similar length."""
+        examples = self.data.get_training_pairs(self.codec)
         settings = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
-        return TokenBatches(examples, **settings, origin=self.material.origin())
+        return TokenBatches(examples, **settings, origin=self.data.origin())
 
     def model(self) -> Model:
-        """Encoder and decoder for these vocabularies."""
+        """Return an encoder-decoder for these vocabularies."""
         return build(
             self.config.model,
             source_vocab=len(self.codec.source),
@@ -80,51 +80,51 @@ class TextTask(Task):
         )
 
     def describe(self) -> str:
-        """Sizes of the vocabularies."""
+        """Return the sizes of the vocabularies."""
         if self.codec.source is self.codec.target:
-            return f"{len(self.codec.source):,} pieces in one vocabulary"
-        return f"{len(self.codec.source):,} source and {len(self.codec.target):,} target pieces"
+            return f"{len(self.codec.source):,} subwords in a joint vocabulary"
+        return f"{len(self.codec.source):,} source and {len(self.codec.target):,} target subwords"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """Greedy search on a sample, the loss on all."""
+        """Return the metric of greedy outputs for `val_sample` pairs, and nll and perplexity of all pairs."""
         assert isinstance(model, Model)
-        texts = self.material.held_out("val", self.codec)
+        texts = self.data.get_held_out_pairs("val", self.codec)
         assert texts is not None
-        decode = fitting(dataclasses.replace(self.config.decode, beam=1, n_best=1), self.config.model)
+        decode = clamp_max_length(dataclasses.replace(self.config.decode, beam=1, n_best=1), self.config.model)
         settings = {"decode": decode, "sample": self.config.val_sample}
-        found = scores(model, texts, codec=self.codec, metric=self.material.metric, **settings)
-        return {name: found[name] for name in (self.metric, "nll", "perplexity")}
+        results = score_texts(model, texts, codec=self.codec, metric=self.data.metric, **settings)
+        return {name: results[name] for name in (self.metric, "nll", "perplexity")}
 
     def has_test(self) -> bool:
-        """Whether there are test texts."""
-        return self.material.held_out("test", self.codec) is not None
+        """Return True if there are test texts."""
+        return self.data.get_held_out_pairs("test", self.codec) is not None
 
     def ceiling(self) -> float | None:
-        """As the recipe's data tells."""
-        return self.material.ceiling()
+        """Return the best score that any model can reach, if the data determines it."""
+        return self.data.ceiling()
 
-    def trained(self, model: nn.Module, folder: Path) -> "TrainedTexts":
-        """The model with its tokenizers."""
+    def build_run(self, model: nn.Module, folder: Path) -> "TrainedTexts":
+        """Return the trained run of this model."""
         assert isinstance(model, Model)
-        return TrainedTexts(self, model, folder, codec=self.codec, material=self.material)
+        return TrainedTexts(self, model, folder, codec=self.codec, data=self.data)
 
 
 class Prediction(NamedTuple):
-    """An output and its score, log p / length^alpha."""
+    """Output text and its score, log p / length^alpha."""
 
     text: str
     score: float
 
 
-class TrainedTexts(Trained):
-    """A model that writes texts, and its tokenizers."""
+class TrainedTexts(TrainedRun):
+    """Trained run of a text-to-text recipe."""
 
     decodes = True
 
-    def __init__(self, task: Task, model: Model, folder: Path, *, codec: Codec, material: Material):
-        super().__init__(task, model, folder)
+    def __init__(self, recipe: Recipe, model: Model, folder: Path, *, codec: Codec, data: TextPairsData):
+        super().__init__(recipe, model, folder)
         self.codec = codec
-        self.material = material
+        self.data = data
 
     def predict(
         self,
@@ -134,15 +134,15 @@ class TrainedTexts(Trained):
         length_penalty: float | None = None,
         n_best: int | None = None,
     ) -> list[str] | list[list[Prediction]]:
-        """What the model says to each text, in their order; with n_best, the best few with their scores.
+        """Return the output for each text; with n_best, its best hypotheses with their scores.
 
-        What is not given is as in the run's settings; n_best alone raises the beam to it. An empty text has
-        an empty output, with a warning; what the tokenizer has never seen is read as unknown, with a warning.
+        Options that are not given are those of the run; n_best alone raises the beam to n_best. An empty text has an
+        empty output, with a warning; tokens unknown to the tokenizer are read as <unk>, with a warning.
 
-        Raises:  UserError if a text is longer than the limit; nothing is computed then.
+        Raises:  UserError if a text is longer than the limit, before anything is computed.
         """
         if isinstance(texts, str):
-            raise TypeError(f"texts must be a list of texts, but is one text: {texts[:40]!r}")
+            raise TypeError(f"texts must be a list of texts, got one text: {texts[:40]!r}")
         decode = self.config.decode
         if beam is None:
             beam = max(decode.beam, n_best or 1)
@@ -152,19 +152,19 @@ class TrainedTexts(Trained):
             n_best=1 if n_best is None else n_best,
             length_penalty=decode.length_penalty if length_penalty is None else length_penalty,
         )
-        found = self.answers(texts, decode=decode)
-        return [best.text for best, *_ in found] if n_best is None else found
+        predictions = self.answers(texts, decode=decode)
+        return [best.text for best, *_ in predictions] if n_best is None else predictions
 
     def answers(self, texts: Sequence[str], *, decode: DecodeConfig, first: int = 1) -> list[list[Prediction]]:
-        """As `predict`, by these settings of the search; messages count the texts from `first`."""
-        sources = self._encoded(texts, first)
-        places = [place for place, ids in enumerate(sources) if ids]
+        """Return the predictions for each text with these search settings; messages number the texts from `first`."""
+        sources = self._encode(texts, first)
+        indices = [index for index, ids in enumerate(sources) if ids]
         results = [[Prediction("", 0.0)] for _ in texts]
-        decode = fitting(decode, self.config.model)
-        with showing(lambda: [self._scene(texts[place]) for place in places]):
-            found = outputs(self.engine_for(len(places)), [sources[place] for place in places], decode)
-        for place, hypotheses in zip(places, found, strict=True):
-            results[place] = [Prediction(self.codec.target.decode(one.tokens), one.score) for one in hypotheses]
+        decode = clamp_max_length(decode, self.config.model)
+        with span(lambda: [self._look_sample(texts[index]) for index in indices]):
+            decoded = decode_sources(self.engine_for(len(indices)), [sources[index] for index in indices], decode)
+        for index, hypotheses in zip(indices, decoded, strict=True):
+            results[index] = [Prediction(self.codec.target.decode(h.tokens), h.score) for h in hypotheses]
         return results
 
     def evaluate(
@@ -181,42 +181,42 @@ class TrainedTexts(Trained):
     ) -> dict[str, Any]:
         """Score the model on the run's test data, or on the pairs of a file (regard.data.pairs.read_pairs).
 
-        Returns the metric with its signature, nll (nats a target token), perplexity, and what they are of.
+        Returns the metric with its signature, nll (nats per target token), perplexity, the data and some outputs.
         Raises UserError if neither the run nor the call names test data, and as `read_pairs`.
         """
         if path is None:
-            texts = self.material.held_out("test", self.codec)
+            texts = self.data.get_held_out_pairs("test", self.codec)
             if texts is None:
                 raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
         else:
             columns = {"source_column": source_column, "target_column": target_column}
             pairs = read_pairs(path, target=target, format=format, on_bad=on_bad, split="test", **columns)
             limits = {"max_length": self.config.input_limit, "on_bad": on_bad}
-            texts, _ = within(pairs, self.codec, tell=tell, **limits)
+            texts, _ = filter_by_length(pairs, self.codec, tell=tell, **limits)
         decode = dataclasses.replace(decode or self.config.decode, n_best=1)
-        decode = fitting(decode, self.config.model)
-        how = {"metric": self.material.metric, "decode": decode, "engine": self.engine_for(len(texts))}
-        return scores(self._model, texts, codec=self.codec, **how)
+        decode = clamp_max_length(decode, self.config.model)
+        options = {"metric": self.data.metric, "decode": decode, "engine": self.engine_for(len(texts))}
+        return score_texts(self._model, texts, codec=self.codec, **options)
 
     def test_input(self, index: int) -> str:
-        """A source of the test texts."""
-        texts = self.material.held_out("test", self.codec)
+        """Return a source text of the test data."""
+        texts = self.data.get_held_out_pairs("test", self.codec)
         if texts is None:
             raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
-        return numbered(texts.sources, index, texts.origin)
+        return get_input(texts.sources, index, texts.origin)
 
-    def likelihood(self, given: str, seen: Seen) -> Tensor:
-        """log p of the text that was said, its end included."""
+    def likelihood(self, given: str, maps: SampleMaps) -> Tensor:
+        """Return log p of the output text, EOS included."""
         device = device_of(self._model)
         source = pad([[*self.codec.source.encode(given.strip()), EOS]]).to(device)
-        target = pad([[BOS, *seen.scene.ids]]).to(device)
+        target = pad([[BOS, *maps.sample.output_ids]]).to(device)
         log_probs = self._model(source, target)[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
 
-    def _scene(self, text: str) -> Scene:
-        """What is read of a text, for those who look on."""
+    def _look_sample(self, text: str) -> Sample:
+        """Return the sample of a look at this text."""
         labels = (*self.codec.source.tokens(text.strip()), SPECIALS[EOS])
-        return Scene(
+        return Sample(
             title=text.strip(),
             axes={"source": Axis(labels=labels, what="token")},
             tokens=self.codec.target.tokens,
@@ -224,8 +224,11 @@ class TrainedTexts(Trained):
             begin=SPECIALS[BOS],
         )
 
-    def _encoded(self, texts: Sequence[str], first: int) -> list[list[int]]:
-        """The ids of each text; none for an empty one. Refuses what is too long, warns of what is odd."""
+    def _encode(self, texts: Sequence[str], first: int) -> list[list[int]]:
+        """Return the ids of each text; none for an empty one.
+
+        Raises UserError for texts that are too long; warns of empty texts and unknown tokens.
+        """
         limit = self.config.input_limit
         sources = []
         for number, text in enumerate(texts, start=first):
@@ -237,12 +240,13 @@ class TrainedTexts(Trained):
             sources.append(ids)
         empty = [number for number, ids in enumerate(sources, start=first) if not ids]
         if empty:
-            warnings.warn(f"input {_listed(empty)} is empty, and so is its output", stacklevel=3)
-        odd = [place for place, ids in enumerate(sources) if UNK in ids]
-        if odd:
-            unseen = dict.fromkeys(piece for i in odd for piece in self.codec.source.unknown(texts[i].strip()))
-            what = f"{_listed([repr(piece) for piece in unseen])}, in input {_listed([i + first for i in odd])}"
-            warnings.warn(f"never seen in training, so read as unknown: {what}", stacklevel=3)
+            warnings.warn(f"input {_join_items(empty)} is empty, and so is its output", stacklevel=3)
+        indices = [index for index, ids in enumerate(sources) if UNK in ids]
+        if indices:
+            unknown = dict.fromkeys(piece for i in indices for piece in self.codec.source.unknown(texts[i].strip()))
+            numbers = _join_items([i + first for i in indices])
+            message = f"{_join_items([repr(piece) for piece in unknown])}, in input {numbers}"
+            warnings.warn(f"never seen in training, so read as unknown: {message}", stacklevel=3)
         return sources
 
 
@@ -250,6 +254,6 @@ def _too_long(number: int, size: str, limit: int) -> str:
     return f"input {number} is too long: {size}; the limit is max_length = {limit} tokens"
 
 
-def _listed(items: Sequence[object]) -> str:
+def _join_items(items: Sequence[object]) -> str:
     more = f" ... ({len(items)} in all)" if len(items) > _SHOWN else ""
     return ", ".join(str(item) for item in items[:_SHOWN]) + more

@@ -1,1 +1,1 @@
-"""The training loop and what it needs: schedules, checkpoints, ranks, logs."""
+"""Training loop, learning rate schedules, checkpoints, distributed training and logs."""

@@ -1,9 +1,9 @@
-"""Averages of weights: over the last validations (a plain mean), and over all steps (an exponential one).
+"""Averages of weights: the mean over the last validations, and an exponential moving average (EMA) over all steps.
 
     mean   w = (w_1 + ... + w_n) / n
     EMA    e <- b e + (1 - b) w    after each step, with b = min(decay, (1 + step) / (10 + step))
 
-The second b lets the average forget the first, random weights soon.
+The smaller b of the first steps lets the average forget the initial weights quickly.
 Source: junczysdowmunt2016, section 2.2 (mean); polyak1992 (averaging over steps).
 """
 
@@ -16,12 +16,11 @@ from torch.distributed.tensor import DTensor
 
 from regard.errors import UserError
 from regard.train.tensor_file import read_tensors
-from regard.train.weights import placed, tensors_of
+from regard.train.weights import distribute_like, tensors_of
 
 
-def mean_of_files(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of weights that lie in files, summed in float64; of whole numbers (counters) the last
-    file's."""
+def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """Return the mean of the weights in files, summed in float64; integer tensors (counters) are the last file's."""
     last = read_tensors(paths[-1])
     sums = {name: value.double() for name, value in last.items() if value.is_floating_point()}
     for path in paths[:-1]:
@@ -32,7 +31,7 @@ def mean_of_files(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 class MovingAverage:
-    """An exponential moving average of a model's weights; buffers are taken as they are."""
+    """Exponential moving average of the parameters of a model; buffers are not averaged."""
 
     def __init__(self, model: nn.Module, *, decay: float):
         self._model = model
@@ -40,22 +39,22 @@ class MovingAverage:
         self.tensors = {name: value.detach().clone() for name, value in model.named_parameters()}
 
     def update(self, step: int) -> None:
-        """Take in the weights after step number `step`, counted from 1."""
-        weights = [_part(value.detach()) for value in self._model.parameters()]
+        """Update the average with the weights after step number `step`, counted from 1."""
+        weights = [_to_local(value.detach()) for value in self._model.parameters()]
         decay = min(self._decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_([_part(value) for value in self.tensors.values()], weights, 1 - decay)
+        torch._foreach_lerp_([_to_local(value) for value in self.tensors.values()], weights, 1 - decay)
 
     def weights(self) -> dict[str, Tensor]:
-        """All of the model's tensors, averaged where there is an average."""
+        """Return all tensors of the model, with the averages in place of its parameters."""
         return tensors_of(self._model) | self.tensors
 
     def load(self, tensors: Mapping[str, Tensor], *, origin: str) -> None:
-        """Go on from whole tensors that were saved."""
+        """Load averages that were saved as whole (unsharded) tensors."""
         if tensors.keys() != self.tensors.keys():
-            raise UserError(f"{origin} is of another model.")
+            raise UserError(f"{origin} does not fit this model: its moving average has other parameters.")
         for name, value in self.tensors.items():
-            value.copy_(placed(tensors[name], like=value))
+            value.copy_(distribute_like(tensors[name], like=value))
 
 
-def _part(value: Tensor) -> Tensor:
+def _to_local(value: Tensor) -> Tensor:
     return value.to_local() if isinstance(value, DTensor) else value

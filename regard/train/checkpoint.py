@@ -1,19 +1,18 @@
 """Checkpoints of a run that may be killed at any moment.
 
-    RUN/checkpoints/step-00001200/model.safetensors       the weights
-                                  optimizer.safetensors   what Adam remembers
-                                  ema.safetensors         the moving average, if there is one
-                                  state.json              where the run stands, its settings, each file's
-                                                          checksum, and its own
-    RUN/snapshots/step-00001000.safetensors               weights as validated: of the best, and to be
-                                                          averaged
+    RUN/checkpoints/step-00001200/model.safetensors       parameters and buffers
+                                  optimizer.safetensors   optimizer state
+                                  ema.safetensors         moving average, if there is one
+                                  state.json              progress, settings, the checksum of each file and
+                                                          its own checksum
+    RUN/snapshots/step-00001000.safetensors               weights as validated: of the best validation, and of
+                                                          the last ones, which are averaged at the end
 
-A checkpoint is written beside its place, flushed to the disk, and renamed; older ones go only when it is
-there. So there is always a complete one once there was one. A damaged one is passed over and kept, under the name
-step-00001200.aside, with the snapshots that it needs and the run's weights, as model.safetensors.aside; nothing is
-removed before an older one has been loaded. What has another name, or is in these folders beside our files, is never
-touched; a symbolic link in the place of our files is refused. No file holds code: tensors are safetensors, the rest is
-JSON.
+A checkpoint is written to a temporary folder, flushed to disk and renamed; older ones are removed only afterwards. So
+once there is a complete checkpoint, there always is one. A damaged checkpoint is skipped and kept as
+step-00001200.aside, with the snapshots it needs and the weights of the run (model.safetensors.aside); nothing is
+removed before an older one has been loaded. Files of other names in these folders are never touched; symbolic links in
+place of our files are refused. No file holds code: tensors are safetensors, everything else is JSON.
 """
 
 import json
@@ -27,7 +26,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.checksums import file_checksum, sealed, unsealed
+from regard.checksums import add_checksum, file_checksum, verify_checksum
 from regard.errors import UserError
 from regard.files import check_file, flush_folder, read_json, write_atomically
 from regard.run_files import check_no_link, claim_folder
@@ -37,108 +36,108 @@ from regard.train.tensor_file import read_tensors, write_tensors
 from regard.train.weights import publish
 
 FORMAT = 2
-"""Version of the layout; a checkpoint of a later one is refused. In version 1 state.json had no checksum."""
+"""Version of the layout; later versions are refused. In version 1 state.json had no checksum."""
 
 _NAME = re.compile(r"step-(\d{8,})")
 _UNFINISHED = re.compile(r"step-\d{8,}\.(new|old|gone)")
 _SNAPSHOT = re.compile(r"step-(\d{8,})\.safetensors")
-# The last kind is what the safetensors library left behind where it wrote the files (regard 0.2.0).
-_LEFT_OVER = re.compile(r"\.step-\d{8,}\.safetensors\.new|\.tmp[0-9A-Za-z]{6}")
+# The last pattern matches temporary files of the safetensors library, which wrote the files in regard 0.2.0.
+_TEMPORARY = re.compile(r"\.step-\d{8,}\.safetensors\.new|\.tmp[0-9A-Za-z]{6}")
 _STATE = "state.json"
 _WEIGHTS = "model.safetensors"
 _TENSORS = ("model", "optimizer", "ema")
-_OWN = {_STATE, *(f"{name}.safetensors" for name in _TENSORS)}
+_FILES = {_STATE, *(f"{name}.safetensors" for name in _TENSORS)}
 
 
 class CheckpointError(UserError):
-    """A checkpoint cannot be used; the message names the file and says why."""
+    """Error for a checkpoint that cannot be used, with the file and the reason."""
 
 
 class _DamagedError(CheckpointError):
-    """A file of the checkpoint is missing, cut off or altered: an older checkpoint may serve."""
+    """Error for a checkpoint with a missing or damaged file; an older checkpoint may be usable."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
-    """A complete checkpoint."""
+class Checkpoint:
+    """Complete checkpoint."""
 
     folder: Path
     progress: Progress
     settings: dict[str, Any]
-    """What decided the weights: compared with the present run's."""
+    """Settings that determine the weights; compared with those of the current run."""
     log_bytes: int
-    """How long log.jsonl was."""
+    """Length of log.jsonl in bytes."""
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """The tensors of one of its files: model, optimizer, ema."""
+        """Return the tensors of one of its files: model, optimizer or ema."""
         return read_tensors(self.folder / f"{name}.safetensors")
 
 
-class Store:
-    """The checkpoints and snapshots of one run folder. Only the main process writes."""
+class CheckpointStore:
+    """Checkpoints and snapshots in a run folder. Only the main process writes."""
 
     def __init__(self, directory: RunDirectory, *, keep: int):
         self._directory = directory
         self._keep = keep
-        self._sums: dict[str, list[int]] = {}
+        self._checksums: dict[str, list[int]] = {}
 
     @property
     def _folder(self) -> Path:
         return self._directory.path
 
     def clean(self) -> None:
-        """Remove what a killed process left half-written or half-removed."""
+        """Remove files that a killed process left partly written or partly removed."""
         self._directory.write(self._clean)
 
     def _clean(self, root: Path) -> None:
         for name in ("checkpoints", "snapshots"):
             claim_folder(root / name)
-        for path in _listed(root / "checkpoints", _UNFINISHED):
-            place = path.with_suffix("")
-            if path.suffix != ".old" or self._is_complete(place):
+        for path in _list_paths(root / "checkpoints", _UNFINISHED):
+            folder = path.with_suffix("")
+            if path.suffix != ".old" or self._is_complete(folder):
                 _remove(path)
             else:
                 # Killed between the two renames of `save`: the old one is complete and has no successor.
-                _set_aside(place)
-                path.rename(place)
-        for path in [*_listed(root / "snapshots", _LEFT_OVER), root / f".{_WEIGHTS}.new"]:
-            if not path.is_dir():  # not ours
+                _set_aside(folder)
+                path.rename(folder)
+        for path in [*_list_paths(root / "snapshots", _TEMPORARY), root / f".{_WEIGHTS}.new"]:
+            if not path.is_dir():  # not written by us
                 path.unlink(missing_ok=True)
 
-    def latest(self) -> Saved | None:
-        """The last complete checkpoint, None if there is none yet.
+    def latest(self) -> Checkpoint | None:
+        """Return the last complete checkpoint, or None if there is none yet.
 
-        A damaged one is passed over with a warning. Raises CheckpointError if all are damaged, or if one is
-        of a newer version.
+        Damaged checkpoints are skipped with a warning. Raises CheckpointError if all are damaged, or if one has a
+        newer format.
         """
         damage, damaged = None, []
-        for folder in reversed(self._all()):
+        for folder in reversed(_checkpoints_in(self._folder)):
             try:
-                saved, sums = self._opened(folder)
+                saved, checksums = self._open(folder)
             except _DamagedError as error:
                 damage = damage or error
                 damaged.append(folder.name)
                 continue
             if damage:
-                kept = f"{', '.join(damaged)} {'is' if len(damaged) == 1 else 'are'} kept as {damaged[0]}.aside"
+                moved = f"{', '.join(damaged)} {'is' if len(damaged) == 1 else 'are'} kept as {damaged[0]}.aside"
                 more = " and so on" if len(damaged) > 1 else ""
                 more += f", {_WEIGHTS} as {_WEIGHTS}.aside" if (self._folder / _WEIGHTS).exists() else ""
-                warnings.warn(f"{damage} Going on from {folder.name}; nothing is removed: {kept}{more}.", stacklevel=2)
-            self._sums = sums
+                warnings.warn(f"{damage} Resuming from {folder.name}; nothing is removed: {moved}{more}.", stacklevel=2)
+            self._checksums = checksums
             return saved
         if damage:
             raise CheckpointError(
-                f"{damage} No older checkpoint is complete; nothing was removed. Bring the file back as it was, or use "
-                "another run folder to begin anew."
+                f"{damage} No older checkpoint is complete; nothing was removed. Restore the file, or use another run "
+                "folder to start a new run."
             )
         return None
 
-    def accept(self, saved: Saved) -> None:
-        """Go on from a checkpoint that has been loaded: set the damaged later ones aside, remove what is not needed."""
+    def accept(self, saved: Checkpoint) -> None:
+        """Continue from a loaded checkpoint: set damaged later ones aside and remove files that are not needed."""
 
         def set_aside(root: Path) -> None:
             later = [folder for folder in _checkpoints_in(root) if _step_of(folder) > saved.progress.step]
-            if later:  # the weights first: if this is cut off here, the next call still sees why they are to be kept
+            if later:  # the weights first: if the process is killed here, the next call repeats this
                 _set_aside(root / _WEIGHTS)
             for folder in later:
                 _set_aside(folder)
@@ -148,26 +147,26 @@ class Store:
         if saved.progress.best_step:
             self.publish(saved.progress.best_step)
 
-    def snapshot(self, step: int) -> Path:
-        """Where the weights that were validated after `step` are kept."""
-        return self._folder / _snapshot_of(step)
+    def snapshot_path(self, step: int) -> Path:
+        """Return the path of the weights that were validated after `step`."""
+        return self._folder / _snapshot_name(step)
 
-    def keep_snapshot(self, step: int, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str]) -> None:
-        """Keep weights as they were validated; the next checkpoint that does not need them lets them go."""
+    def save_snapshot(self, step: int, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str]) -> None:
+        """Save validated weights; they are removed with the first checkpoint that does not need them."""
 
         def write(root: Path) -> list[int]:
-            path = root / _snapshot_of(step)
+            path = root / _snapshot_name(step)
             claim_folder(path.parent)
             path.parent.mkdir(exist_ok=True)
-            if path.is_dir():  # not ours
+            if path.is_dir():  # not written by us
                 _set_aside(path)
             return write_tensors(path, tensors, ties=ties)
 
-        self._sums[_snapshot_of(step)] = self._directory.write(write)
+        self._checksums[_snapshot_name(step)] = self._directory.write(write)
 
     def publish(self, step: int) -> None:
-        """Have the run's weights be those that were validated after `step`."""
-        self._directory.write(lambda root: publish(root / _snapshot_of(step), root / _WEIGHTS))
+        """Make the weights that were validated after `step` the weights of the run (model.safetensors)."""
+        self._directory.write(lambda root: publish(root / _snapshot_name(step), root / _WEIGHTS))
 
     def save(
         self,
@@ -178,22 +177,27 @@ class Store:
         settings: Mapping[str, Any],
         log_bytes: int,
     ) -> None:
-        """Write a checkpoint of whole tensors, by file name; then prune those that are no longer needed.
+        """Write a checkpoint of whole tensors, by file name; then remove those that are no longer needed.
 
-        Raises: UserError if the system cannot write; what there was stays then.
+        Raises: UserError if a file cannot be written; existing checkpoints stay as they are.
         """
         state = {"format": FORMAT, "progress": progress.to_json(), "settings": dict(settings), "log_bytes": log_bytes}
-        sums = {name: self._sums[name] for name in self._snapshots_of(progress)}
+        checksums = {name: self._checksums[name] for name in self._snapshots_of(progress)}
         name = f"step-{progress.step:08d}"
-        self._directory.write(lambda root: _save(root / "checkpoints" / name, files, state, ties=ties, sums=sums))
+        self._directory.write(
+            lambda root: _save(root / "checkpoints" / name, files, state, ties=ties, checksums=checksums)
+        )
         self.prune(progress.step)
 
     def prune(self, step: int) -> None:
-        """Remove all but the last checkpoints up to `step`, and the snapshots that none needs, set aside or not."""
+        """Remove all but the last checkpoints up to `step`, and the snapshots that no checkpoint needs.
+
+        Checkpoints that were set aside also keep the snapshots they need.
+        """
         self._directory.write(lambda root: self._prune(root, step))
 
     def _prune(self, root: Path, step: int) -> None:
-        for path in _listed(root / "checkpoints", _UNFINISHED):
+        for path in _list_paths(root / "checkpoints", _UNFINISHED):
             if path.suffix == ".old":
                 _remove(path)
         folders = []
@@ -203,124 +207,122 @@ class Store:
             elif _step_of(folder) <= step:
                 folders.append(folder)
         for folder in folders[: -self._keep]:
-            gone = folder.with_suffix(".gone")
-            folder.rename(gone)
-            _remove(gone)
+            removed = folder.with_suffix(".gone")
+            folder.rename(removed)
+            _remove(removed)
         needed = {name for folder in folders[-self._keep :] for name in _files_of(folder) or ()}
         aside = [path for path in sorted((root / "checkpoints").glob("step-*.aside*")) if path.is_dir()]
-        lost = [int(found[1]) for path in aside if _files_of(path) is None and (found := _NAME.match(path.name))]
+        unknown = [int(match[1]) for path in aside if _files_of(path) is None and (match := _NAME.match(path.name))]
         needed |= {name for path in aside for name in _files_of(path) or ()}
-        for path in _listed(root / "snapshots", _SNAPSHOT):
-            # Of a checkpoint that cannot say what it needs, whatever it may have needed is kept.
-            is_lost = any(_step_of(path) <= other for other in lost)
-            if f"snapshots/{path.name}" not in needed and not is_lost and not path.is_dir():
+        for path in _list_paths(root / "snapshots", _SNAPSHOT):
+            # If the files that a checkpoint needs are unknown, keep all snapshots that it may need.
+            may_be_needed = any(_step_of(path) <= step for step in unknown)
+            if f"snapshots/{path.name}" not in needed and not may_be_needed and not path.is_dir():
                 path.unlink()
 
-    def _opened(self, folder: Path) -> tuple[Saved, dict[str, list[int]]]:
-        """A checkpoint whose files are all there as they were written, and the checksums it holds."""
+    def _open(self, folder: Path) -> tuple[Checkpoint, dict[str, list[int]]]:
+        """Return a checkpoint and its checksums, after verifying that all its files are as they were written."""
         path = folder / _STATE
-        for name in _OWN:
+        for name in _FILES:
             check_no_link(folder, name)
-        state = _state_of(path)
+        state = _read_state(path)
         version = state.get("format")
         if isinstance(version, int) and version > FORMAT:
             raise CheckpointError(
-                f"{path} was written by a newer regard: its format is {version}, this one reads up to {FORMAT}."
+                f"{path} was written by a newer version of regard: its format is {version}, this version reads formats "
+                f"up to {FORMAT}."
             )
         try:
-            state = unsealed(path, state, required=version == FORMAT)
+            state = verify_checksum(path, state, required=version == FORMAT)
             if set(state) != {"format", "progress", "settings", "log_bytes", "files"} or version not in (1, FORMAT):
                 raise ValueError("it must hold format, progress, settings, log_bytes and files")
             progress = Progress.from_json(state["progress"])
-            settings, log_bytes, sums = state["settings"], state["log_bytes"], state["files"]
+            settings, log_bytes, checksums = state["settings"], state["log_bytes"], state["files"]
             if not isinstance(settings, dict) or not isinstance(log_bytes, int) or log_bytes < 0:
-                raise ValueError("settings must be an object, log_bytes a length")
+                raise ValueError("settings must be an object and log_bytes a length")
             if progress.step != _step_of(folder):
-                raise ValueError(f"it is of step {progress.step}")
-            self._check_names(folder, progress, sums)
+                raise ValueError(f"it holds step {progress.step}")
+            self._check_names(folder, progress, checksums)
         except UserError as error:
             raise _DamagedError(f"{str(error).rstrip('.')}.") from error
         except (ValueError, TypeError) as error:
             raise _DamagedError(f"{path} is damaged: {error}.") from error
-        for name, expected in sums.items():
+        for name, expected in checksums.items():
             file = self._folder / name
             check_no_link(file.parent, file.name)
             if not file.exists():
                 raise _DamagedError(f"{file} is missing.")
             try:
-                # The length first: what grew to a hundred times its length need not be read.
-                is_whole = check_file(file).st_size == expected[0] and file_checksum(file) == expected
+                # The length first, so that a file of another length is not read.
+                is_intact = check_file(file).st_size == expected[0] and file_checksum(file) == expected
             except (UserError, OSError) as error:
                 raise _DamagedError(f"{file} is damaged: {error}") from error
-            if not is_whole:
-                raise _DamagedError(f"{file} is damaged: its length or checksum is not what was written.")
-        return Saved(folder=folder, progress=progress, settings=settings, log_bytes=log_bytes), sums
+            if not is_intact:
+                raise _DamagedError(f"{file} is damaged: its length or checksum does not match.")
+        return Checkpoint(folder=folder, progress=progress, settings=settings, log_bytes=log_bytes), checksums
 
-    def _check_names(self, folder: Path, progress: Progress, sums: Any) -> None:
-        """Raises ValueError unless there is a checksum of each file of a checkpoint, and of no other."""
-        own = {_named(folder / f"{name}.safetensors") for name in _TENSORS}
-        needed = {*self._snapshots_of(progress), *own} - {_named(folder / "ema.safetensors")}
-        if not isinstance(sums, dict) or not needed <= set(sums) <= needed | own:
+    def _check_names(self, folder: Path, progress: Progress, checksums: Any) -> None:
+        """Raise ValueError unless there is a checksum of each file of a checkpoint, and of no other."""
+        own = {_relative_name(folder / f"{name}.safetensors") for name in _TENSORS}
+        needed = {*self._snapshots_of(progress), *own} - {_relative_name(folder / "ema.safetensors")}
+        if not isinstance(checksums, dict) or not needed <= set(checksums) <= needed | own:
             raise ValueError(f"files must be {', '.join(sorted(needed))}")
-        for name, pair in sums.items():
+        for name, pair in checksums.items():
             if not (isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)):
                 raise ValueError(f"files.{name} must be a length and a checksum")
 
     def _snapshots_of(self, progress: Progress) -> list[str]:
-        """The snapshots that a run needs to go on, in order."""
+        """Return the names of the snapshots that are needed to resume, in order."""
         needed = {*progress.recent, *([progress.best_step] if progress.best_step else [])}
-        return [_snapshot_of(step) for step in sorted(needed)]
+        return [_snapshot_name(step) for step in sorted(needed)]
 
     def _is_complete(self, folder: Path) -> bool:
         try:
-            self._opened(folder)
+            self._open(folder)
         except CheckpointError:
             return False
         return True
 
-    def _all(self) -> list[Path]:
-        return _checkpoints_in(self._folder)
-
 
 def _save(
-    place: Path,
+    folder: Path,
     files: Mapping[str, Mapping[str, Tensor]],
     state: Mapping[str, Any],
     *,
     ties: Mapping[str, str],
-    sums: Mapping[str, list[int]],
+    checksums: Mapping[str, list[int]],
 ) -> None:
-    """Write a checkpoint beside its place, and move it there."""
-    claim_folder(place.parent)
-    unfinished, old = place.with_suffix(".new"), place.with_suffix(".old")
-    sums = dict(sums)
+    """Write a checkpoint to a temporary folder and rename it."""
+    claim_folder(folder.parent)
+    unfinished, old = folder.with_suffix(".new"), folder.with_suffix(".old")
+    checksums = dict(checksums)
     try:
-        place.parent.mkdir(exist_ok=True)
+        folder.parent.mkdir(exist_ok=True)
         unfinished.mkdir(exist_ok=True)
         for name, tensors in files.items():
             path = unfinished / f"{name}.safetensors"
-            written = write_tensors(path, tensors, ties=ties if name == "model" else None)
-            sums[_named(place / path.name)] = written
-        write_atomically(unfinished / _STATE, json.dumps(sealed({**state, "files": sums}), indent=1))
-        if _is_own(place):
-            place.rename(old)
-        _set_aside(place)
-        unfinished.rename(place)
-        flush_folder(place.parent)
+            checksum = write_tensors(path, tensors, ties=ties if name == "model" else None)
+            checksums[_relative_name(folder / path.name)] = checksum
+        write_atomically(unfinished / _STATE, json.dumps(add_checksum({**state, "files": checksums}), indent=1))
+        if _is_checkpoint(folder):
+            folder.rename(old)
+        _set_aside(folder)
+        unfinished.rename(folder)
+        flush_folder(folder.parent)
     except OSError as error:
-        raise UserError(f"{place}: cannot be written: {error.strerror or error}.") from error
+        raise UserError(f"{folder}: cannot be written: {error.strerror or error}.") from error
     finally:
         if unfinished.exists():
             _remove(unfinished)
 
 
 def _checkpoints_in(root: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first."""
-    return sorted(filter(_is_own, _listed(root / "checkpoints", _NAME)), key=_step_of)
+    """Return the checkpoints of a run, oldest first."""
+    return sorted(filter(_is_checkpoint, _list_paths(root / "checkpoints", _NAME)), key=_step_of)
 
 
-def _listed(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
-    """What has such a name in one of a run's folders, in order. Raises UserError for a symbolic link."""
+def _list_paths(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """Return the paths in a folder of the run whose names match, in order. Raises UserError for a symbolic link."""
     if not folder.is_dir():
         return []
     paths = sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
@@ -329,12 +331,12 @@ def _listed(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
     return paths
 
 
-def _snapshot_of(step: int) -> str:
+def _snapshot_name(step: int) -> str:
     return f"snapshots/step-{step:08d}.safetensors"
 
 
-def _named(path: Path) -> str:
-    """The name of a file of a checkpoint, relative to the run."""
+def _relative_name(path: Path) -> str:
+    """Return the name of a file of a checkpoint, relative to the run."""
     return "/".join(path.parts[-3:])
 
 
@@ -342,21 +344,21 @@ def _step_of(path: Path) -> int:
     return int(path.name.removeprefix("step-").removesuffix(".safetensors"))
 
 
-def _is_own(folder: Path) -> bool:
-    """Whether a folder is a checkpoint, whole or not, and not something of another that has such a name."""
-    return folder.is_dir() and any((folder / name).exists() for name in _OWN)
+def _is_checkpoint(folder: Path) -> bool:
+    """Return True if a folder is a checkpoint, complete or not, and not an unrelated folder of that name."""
+    return folder.is_dir() and any((folder / name).exists() for name in _FILES)
 
 
 def _remove(folder: Path) -> None:
-    """Remove a checkpoint's files; a folder that holds anything else stays, under its own name."""
+    """Remove the files of a checkpoint; a folder that holds other files stays, under its own name."""
     if not folder.is_dir():
         return
-    for name in _OWN:
+    for name in _FILES:
         for path in (folder / name, folder / f".{name}.new"):
             if path.is_file() or path.is_symlink():
                 path.unlink()
     for path in folder.iterdir():
-        if _LEFT_OVER.fullmatch(path.name) and path.is_file():
+        if _TEMPORARY.fullmatch(path.name) and path.is_file():
             path.unlink()
     try:
         folder.rmdir()
@@ -365,25 +367,25 @@ def _remove(folder: Path) -> None:
             folder.rename(folder.with_suffix(""))
 
 
-def _set_aside(place: Path) -> None:
-    """Give what is there a name under which nothing looks for it and nothing removes it."""
-    if not place.exists():
+def _set_aside(path: Path) -> None:
+    """Rename a file or folder, if it exists, so that it is neither loaded nor removed."""
+    if not path.exists():
         return
-    names = [f"{place.name}.aside", *(f"{place.name}.aside-{number}" for number in range(2, 1000))]
-    free = next(path for path in map(place.with_name, names) if not path.exists())
-    place.rename(free)
+    names = [f"{path.name}.aside", *(f"{path.name}.aside-{number}" for number in range(2, 1000))]
+    free = next(other for other in map(path.with_name, names) if not other.exists())
+    path.rename(free)
 
 
 def _files_of(folder: Path) -> list[str] | None:
-    """The files that a checkpoint says it needs; None if it cannot say."""
+    """Return the files that a checkpoint needs according to its state.json; None if that cannot be read."""
     with suppress(CheckpointError):
-        files = _state_of(folder / _STATE).get("files")
+        files = _read_state(folder / _STATE).get("files")
         return list(files) if isinstance(files, dict) else None
     return None
 
 
-def _state_of(path: Path) -> dict[str, Any]:
-    """What a state.json holds, which may be anything."""
+def _read_state(path: Path) -> dict[str, Any]:
+    """Return the content of a state.json, unchecked except that it is an object."""
     if not path.exists():
         raise _DamagedError(f"{path} is missing.")
     try:
@@ -391,5 +393,5 @@ def _state_of(path: Path) -> dict[str, Any]:
     except UserError as error:
         raise _DamagedError(f"{str(error).rstrip('.')}.") from error
     if not isinstance(state, dict):
-        raise _DamagedError(f"{path} is damaged: it holds no object.")
+        raise _DamagedError(f"{path} is damaged: it must hold an object.")
     return state

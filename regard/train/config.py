@@ -1,13 +1,13 @@
-"""Settings of the training loop. Imports no torch: the command line makes its options and help from this."""
+"""Settings of the training loop. Imports no torch, so that the command line shows its help quickly."""
 
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from regard.errors import UserError
-from regard.ranges import Count, Range, ShareBelowOne, check_device, check_ranges
+from regard.ranges import Count, FractionBelowOne, Range, check_device, check_ranges
 
-# What may differ when a run is resumed: how long it goes on, what it writes, and where it computes.
-_FREE = {"steps", "epochs", "minutes", "patience", "log_every", "tensorboard"} | {
+# Settings that may change when a run is resumed: its limits, what it writes, and where it computes.
+_CHANGEABLE = {"steps", "epochs", "minutes", "patience", "log_every", "tensorboard"} | {
     "checkpoint_every",
     "checkpoint_minutes",
     "keep",
@@ -19,111 +19,111 @@ _FREE = {"steps", "epochs", "minutes", "patience", "log_every", "tensorboard"} |
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How a model is trained: when to stop, what one step does, how often to look at it and to save it.
+    """Settings of training: limits, optimizer, schedule, validation and checkpoints.
 
-    Training stops at the first limit that is reached: steps, epochs, minutes, or patience.
+    Training stops at the first limit that is reached: steps, epochs, minutes or patience.
     """
 
     steps: Count | None = None
-    """Stop after this many steps (updates of the weights)."""
+    """Stop after this many optimizer steps."""
 
     epochs: Count | None = None
-    """Stop after this many passes over the training data."""
+    """Stop after this many epochs."""
 
     minutes: Annotated[float, Range(1e-6, 1e7)] | None = None
-    """Stop after this much time, validations included; time before an interruption counts. The result then
-    depends on the machine's speed, not on the seed alone."""
+    """Stop after this many minutes, including validations and the time before interruptions. The result then
+    depends on the speed of the machine, not only on the seed."""
 
     patience: Annotated[int, Range(0, 1_000_000_000)] = 10
     """Stop after this many validations in a row without a new best score; 0: never."""
 
     batch_tokens: Annotated[int, Range(1, 10_000_000)] = 4096
-    """Size of a batch in tokens, padding included, of the longer side."""
+    """Batch size in tokens of the longer side, including padding."""
 
     accumulate: Annotated[int, Range(1, 100_000)] = 1
-    """Batches whose gradients are added up for one step; the loss is their mean over target tokens, as if
-    they were one batch."""
+    """Number of batches per optimizer step (gradient accumulation); the loss is the mean over their target tokens,
+    as if they were one batch."""
 
     optimizer: Literal["adamw", "adam"] = "adamw"
-    """adamw: weight decay apart from the gradient; adam: weight decay added to the gradient."""
+    """adamw: decoupled weight decay; adam: weight decay added to the gradient (L2 penalty)."""
 
     lr: Annotated[float, Range(1e-12, 100)] = 1e-3
-    """Learning rate at its peak, which the schedule reaches at the end of the warm-up."""
+    """Peak learning rate, reached at the end of the warm-up."""
 
-    betas: tuple[ShareBelowOne, ShareBelowOne] = (0.9, 0.98)
-    """Decay a step of Adam's running means of the gradient and of its square."""
+    betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.98)
+    """Decay rates of Adam's running averages of the gradient and of its square."""
 
     eps: Annotated[float, Range(1e-20, 1)] = 1e-9
-    """Added to the root in Adam's denominator."""
+    """Term added to the denominator of Adam for numerical stability."""
 
     weight_decay: Annotated[float, Range(0, 1_000)] = 0.0
-    """Weight decay of matrices; embeddings, biases and norms have none."""
+    """Weight decay of weight matrices; embeddings, biases and norms are not decayed."""
 
     clip: Annotated[float, Range(0, 1e9)] = 1.0
-    """Longest gradient, as the norm over all weights; a longer one is scaled down. 0: no limit."""
+    """Maximum norm of the gradient over all parameters (gradient clipping); 0: no clipping."""
 
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
-    """What the learning rate does after the warm-up: fall as 1 / sqrt(step), fall to zero at the end of the
-    run (cosine, linear), or stay. The end is that of steps, else of epochs, else of minutes."""
+    """Learning rate schedule after the warm-up: proportional to 1 / sqrt(step), decay to zero at the end of the run
+    (cosine, linear), or constant. The end of the run is given by steps, else epochs, else minutes."""
 
     warmup: Annotated[int, Range(0, 1_000_000_000)] = 400
-    """Steps in which the learning rate rises from zero to its peak."""
+    """Number of warm-up steps, in which the learning rate increases linearly from zero to its peak."""
 
-    label_smoothing: ShareBelowOne = 0.1
-    """Share of each target's probability that is spread over the whole vocabulary."""
+    label_smoothing: FractionBelowOne = 0.1
+    """Label smoothing: fraction of each target's probability that is spread over the whole vocabulary."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """bfloat16: matrix products in bfloat16 (autocast), weights and sums in float32; auto: whichever is faster, so that
-    results differ between machines. On a CPU that has instructions for bfloat16 a product of each is timed, once per
-    machine (under 0.2 s); on CUDA it is bfloat16 where that is native; elsewhere it is float32. A run records its
-    precision and continues in it."""
+    """bfloat16: matrix products in bfloat16 (autocast), weights and sums in float32; auto: the faster of the two, so
+    results differ between machines. On a CPU with bfloat16 instructions both are timed once per machine (under 0.2 s);
+    on CUDA it is bfloat16 if that is native; elsewhere it is float32. A run records its precision and resumes with
+    it."""
 
     compile: bool = False
-    """Compile the loss with torch.compile: minutes at the start, faster steps on some machines."""
+    """Compile the loss with torch.compile: takes minutes at the start, speeds up steps on some machines."""
 
     shard: Literal["ddp", "fsdp", "none"] = "ddp"
-    """What several processes (torchrun) share: ddp: each holds the whole model; fsdp: each holds a part of
-    every weight; none: nothing, several processes are refused."""
+    """Parallelism of several processes (torchrun): ddp: each holds the whole model; fsdp: each holds a shard of every
+    parameter; none: several processes are refused."""
 
     device: str = "auto"
-    """Where to compute: auto (an accelerator if there is one), cpu, cuda, cuda:1, mps, xpu."""
+    """Device: auto (an accelerator if there is one), cpu, cuda, cuda:1, mps or xpu."""
 
     validate_every: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """Steps between validations; 0: one after each epoch."""
+    """Steps between validations; 0: after each epoch."""
 
     average: Annotated[int, Range(0, 1_000)] = 5
-    """Weights of this many last validations are averaged at the end, and kept if that scores at least as well
-    as the best; 0: no average."""
+    """Number of last validations whose weights are averaged at the end; the average is selected if it scores at least
+    as well as the best weights. 0: no average."""
 
-    ema: ShareBelowOne = 0.0
-    """Decay a step of a moving average of the weights, which is then what is validated and kept; 0: none,
-    0.999 is usual."""
+    ema: FractionBelowOne = 0.0
+    """Decay of an exponential moving average of the weights, which is then validated and saved; 0: none, 0.999 is
+    usual."""
 
     log_every: Count = 50
     """Steps between lines of the log."""
 
     tensorboard: bool = True
-    """Write curves for TensorBoard into the run's folder tb."""
+    """Write curves for TensorBoard to the folder tb of the run."""
 
     checkpoint_every: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """Steps between checkpoints, beside those after each validation; 0: none beside."""
+    """Steps between checkpoints, in addition to one after each validation; 0: no additional ones."""
 
     checkpoint_minutes: Annotated[float, Range(0, 1e7)] = 5.0
-    """Most minutes of training between two checkpoints; 0: no limit."""
+    """Maximum minutes of training between two checkpoints; 0: no limit."""
 
     keep: Annotated[int, Range(1, 1_000)] = 2
-    """Checkpoints kept: the last ones."""
+    """Number of last checkpoints to keep."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
         check_device(self.device)
         ends = [self.steps, self.epochs, self.minutes]
         if not any(ends) and self.schedule in ("cosine", "linear"):
-            raise UserError(f"schedule {self.schedule} needs an end to fall to: steps, epochs or minutes.")
+            raise UserError(f"schedule {self.schedule} needs an end of the run: set steps, epochs or minutes.")
         if not any(ends) and not self.patience:
-            raise UserError("nothing ends the training: give steps, epochs, minutes or patience.")
+            raise UserError("training must have a limit: set steps, epochs, minutes or patience.")
 
-    def decisive(self) -> dict[str, Any]:
-        """The settings that decide the weights, as JSON holds them: what a resumed run must not change."""
-        values = {name: value for name, value in asdict(self).items() if name not in _FREE}
+    def training_fingerprint(self) -> dict[str, Any]:
+        """Return the settings that determine the weights, as JSON; a resumed run must not change them."""
+        values = {name: value for name, value in asdict(self).items() if name not in _CHANGEABLE}
         return values | {"betas": list(self.betas)}

@@ -1,4 +1,4 @@
-"""What the loop asks of a model and of its data: four small contracts."""
+"""Interfaces between the training loop and models, losses, batches and data."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, Self, runtime_checkable
@@ -8,55 +8,55 @@ from torch import Tensor
 
 
 @runtime_checkable
-class Loss(Protocol):
-    """What a model says of a batch."""
+class TrainingLoss(Protocol):
+    """Loss of a batch."""
 
     @property
     def total(self) -> Tensor:
-        """What is differentiated: the loss summed over the target tokens, 0-d."""
+        """Loss to differentiate, summed over the target tokens; 0-d."""
         ...
 
     @property
     def nll(self) -> Tensor:
-        """Sum of -log p over the target tokens, without smoothing, 0-d, detached: what is reported."""
+        """Loss to report: sum of -log p over the target tokens, without label smoothing; 0-d, detached."""
         ...
 
 
 @runtime_checkable
-class Batch(Protocol):
-    """Some rows of the data, ready for the model."""
+class TrainingBatch(Protocol):
+    """Batch of rows, ready for the model."""
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """Which rows of the data these are."""
+        """Indices of the rows in the data."""
         ...
 
     def to(self, device: torch.device) -> Self:
-        """The same batch on another device."""
+        """Return the batch on another device."""
         ...
 
 
 @runtime_checkable
 class Trainable(Protocol):
-    """A model: an nn.Module that also has these two."""
+    """Model that can be trained: an nn.Module with these two methods."""
 
-    def loss(self, batch: Any) -> Loss:
-        """The loss of a batch, summed."""
+    def loss(self, batch: Any) -> TrainingLoss:
+        """Return the summed loss of a batch."""
         ...
 
     def count(self, batch: Any) -> int:
-        """Target tokens of a batch, without computing anything."""
+        """Return the number of target tokens of a batch, without running the model."""
         ...
 
 
 @runtime_checkable
-class Batches(Protocol):
-    """The training data, in an order that is known beforehand."""
+class TrainingBatches(Protocol):
+    """Training data in batches, in a reproducible order."""
 
     def plan(self, epoch: int) -> Sequence[tuple[int, ...]]:
-        """The rows of each batch of an epoch, in order: a pure function of the data's seed and the epoch."""
+        """Return the row indices of each batch of an epoch, a pure function of the data's seed and the epoch."""
         ...
 
-    def collate(self, epoch: int, indices: tuple[int, ...]) -> Batch:
-        """The batch of these rows, as the epoch shows them: a pure function too."""
+    def collate(self, epoch: int, indices: tuple[int, ...]) -> TrainingBatch:
+        """Return the batch of these rows with the augmentation of the epoch; a pure function."""
         ...

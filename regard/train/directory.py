@@ -1,12 +1,11 @@
-"""A run is its directory, not its path.
+"""Open and locked directory of a run.
 
-Training opens the run's directory once, locks it, and derives every path that it writes from that directory: a link
-that is turned to another run, or a directory that is moved, changes nothing about where the run is saved. After each
-save the directory is compared (by device and inode) with the one that its name leads to; where they differ, training
-stops.
+Training opens the directory of the run once, locks it, and derives every path it writes from the open directory. So
+redirecting a symbolic link to another run, or moving the directory, does not change where the run is saved. After
+each save the directory is compared (by device and inode) with the one at its path; if they differ, training stops.
 
-The lock is the system's (flock) on the directory itself: there is no file to leave behind, and it ends with the
-process. Reading a run needs no lock.
+The lock is a system lock (flock) on the directory itself: it leaves no file behind and ends with the process. Reading
+a run needs no lock.
 """
 
 import os
@@ -28,18 +27,18 @@ except ImportError:  # no POSIX system
 
 Item = TypeVar("Item")
 
-_LONGEST_PATH = 1024  # what F_GETPATH of macOS fills
+_LONGEST_PATH = 1024  # size of the buffer of F_GETPATH on macOS
 
 
 class DirectoryChangedError(UserError):
-    """The name of a run's directory leads to another directory, or to none; the message says where the run is now."""
+    """Error for a path that no longer leads to the directory of the run; the message says where the run is now."""
 
 
 class RunDirectory:
-    """A directory that is held open, so that it is found under whatever path it lies.
+    """Directory that is kept open, so that it is found after a move.
 
-    Linux and macOS tell the present path of an open directory. On Windows nothing is held open: there a directory that
-    was moved counts as removed.
+    Linux and macOS report the current path of an open directory. On Windows the directory is not kept open, and one
+    that was moved counts as removed.
     """
 
     def __init__(self, name: Path):
@@ -49,39 +48,39 @@ class RunDirectory:
         if self._handle is not None:
             self.close = weakref.finalize(self, os.close, self._handle)
         self.stat = os.stat(name) if self._handle is None else os.fstat(self._handle)
-        # Without links, so that turning one cannot lead a save elsewhere; as it was given where there are none.
+        # Links are resolved, so that redirecting one cannot change where files are saved; without links, as given.
         real = os.path.realpath(name)
         self._path = name if real == os.path.abspath(name) else Path(real)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens the directory for itself."""
+        """Pickle by name; the other process opens the directory itself."""
         return RunDirectory, (self.name,)
 
     @property
     def path(self) -> Path:
-        """The directory's present path. Raises DirectoryChangedError if it was removed or cannot be found."""
-        for path in (self._path, self._present()):
+        """Current path of the directory. Raises DirectoryChangedError if it was removed or cannot be found."""
+        for path in (self._path, self._current_path()):
             if path is not None and self._is(path):
                 return path
         raise DirectoryChangedError(
-            f"{self.name} is no longer the directory this training started in. That was removed, or can no longer be "
-            "found; nothing more was saved."
+            f"{self.name} is no longer the directory this training started in. That directory was removed, or can no "
+            "longer be found; nothing more was saved."
         )
 
     def check(self, saved: str) -> None:
-        """Raise DirectoryChangedError unless the directory's name still leads to it; `saved` is part of the message."""
+        """Raise DirectoryChangedError unless its name still leads to the directory; `saved` is part of the message."""
         path = self.path
         if not self._is(self.name):
             raise DirectoryChangedError(
-                f"{self.name} is no longer the directory this training started in. That is now {path}; {saved}. "
-                "The same command continues from there when it is given that directory."
+                f"{self.name} is no longer the directory this training started in. That directory is now {path}; "
+                f"{saved}. Run the same command with that directory to resume."
             )
 
     def write(self, work: Callable[[Path], Item]) -> Item:
-        """Return `work(root)`, where `root` leads to the directory for as long as the work takes.
+        """Return `work(root)`, where `root` leads to the directory even if it is moved meanwhile.
 
-        On Linux that is a path through the open directory, which no change of names can turn elsewhere; errors name the
-        present path instead. On other systems it is the present path, and work that a move interrupts is done again.
+        On Linux `root` is a path through the open directory, which renaming does not affect; error messages show the
+        current path instead. On other systems it is the current path, and work that a move interrupts is repeated.
         """
         path, root = self.path, Path(f"/proc/self/fd/{self._handle}")
         is_open = self._handle is not None and self._is(root)
@@ -98,24 +97,24 @@ class RunDirectory:
         return work(self.path)
 
     def lock(self) -> None:
-        """Keep every other process from training here, until `close`.
+        """Lock the directory against training by other processes, until `close`.
 
-        Raises:  UserError naming the directory and, where the system tells, the process that trains in it.
+        Raises:  UserError with the directory and, if the system reports it, the process that trains in it.
         """
         if fcntl is None or self._handle is None:
             return
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = _owner(self.stat)
-            who = f"process {owner}" if owner else "another process"
+            owner = _lock_owner(self.stat)
+            process = f"process {owner}" if owner else "another process"
             raise UserError(
-                f"{self.name}: {who} trains in this folder; wait until it has ended, or choose another folder with "
+                f"{self.name}: {process} trains in this folder; wait until it has ended, or choose another folder with "
                 "--run"
             ) from None
         except OSError as error:  # some network file systems
             warnings.warn(
-                f"{self.name} cannot be locked here ({error.strerror}): see that no other process trains in it",
+                f"{self.name} cannot be locked ({error.strerror}): make sure that no other process trains in it",
                 stacklevel=5,
             )
 
@@ -125,23 +124,23 @@ class RunDirectory:
         except OSError:
             return False
 
-    def _present(self) -> Path | None:
-        """Where the system says that the open directory lies."""
+    def _current_path(self) -> Path | None:
+        """Return the path of the open directory as reported by the system."""
         if self._handle is None:
             return None
         with suppress(OSError):
             if sys.platform == "darwin" and fcntl is not None:
-                found = fcntl.fcntl(self._handle, fcntl.F_GETPATH, bytes(_LONGEST_PATH))
-                return Path(os.fsdecode(found.rstrip(b"\0")))
+                path = fcntl.fcntl(self._handle, fcntl.F_GETPATH, bytes(_LONGEST_PATH))
+                return Path(os.fsdecode(path.rstrip(b"\0")))
             return Path(f"/proc/self/fd/{self._handle}").readlink()
         return None
 
 
 @contextmanager
-def held(folder: Path) -> Generator[RunDirectory, None, None]:
-    """Open an existing folder as a run's directory, and keep every other training out of it.
+def lock_directory(folder: Path) -> Generator[RunDirectory, None, None]:
+    """Open and lock an existing folder as the directory of a run.
 
-    Raises:  UserError as `RunDirectory.lock`.
+    Raises:  UserError if another process trains in it; see `RunDirectory.lock`.
     """
     directory = RunDirectory(folder)
     try:
@@ -151,12 +150,12 @@ def held(folder: Path) -> Generator[RunDirectory, None, None]:
         directory.close()
 
 
-def _owner(found: os.stat_result) -> int | None:
-    """The process that holds the lock, where Linux tells it: `1: FLOCK ADVISORY WRITE 4711 fe:01:1234 0 EOF`."""
-    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+def _lock_owner(stat: os.stat_result) -> int | None:
+    """Return the process that holds the lock, as reported by Linux: `1: FLOCK ADVISORY WRITE 4711 fe:01:1234 0 EOF`."""
+    inode = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):
         return None
-    owners = [int(words[4]) for words in map(str.split, lines) if words[1:2] == ["FLOCK"] and words[5:6] == [place]]
+    owners = [int(words[4]) for words in map(str.split, lines) if words[1:2] == ["FLOCK"] and words[5:6] == [inode]]
     return owners[0] if owners and owners[0] > 0 else None

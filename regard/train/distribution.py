@@ -1,8 +1,7 @@
-"""Several processes that train one model: who is there, and how the model is shared among them.
+"""Distributed training of one model by several processes (DDP or FSDP2).
 
-`torchrun --nproc-per-node N` starts N copies of the program. Each takes its part of every batch; after each
-step all hold the same weights (DDP), or each its part of them (FSDP2). Without torchrun there is a world of
-one.
+`torchrun --nproc-per-node N` starts N copies of the program. Each process computes a part of every batch; after each
+step all hold the same weights (DDP) or their shard of them (FSDP2). Without torchrun the world size is 1.
 """
 
 import copy
@@ -23,18 +22,18 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import UserError
-from regard.train.contracts import Loss, Trainable
-from regard.train.weights import fill, tensors_of
+from regard.train.contracts import Trainable, TrainingLoss
+from regard.train.weights import load_tensors, tensors_of
 
 Item = TypeVar("Item")
 
-# While the first process validates the others wait for it, so this bounds the time of a validation.
+# The other processes wait while the main process validates, so this limits the time of a validation.
 _TIMEOUT = timedelta(hours=4)
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The processes that train together, seen from one of them."""
+    """Process group, as seen from one of its processes."""
 
     rank: int = 0
     size: int = 1
@@ -42,113 +41,111 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process is the one that writes, validates and talks."""
+        """True for the process that writes files, validates and prints."""
         return self.rank == 0
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Each value summed over all processes, in float64."""
+        """Return each value summed over all processes, in float64."""
         if self.size == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(total)
         return total.tolist()
 
-    def share(self, item: Item) -> Item:
-        """The main process's item, on every process."""
+    def broadcast(self, item: Item) -> Item:
+        """Return the item of the main process on every process."""
         if self.size == 1:
             return item
         box = [item]
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         return box[0]
 
-    def on_main(self, work: Callable[[], Item]) -> Item:
-        """What `work` gives on the main process, on every process; what it refuses, all refuse."""
+    def run_on_main(self, work: Callable[[], Item]) -> Item:
+        """Run `work` on the main process and return its result, or raise its error, on every process."""
         item, error = None, None
         if self.is_main:
             try:
                 item = work()
-            except (UserError, OSError) as refused:
+            except (UserError, OSError) as raised:
                 if self.size == 1:
                     raise
-                error = refused
-        item, error = self.share((item, error))
+                error = raised
+        item, error = self.broadcast((item, error))
         if error is not None:
             raise error
         return cast("Item", item)
 
 
 def pick_device(name: str) -> torch.device:
-    """The device called `name`; for `auto` the accelerator if there is one, else the CPU."""
+    """Return the device `name`; for `auto` the accelerator if there is one, else the CPU."""
     if name == "auto":
         return torch.accelerator.current_accelerator() or torch.device("cpu")
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).item()  # which meta cannot say
+        torch.zeros(1, device=device).item()  # fails on the meta device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UserError(f"device {name} cannot be used here: {str(error).splitlines()[0]}") from error
-    return torch.device("cpu") if device.type == "cpu" else device  # cpu:0 is the same, but does not compare as equal
+    return torch.device("cpu") if device.type == "cpu" else device  # cpu:0 does not compare equal to cpu
 
 
 @contextmanager
-def joined(device: str = "auto") -> Iterator[World]:
-    """The world that torchrun made for this process, or a world of one; entering it twice is fine."""
-    picked = pick_device(device)
+def join_process_group(device: str = "auto") -> Iterator[World]:
+    """Join the process group of torchrun, or a world of size 1 without torchrun. Can be nested."""
+    own_device = pick_device(device)
     if dist.is_initialized():
-        yield World(rank=dist.get_rank(), size=dist.get_world_size(), device=_own(picked))
+        yield World(rank=dist.get_rank(), size=dist.get_world_size(), device=_local_device(own_device))
         return
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield World(device=picked)
+        yield World(device=own_device)
         return
-    picked = _own(picked)
+    own_device = _local_device(own_device)
     backend = "gloo"
-    if picked.type != "cpu":
-        # Small things (counts, decisions) travel between CPUs and so do not wait for the accelerator.
-        backend = f"cpu:gloo,{picked.type}:{dist.get_default_backend_for_device(picked.type)}"
-        torch.accelerator.set_device_index(picked)
+    if own_device.type != "cpu":
+        # Counts and decisions are exchanged between CPUs, so they do not wait for the accelerator.
+        backend = f"cpu:gloo,{own_device.type}:{dist.get_default_backend_for_device(own_device.type)}"
+        torch.accelerator.set_device_index(own_device)
     dist.init_process_group(backend, timeout=_TIMEOUT)
     try:
-        yield World(rank=dist.get_rank(), size=dist.get_world_size(), device=picked)
+        yield World(rank=dist.get_rank(), size=dist.get_world_size(), device=own_device)
     finally:
         dist.destroy_process_group()
 
 
 class Replica:
-    """A model as one of several processes holds it: whole, whole and kept equal (DDP), or its part
-    (FSDP2)."""
+    """Model of one process: a single model, a replica (DDP) or a shard (FSDP2)."""
 
     def __init__(self, model: nn.Module, world: World, *, shard: str, compiled: bool = False):
         if not (callable(getattr(model, "loss", None)) and callable(getattr(model, "count", None))):
-            raise TypeError(f"model must have loss(batch) and count(batch), but is {type(model).__name__}.")
+            raise TypeError(f"model must have loss(batch) and count(batch), got {type(model).__name__}.")
         if world.size > 1 and shard == "none":
-            raise UserError(f"shard is none, but {world.size} processes were started; say ddp or fsdp.")
+            raise UserError(f"shard must be ddp or fsdp for {world.size} processes, got none.")
         self.world = world
         self.is_sharded = world.size > 1 and shard == "fsdp"
-        # Decoding calls parts of a model that FSDP does not watch, so it gets a whole copy of the model.
+        # Decoding calls parts of the model that FSDP does not wrap, so it uses a whole copy of the model.
         self._whole = copy.deepcopy(model) if self.is_sharded and world.is_main else model
         self.model = model.to(world.device)
         self._objective: nn.Module = _Objective(model)
         if compiled:
             self._objective.compile(dynamic=True)
         if world.size > 1:
-            self._spread()
+            self._parallelize()
 
-    def loss(self, batch: Any) -> Loss:
-        """The model's loss of this process's rows."""
-        return cast("Loss", self._objective(batch))
+    def loss(self, batch: Any) -> TrainingLoss:
+        """Return the loss of the rows of this process."""
+        return cast("TrainingLoss", self._objective(batch))
 
     def count(self, batch: Any) -> int:
-        """Target tokens of this process's rows."""
+        """Return the number of target tokens of the rows of this process."""
         return int(cast("Trainable", self.model).count(batch))
 
-    def adding_up(self, *, last: bool) -> AbstractContextManager[None]:
-        """Where the gradient of one of a step's batches is computed: DDP sends gradients after the last one
-        only."""
+    def accumulate(self, *, last: bool) -> AbstractContextManager[None]:
+        """Return the context for the backward pass of one batch of a step; DDP synchronizes after the last one only."""
         if isinstance(self._objective, DistributedDataParallel) and not last:
             return self._objective.no_sync()
         return nullcontext()
 
-    def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Whole copies of (parts of) tensors, on the CPU of the main process; the others get none."""
+    def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return whole copies of tensors or shards, on the CPU of the main process; an empty dict on the others."""
         copies = {}
         for name, value in tensors.items():
             full = value.full_tensor() if isinstance(value, DTensor) else value
@@ -157,35 +154,36 @@ class Replica:
         return copies
 
     @contextmanager
-    def holding(self, tensors: Mapping[str, Tensor] | None = None) -> Iterator[nn.Module]:
-        """The whole model on the main process, ready to decode: with its present weights, or with these.
+    def evaluation_model(self, tensors: Mapping[str, Tensor] | None = None) -> Iterator[nn.Module]:
+        """Yield the whole model in eval mode on the main process, with its current weights or with `tensors`.
 
-        In shards the present weights must be given, as `whole` made them. Afterwards all is as before.
+        For a sharded model, `tensors` must be given, even if they are the current weights (see `gather`). The model is
+        restored afterwards.
         """
         model, before = self._whole, None
         if tensors is not None and not self.is_sharded:
             before = {name: value.clone() for name, value in tensors_of(model).items()}
         if tensors is not None:
-            fill(model, tensors, origin="the averaged weights")
+            load_tensors(model, tensors, origin="the averaged weights")
         model.to(self.world.device).eval()
         try:
             with torch.no_grad():
                 yield model
         finally:
             if before is not None:
-                fill(model, before, origin="the present weights")
+                load_tensors(model, before, origin="the current weights")
             if self.is_sharded:
                 model.to("cpu")
             self.model.train()
 
-    def _spread(self) -> None:
-        """Give every process the main one's weights, and hook the model up so that gradients are shared."""
+    def _parallelize(self) -> None:
+        """Broadcast the weights of the main process, and wrap the model with DDP or FSDP2."""
         for value in tensors_of(self.model).values():
             dist.broadcast(value, src=0)
         if not self.is_sharded:
             self._objective = DistributedDataParallel(self._objective, init_sync=False)
             return
-        # A block may return a view: nothing here changes a block's result in place, which is what FSDP warns of.
+        # FSDP warns of blocks that return views; outputs of blocks are never changed in place here.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
         blocks = getattr(self.model, "blocks", None)
@@ -195,7 +193,7 @@ class Replica:
 
 
 class _Objective(nn.Module):
-    """Calls `model.loss` as a forward pass, which is what DDP and FSDP watch."""
+    """Module whose forward pass is `model.loss`, as DDP and FSDP wrap the forward pass."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -205,8 +203,8 @@ class _Objective(nn.Module):
         return self.model.loss(batch)  # pyrefly: ignore[not-callable]
 
 
-def _own(device: torch.device) -> torch.device:
-    """This process's own one of several accelerators of a machine."""
+def _local_device(device: torch.device) -> torch.device:
+    """Return the accelerator of this process, given by its local rank; the CPU as it is."""
     if device.type == "cpu":
         return device
     return torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))

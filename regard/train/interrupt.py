@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask a run to stop where it can go on later, instead of tearing it down."""
+"""Handling of Ctrl-C and SIGTERM: the run stops after a step and saves, so that it can be resumed."""
 
 import os
 import signal
@@ -9,52 +9,51 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised inside a stretch of code that may be cut off at once: see `Interruption.cutting`."""
+    """Raised by a signal in code that may be interrupted at once; see `Interruption.interruptible`."""
 
 
 class Interruption:
-    """Whether a signal has asked the run to stop."""
+    """Request to stop, set by a signal."""
 
     def __init__(self) -> None:
-        self.is_asked = False
-        self._may_cut = False
+        self.is_requested = False
+        self._is_interruptible = False
 
     @contextmanager
-    def cutting(self) -> Iterator[None]:
-        """Code that changes nothing and takes long: a signal raises Interrupted in it, also one that came
-        before."""
-        if self.is_asked:
+    def interruptible(self) -> Iterator[None]:
+        """Raise Interrupted within this context on a signal, also on an earlier one; for slow code without effects."""
+        if self.is_requested:
             raise Interrupted
-        self._may_cut = True
+        self._is_interruptible = True
         try:
             yield
         finally:
-            self._may_cut = False
+            self._is_interruptible = False
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
-        # torchrun passes Ctrl-C on as SIGTERM too, so only a second Ctrl-C is impatience.
-        if self.is_asked and number == signal.SIGINT:
+        # torchrun also forwards Ctrl-C as SIGTERM, so only a second Ctrl-C means to stop at once.
+        if self.is_requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if not self.is_asked:
-            # Not print: a signal may come in the middle of one, and it cannot be entered twice.
-            os.write(2, b"\nStopping after this step, then saving. Ctrl-C again stops at once.\n")
-        self.is_asked = True
-        if self._may_cut:
-            self._may_cut = False
+        if not self.is_requested:
+            # Not print, which is not reentrant: the signal may arrive during another print.
+            os.write(2, b"\nStopping after this step, then saving. Press Ctrl-C again to stop at once.\n")
+        self.is_requested = True
+        if self._is_interruptible:
+            self._is_interruptible = False
             raise Interrupted
 
 
 @contextmanager
-def caught() -> Iterator[Interruption]:
-    """Receive SIGINT and SIGTERM here; outside the main thread, which alone can, nothing is received."""
+def handle_signals() -> Iterator[Interruption]:
+    """Turn SIGINT and SIGTERM within this context into a request to stop; no effect outside the main thread."""
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, interruption._receive) for number in numbers}
+    previous = {number: signal.signal(number, interruption._receive) for number in numbers}
     try:
         yield interruption
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

@@ -1,14 +1,14 @@
-"""What a run tells: a bar or lines on the terminal, log.jsonl, and curves for TensorBoard.
+"""Log of a run: a progress bar or lines on the terminal, log.jsonl, and curves for TensorBoard.
 
-log.jsonl holds one JSON object a line, `kind` being
+log.jsonl holds one JSON object per line, with `kind`
 
-    train       every log_every steps: loss (as differentiated) and nll (-log p), both a target token and mean
+    train       every log_every steps: loss (as differentiated) and nll (-log p), per target token and averaged
                 since the last line; lr, norm (of the gradient before clipping), tokens_per_s (target tokens)
-    validation  what the task measures
-    end         why the run stopped, and which weights were kept
-    diverged    the batch whose loss or gradient was no number
+    validation  metrics of the task
+    end         why the run stopped, and which weights were selected
+    diverged    the batch whose loss or gradient was not finite
 
-and always step, epoch and seconds. Numbers that JSON lacks (NaN, infinity) are null.
+and step, epoch and seconds in every line. Numbers that JSON does not have (NaN, infinity) are null.
 """
 
 import json
@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from regard.display import escaped
+from regard.display import escape_text
 from regard.errors import UserError
 from regard.files import check_file
 from regard.run_files import check_no_link
@@ -33,13 +33,12 @@ from regard.train.progress import Progress
 
 
 class Log:
-    """The log of one run folder, open from `with` to its end. On other than the main process it does
-    nothing."""
+    """Log of a run folder, a context manager. On ranks other than 0 (`is_enabled` False) it discards everything."""
 
-    def __init__(self, folder: Path, *, speaks: bool, tensorboard: bool, step: int, log_bytes: int):
-        self._speaks = speaks
+    def __init__(self, folder: Path, *, is_enabled: bool, tensorboard: bool, step: int, log_bytes: int):
+        self._speaks = is_enabled
         self._tokens, self._seconds = 0, 0.0
-        self._console = Console(stderr=True, quiet=not speaks, highlight=False, soft_wrap=True)
+        self._console = Console(stderr=True, quiet=not is_enabled, highlight=False, soft_wrap=True)
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -47,15 +46,15 @@ class Log:
             console=self._console,
             refresh_per_second=2,
             transient=True,
-            disable=not (speaks and self._console.is_terminal),
+            disable=not (is_enabled and self._console.is_terminal),
         )
         self._task = self._bar.add_task("", total=1.0, numbers="")
-        if not speaks:
+        if not is_enabled:
             return
         self._path = folder / "log.jsonl"
-        _cut(self._path, log_bytes)
+        _truncate(self._path, log_bytes)
         self._file = self._path.open("a", encoding="utf-8")
-        # Points of a later step than the one resumed from are dropped by TensorBoard.
+        # TensorBoard drops the points after the step that is resumed from.
         try:
             self._board = Board(folder / "tb", step=step + 1) if tensorboard else None
         except BaseException:
@@ -71,24 +70,24 @@ class Log:
     ) -> None:
         self._bar.stop()
         if self._speaks:
-            # A disk that was full may still be so when what is left is written; the first error is told.
-            for one in (self._file, *([self._board] if self._board else [])):
+            # On a full disk closing may fail too; the first error is the one that is raised.
+            for file in (self._file, *([self._board] if self._board else [])):
                 with suppress(OSError) if error else nullcontext():
-                    one.close()
+                    file.close()
 
     def size(self) -> int:
-        """Bytes of log.jsonl so far, all of them handed to the system."""
+        """Return the current length of log.jsonl in bytes, after flushing it."""
         if not self._speaks:
             return 0
         self._file.flush()
         return os.fstat(self._file.fileno()).st_size
 
     def note(self, text: str) -> None:
-        """Tell a sentence."""
-        self._console.print(escaped(text), markup=False, emoji=False)
+        """Print a line of text."""
+        self._console.print(escape_text(text), markup=False, emoji=False)
 
     def record(self, kind: str, progress: Progress, values: Mapping[str, Any]) -> None:
-        """One line of log.jsonl, and a point on each numeric value's curve."""
+        """Append a line to log.jsonl, and a point to the curve of each numeric value."""
         if not self._speaks:
             return
         line = {
@@ -97,73 +96,75 @@ class Log:
             "epoch": progress.epoch,
             "seconds": round(progress.seconds, 3),
         }
-        line |= {name: _plain(value) for name, value in values.items()}
+        line |= {name: _to_json(value) for name, value in values.items()}
         try:
             self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
             self._file.flush()
             for name, value in values.items():
                 if self._board and isinstance(value, int | float) and not isinstance(value, bool):
-                    self._board.point(f"{kind}/{name}", value, progress.step)
+                    self._board.add_scalar(f"{kind}/{name}", value, progress.step)
         except OSError as failure:
             raise UserError(f"{self._path}: cannot be written: {failure.strerror or failure}.") from failure
 
-    def trained(
+    def record_step(
         self,
         progress: Progress,
         *,
         lr: float,
         norm: float,
-        share: float,
+        fraction: float,
         tokens: int,
         seconds: float,
         is_line: bool,
     ) -> None:
-        """A step is done, of so many tokens and seconds; the share of the run that lies behind gives the time
-        left.
+        """Record a step of `tokens` tokens that took `seconds`.
 
-        Moves the bar on; at a line's end records what was summed up, and where there is no bar tells it.
+        Updates the progress bar. If `is_line`, writes a line with the means since the last line, and also prints it if
+        there is no progress bar.
+
+        fraction: completed fraction of the run, from which the remaining time is estimated.
         """
         if not self._speaks:
             return
         self._tokens, self._seconds = self._tokens + tokens, self._seconds + seconds
         loss, nll, count = progress.unlogged
         rate = self._tokens / max(self._seconds, 1e-9)
-        left = f"  {_clock(progress.seconds * (1 - share) / share)} left" if 0 < share < 1 else ""
-        where = f"epoch {progress.epoch + 1}  step {progress.step}"
-        numbers = f"loss {loss / count:.4f}  lr {lr:.2e}  {rate:,.0f} tokens/s{left}"
-        total = 1.0 if share > 0 else None
-        self._bar.update(self._task, description=where, completed=share, total=total, numbers=numbers)
+        remaining = f"  {_format_time(progress.seconds * (1 - fraction) / fraction)} left" if 0 < fraction < 1 else ""
+        position = f"epoch {progress.epoch + 1}  step {progress.step}"
+        numbers = f"loss {loss / count:.4f}  lr {lr:.2e}  {rate:,.0f} tokens/s{remaining}"
+        total = 1.0 if fraction > 0 else None
+        self._bar.update(self._task, description=position, completed=fraction, total=total, numbers=numbers)
         if not is_line:
             return
         self._tokens, self._seconds = 0, 0.0
-        measured = {
+        values = {
             "loss": loss / count,
             "nll": nll / count,
             "lr": lr,
             "norm": norm,
             "tokens_per_s": round(rate, 1),
         }
-        self.record("train", progress, measured)
+        self.record("train", progress, values)
         if self._bar.disable:
-            self.note(f"{where}  {numbers}")
+            self.note(f"{position}  {numbers}")
 
-    def busy(self, text: str) -> None:
-        """Say on the bar what the loop is doing instead of steps."""
+    def show_status(self, text: str) -> None:
+        """Show a text in place of the numbers on the progress bar, while no steps are made."""
         self._bar.update(self._task, numbers=text)
 
 
-def _cut(path: Path, length: int) -> None:
-    """Forget what was written after the checkpoint that the run goes on from."""
+def _truncate(path: Path, length: int) -> None:
+    """Remove the lines that were written after the checkpoint that is resumed."""
     check_no_link(path.parent, path.name)
     if path.exists() and check_file(path).st_size > length:
         os.truncate(path, length)
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _clock(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

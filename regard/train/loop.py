@@ -1,8 +1,8 @@
-"""The training loop: step, look, save, until a limit is reached.
+"""Training loop: step, validate and save until a limit is reached.
 
-Killed at any moment and started again, a run ends with the same weights, bit for bit on a CPU, as if it had
-never stopped: the order of the data and all chance are pure functions of seed, epoch and step, and a
-checkpoint holds the rest. (Not where the clock decides: a limit in minutes, a schedule with no other end.)
+A run that is killed at any moment and resumed ends with the same weights as one that never stopped, bit for bit on a
+CPU: the order of the data and all random numbers are pure functions of seed, epoch and step, and a checkpoint holds
+everything else. (Except with a limit in minutes, or a schedule that ends with it.)
 """
 
 import math
@@ -20,51 +20,52 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from regard.errors import UserError
 from regard.run_files import check_no_link, claim_folder
 from regard.train.average import MovingAverage
-from regard.train.checkpoint import CheckpointError, Saved, Store
+from regard.train.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from regard.train.config import TrainConfig
-from regard.train.contracts import Batches
-from regard.train.directory import RunDirectory, held
-from regard.train.distribution import Replica, joined
+from regard.train.contracts import TrainingBatches
+from regard.train.directory import RunDirectory, lock_directory
+from regard.train.distribution import Replica, join_process_group
 from regard.train.fingerprint import check_settings
-from regard.train.interrupt import caught
+from regard.train.interrupt import handle_signals
 from regard.train.log import Log
-from regard.train.optimizer import build_optimizer, load_moments, moments
+from regard.train.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from regard.train.progress import Progress
 from regard.train.schedule import learning_rate
 from regard.train.step import add_gradients
 from regard.train.tensor_file import read_tensors, write_tensors
 from regard.train.validation import Validation
-from regard.train.weights import fill, not_finite, tensors_of, ties_of
+from regard.train.weights import find_nonfinite, load_tensors, tensors_of, ties_of
 
 
-class Diverged(UserError):  # noqa: N818  # it says what happened
-    """The loss, its gradient or a weight is no finite number; the message names the step, and the rows or weight."""
+class Diverged(UserError):  # noqa: N818  # named like StopIteration
+    """Error for a loss, gradient or weight that is not finite; the message names the step and the rows or weight."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """How a run ended."""
+    """Result of a run."""
 
     stopped: str
-    """Why: steps, epochs, minutes, patience, or interrupted (by a signal: the same command goes on)."""
+    """Limit that ended the run: steps, epochs, minutes or patience; or interrupted (by a signal, can be resumed)."""
     chosen: str
-    """Which weights model.safetensors holds: best, ema (the best ones, of the moving average), average, none."""
+    """Weights in model.safetensors: best, ema (the best of the moving average), average (of the last validations) or
+    none."""
     metrics: dict[str, float]
-    """What the validation of these weights measured."""
+    """Validation metrics of these weights."""
     progress: Progress
-    """How far the run came: step, epoch, tokens, seconds, best_step."""
+    """Progress at the end: step, epoch, tokens, seconds, best_step."""
     weights: Path
-    """The file model.safetensors."""
+    """Path of model.safetensors."""
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether a signal stopped the run; a command then exits with 130."""
+        """True if a signal stopped the run; commands then exit with status 130."""
         return self.stopped == "interrupted"
 
 
 def fit(
     model: nn.Module,
-    batches: Batches,
+    batches: TrainingBatches,
     *,
     config: TrainConfig,
     folder: Path | RunDirectory,
@@ -74,48 +75,47 @@ def fit(
     maximize: bool,
     fingerprint: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Train `model`, or go on where an earlier call for the same folder stopped; the chosen weights end in
-    it.
+    """Train `model`, or resume a run that was stopped in the same folder. The model ends with the selected weights.
 
-    model        has loss(batch) and count(batch), see contracts.py; for FSDP also blocks(), the modules that
-                 its loss calls one after the other. It is moved to the device that config names.
-    folder       gets model.safetensors (the best weights so far, in the end the chosen ones), checkpoints/,
-                 snapshots/, log.jsonl and tb/. All processes must see it, one at a time trains in it. A RunDirectory
-                 is one that the caller holds.
-    validate     measures a model in eval mode, without gradients; called on the main process only.
-    metric       the entry of its result that decides; larger is better if `maximize`.
-    fingerprint  the settings of the rest of the run, as JSON, which a resumed run must share. Its entries
-                 "seed" and "train" are replaced by `seed` and what in `config` decides the weights.
+    model        must have loss(batch) and count(batch), see contracts.py; for FSDP also blocks(), the modules that
+                 its loss calls one after the other. It is moved to the device of `config`.
+    folder       receives model.safetensors (the best weights so far, at the end the selected ones), checkpoints/,
+                 snapshots/, log.jsonl and tb/. All processes must see it, and only one run may train in it at a time.
+                 A RunDirectory is one that the caller has locked.
+    validate     returns the metrics of a model in eval mode, without gradients; called on the main process only.
+    metric       the metric that decides; larger is better if `maximize`.
+    fingerprint  the settings of the rest of the run, as JSON, which must be the same when it is resumed. Its entries
+                 "seed" and "train" are replaced by `seed` and the settings in `config` that determine the weights.
 
-    The mean of the last validations' weights is chosen if it scores at least as well as the best, else the
-    best.
+    At the end, the mean of the weights of the last validations is selected if it scores at least as well as the best
+    weights, else the best weights.
 
-    Raises:  Diverged if the loss is NaN or infinite; CheckpointError if a checkpoint is damaged, newer than
-             this program, or of a run with other settings; DirectoryChangedError, after a save, if `folder` has
-             become the name of another directory; UserError if the device or a batch is unusable, another process
+    Raises:  Diverged if the loss is NaN or infinite; CheckpointError if a checkpoint is damaged, newer than this
+             version, or belongs to a run with other settings; DirectoryChangedError, after saving, if the path of
+             `folder` leads to another directory; UserError if the device or a batch cannot be used, another process
              trains in the folder, or a file of the run is a symbolic link.
     """
-    settings = {**(fingerprint or {}), "seed": seed, "train": config.decisive()}
-    with joined(config.device) as world, caught() as interruption, ExitStack() as stack:
-        directory = world.on_main(lambda: _opened(folder, stack))
+    settings = {**(fingerprint or {}), "seed": seed, "train": config.training_fingerprint()}
+    with join_process_group(config.device) as world, handle_signals() as interruption, ExitStack() as stack:
+        directory = world.run_on_main(lambda: _open_directory(folder, stack))
         replica = Replica(model, world, shard=config.shard, compiled=config.compile)
         validation = Validation(validate, metric=metric, maximize=maximize, replica=replica, interruption=interruption)
         run = _Run(
             replica, validation, batches=batches, config=config, directory=directory, seed=seed, settings=settings
         )
         with run.log:
-            return run.until_stopped()
+            return run.run()
 
 
 class _Run:
-    """One call of fit: a model in training, where it stands, and its folder."""
+    """State of one call of `fit`: the model in training, its progress and its folder."""
 
     def __init__(
         self,
         replica: Replica,
         validation: Validation,
         *,
-        batches: Batches,
+        batches: TrainingBatches,
         config: TrainConfig,
         directory: RunDirectory,
         seed: int,
@@ -128,62 +128,74 @@ class _Run:
         self.ties = ties_of(self.model)
         self.optimizer = build_optimizer(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
-        self.store = Store(directory, keep=config.keep)
+        self.store = CheckpointStore(directory, keep=config.keep)
         self.epoch_plan: tuple[int, Sequence[tuple[int, ...]]] = (-1, ())
         self.progress, log_bytes = self.resume()
         self.saved = (self.progress.step, self.progress.seconds)
-        self.began = time.monotonic() - self.progress.seconds
-        writes = {"speaks": self.world.is_main, "tensorboard": config.tensorboard}
-        self.log = Log(directory.path, step=self.progress.step, log_bytes=log_bytes, **writes)
+        self.start_time = time.monotonic() - self.progress.seconds
+        self.log = Log(
+            directory.path,
+            is_enabled=self.world.is_main,
+            tensorboard=config.tensorboard,
+            step=self.progress.step,
+            log_bytes=log_bytes,
+        )
 
     @property
     def weights(self) -> Path:
-        """The file of the chosen weights."""
+        """Path of the selected weights."""
         return self.directory.path / "model.safetensors"
 
     def check_directory(self) -> None:
-        """Stop after a save if the run's directory has lost its name: what is found under it next is not this run."""
+        """Stop after saving if the path of the run leads to another directory, which does not belong to this run."""
         step = self.saved[0]
-        saved = f"it holds this training as saved after step {step}" if step else "nothing was to be saved yet"
-        self.world.on_main(lambda: self.directory.check(saved))
+        saved = f"it holds this training as saved after step {step}" if step else "nothing has been saved yet"
+        self.world.run_on_main(lambda: self.directory.check(saved))
 
-    def until_stopped(self) -> Result:
-        """The loop."""
+    def run(self) -> Result:
+        """Train until a limit or an interruption."""
         progress, config = self.progress, self.config
         if progress.step:
-            self.log.note(f"Going on after step {progress.step}, in epoch {progress.epoch + 1}.")
+            self.log.note(f"Resuming after step {progress.step}, in epoch {progress.epoch + 1}.")
         while True:
             if progress.is_validation_due(config):
-                self.look()
+                self.validate()
                 self.check_directory()
             elif self.is_checkpoint_due():
                 self.save()
                 self.check_directory()
-            limit = progress.limit(config)
+            limit = progress.limit_reached(config)
             if limit or self.is_stopping():
                 break
             self.step()
         if limit and progress.validated != progress.step and not self.is_stopping():
-            self.look()
-        finished = None if self.is_stopping() or not limit else self.finish(limit)
-        return finished or self.pause()
+            self.validate()
+        result = None if self.is_stopping() or not limit else self.finish(limit)
+        return result or self.pause()
 
     def is_stopping(self) -> bool:
-        """Whether a signal has asked this process to stop or, with several, all have agreed that one was."""
-        return self.stopping or (self.world.size == 1 and self.interruption.is_asked)
+        """Return True if a signal requested a stop; with several processes, after all have agreed."""
+        return self.stopping or (self.world.size == 1 and self.interruption.is_requested)
 
     def step(self) -> None:
-        """One update of the weights."""
+        """Update the weights once."""
         progress, config = self.progress, self.config
-        begun = time.monotonic()
+        start = time.monotonic()
         plan = self.plan()
         rows = plan[progress.position : progress.position + config.accumulate]
-        number, done = progress.step + 1, progress.done(config, batches=len(plan))
-        place = {"epoch": progress.epoch, "step": number, "seed": self.seed}
-        sums = add_gradients(self.replica, self.batches, rows, precision=config.precision, **place)
+        number, done = progress.step + 1, progress.completed_fraction(config, batches=len(plan))
+        sums = add_gradients(
+            self.replica,
+            self.batches,
+            rows,
+            epoch=progress.epoch,
+            step=number,
+            seed=self.seed,
+            precision=config.precision,
+        )
         clock = self.clock() if self.world.is_main else 0.0
-        news = self.world.sum([*sums.totals, sums.nll, float(self.interruption.is_asked), clock])
-        *totals, nll, asked, seconds = news
+        reduced = self.world.sum([*sums.totals, sums.nll, float(self.interruption.is_requested), clock])
+        *totals, nll, stop_requests, seconds = reduced
         norm = self.clip()
         if not all(map(math.isfinite, [*totals, norm])):
             self.stop_diverged(rows, totals, norm)
@@ -196,27 +208,33 @@ class _Run:
             self.average.update(number)
         progress.advance(config, used=len(rows), batches=len(plan))
         progress.seconds, progress.tokens = seconds, progress.tokens + sums.count
-        self.stopping = asked > 0
+        self.stopping = stop_requests > 0
         new = (sum(totals), nll, sums.count)
         progress.unlogged = [before + value for before, value in zip(progress.unlogged, new, strict=True)]
-        share = max(progress.shares(config, batches=len(plan)).values(), default=0.0)
         is_line = number % config.log_every == 0
-        spent = {"tokens": sums.count, "seconds": time.monotonic() - begun}
-        self.log.trained(progress, lr=lr, norm=norm, share=share, is_line=is_line, **spent)
+        self.log.record_step(
+            progress,
+            lr=lr,
+            norm=norm,
+            fraction=max(progress.fractions(config, batches=len(plan)).values(), default=0.0),
+            tokens=sums.count,
+            seconds=time.monotonic() - start,
+            is_line=is_line,
+        )
         if is_line:
             progress.unlogged = [0.0, 0.0, 0.0]
 
     def plan(self) -> Sequence[tuple[int, ...]]:
-        """The rows of each batch of the present epoch."""
+        """Return the rows of each batch of the current epoch."""
         epoch = self.progress.epoch
         if self.epoch_plan[0] != epoch:
             self.epoch_plan = (epoch, self.batches.plan(epoch))
         if not self.epoch_plan[1]:
-            raise UserError(f"the training data give no batch in epoch {epoch + 1}.")
+            raise UserError(f"training data must have at least one batch per epoch, got no batch in epoch {epoch + 1}.")
         return self.epoch_plan[1]
 
     def clip(self) -> float:
-        """The norm of the gradient; a longer one than config.clip is scaled down to it."""
+        """Clip the gradient to the norm config.clip, and return its norm before clipping."""
         weights = [value for value in self.model.parameters() if value.grad is not None]
         norm = get_total_norm([value.grad for value in weights if value.grad is not None])
         if self.config.clip:
@@ -224,58 +242,63 @@ class _Run:
         return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
     def stop_diverged(self, rows: Sequence[tuple[int, ...]], totals: Sequence[float], norm: float) -> NoReturn:
-        """Refuse a step whose loss or gradient is no number; the checkpoints stay as they are."""
+        """Raise Diverged for a step whose loss or gradient is not finite; the checkpoints stay as they are."""
         bad = [group for group, total in zip(rows, totals, strict=True) if not math.isfinite(total)] or rows
         indices = sorted(index for group in bad for index in group)
         what = f"the loss is {sum(totals)}" if bad is not rows else f"the gradient's norm is {norm}"
         step, epoch = self.progress.step + 1, self.progress.epoch + 1
         self.log.record("diverged", self.progress, {"failed_step": step, "indices": indices, "what": what})
-        shown = ", ".join(map(str, indices[:10])) + (f" ... ({len(indices)} in all)" if len(indices) > 10 else "")
+        first = ", ".join(map(str, indices[:10])) + (f" ... ({len(indices)} in all)" if len(indices) > 10 else "")
         raise Diverged(
-            f"training stopped at step {step} of epoch {epoch}: {what}. The rows of the batch are {shown} "
-            f"(all of them in {self.directory.path / 'log.jsonl'}). {self.last_good()}"
+            f"training stopped at step {step} of epoch {epoch}: {what}. The rows of the batch are {first} "
+            f"(all of them in {self.directory.path / 'log.jsonl'}). {self.divergence_advice()}"
         )
 
-    def last_good(self) -> str:
-        """What there is to go on from, and what may help."""
-        there = f"The last good checkpoint is of step {self.saved[0]}; in another run folder a"
-        begin = there if self.saved[0] else "There is no checkpoint yet. A"
-        return f"{begin} lower lr, longer warmup, larger eps or smaller clip may help."
+    def divergence_advice(self) -> str:
+        """Return the last good checkpoint and settings that may help, for an error message."""
+        checkpoint = f"The last good checkpoint is of step {self.saved[0]}; in another run folder a"
+        start = checkpoint if self.saved[0] else "There is no checkpoint yet. A"
+        return f"{start} lower lr, longer warmup, larger eps or smaller clip may help."
 
     def check_finite(self, tensors: Mapping[str, Tensor]) -> None:
-        """Refuse weights that are no numbers, before they are kept: a step may make them so unseen, its loss being of
-        the weights before."""
-        if bad := self.world.share(not_finite(self.model, tensors) if self.world.is_main else None):
+        """Raise Diverged for weights that are not finite, before they are saved.
+
+        The loss of a step is that of the weights before it, so it does not show this.
+        """
+        if bad := self.world.broadcast(find_nonfinite(self.model, tensors) if self.world.is_main else None):
             self.log.record("diverged", self.progress, {"failed_step": self.progress.step, "what": bad})
             raise Diverged(
                 f"training stopped after step {self.progress.step} of epoch {self.progress.epoch + 1}: {bad}. "
-                f"{self.last_good()}"
+                f"{self.divergence_advice()}"
             )
 
-    def look(self) -> None:
-        """Validate the weights, or their moving average; keep them while they may be needed; save."""
+    def validate(self) -> None:
+        """Validate the weights or their moving average, save them as a snapshot, and write a checkpoint."""
         progress, log = self.progress, self.log
-        log.busy("validating")
-        weights = self.replica.whole(self.average.weights() if self.average else tensors_of(self.model))
+        log.show_status("validating")
+        weights = self.replica.gather(self.average.weights() if self.average else tensors_of(self.model))
         self.check_finite(weights)
-        metrics = self.validation.of(weights if self.average or self.replica.is_sharded else None)
-        progress.seconds = self.world.share(self.clock())
+        metrics = self.validation.measure(weights if self.average or self.replica.is_sharded else None)
+        progress.seconds = self.world.broadcast(self.clock())
         if metrics is None:
             self.stopping = True
             return
-        window = max(self.config.average, 1)
-        validation = {"metric": self.validation.metric, "maximize": self.validation.maximize}
-        is_best = progress.judge(metrics, window=window, **validation)
+        is_best = progress.record_validation(
+            metrics,
+            metric=self.validation.metric,
+            maximize=self.validation.maximize,
+            window=max(self.config.average, 1),
+        )
         log.record("validation", progress, metrics)
-        log.note(f"step {progress.step}  {_told(metrics)}{'  (best)' if is_best else ''}")
+        log.note(f"step {progress.step}  {_format_metrics(metrics)}{'  (best)' if is_best else ''}")
         if self.world.is_main:
-            self.store.keep_snapshot(progress.step, weights, ties=self.ties)
+            self.store.save_snapshot(progress.step, weights, ties=self.ties)
         self.save()
         if self.world.is_main and is_best:
             self.store.publish(progress.step)
 
     def is_checkpoint_due(self) -> bool:
-        """Whether enough steps or time went by since the last checkpoint."""
+        """Return True if the steps or minutes between checkpoints have passed since the last one."""
         config, (step, seconds) = self.config, self.saved
         if step == self.progress.step:
             return False
@@ -285,103 +308,105 @@ class _Run:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        files = {"model": tensors_of(self.model), "optimizer": moments(self.optimizer, self.model)}
+        files = {"model": tensors_of(self.model), "optimizer": optimizer_tensors(self.optimizer, self.model)}
         if self.average:
             files["ema"] = self.average.tensors
-        whole = {name: self.replica.whole(tensors) for name, tensors in files.items()}
+        whole = {name: self.replica.gather(tensors) for name, tensors in files.items()}
         self.check_finite(whole["model"])
         if self.world.is_main:
-            rest = {"ties": self.ties, "settings": self.settings, "log_bytes": self.log.size()}
-            self.store.save(self.progress, whole, **rest)
+            self.store.save(self.progress, whole, ties=self.ties, settings=self.settings, log_bytes=self.log.size())
         self.saved = (self.progress.step, self.progress.seconds)
 
     def resume(self) -> tuple[Progress, int]:
-        """Take up the last checkpoint: where the run stands and how long its log was."""
+        """Load the last checkpoint, and return its progress and the length of its log."""
 
-        def find() -> Saved | None:
+        def find() -> Checkpoint | None:
             check_no_link(self.directory.path, self.weights.name)
             claim_folder(self.directory.path / "tb")
             self.store.clean()
             return self.store.latest()
 
-        saved = self.world.on_main(find)
-        if saved is None and self.world.on_main(self.weights.exists):
+        saved = self.world.run_on_main(find)
+        if saved is None and self.world.run_on_main(self.weights.exists):
             raise CheckpointError(
-                f"{self.weights} holds trained weights, but there is no checkpoint to go on from. To begin anew, use "
-                "another run folder, or remove this file."
+                f"{self.weights} holds trained weights, but there is no checkpoint to resume from. To start a new run, "
+                "use another run folder, or remove this file."
             )
         if saved is None:
             return Progress(), 0
         check_settings(saved, self.settings)
-        # The path as this process sees it, which may differ from the main one's.
+        # The path as seen by this process, which may differ from that of the main process.
         saved = replace(saved, folder=self.directory.path / "checkpoints" / saved.folder.name)
         origin = str(saved.folder)
-        fill(self.model, saved.tensors("model"), origin=origin)
-        load_moments(self.optimizer, self.model, saved.tensors("optimizer"), origin=origin)
+        load_tensors(self.model, saved.tensors("model"), origin=origin)
+        load_optimizer_tensors(self.optimizer, self.model, saved.tensors("optimizer"), origin=origin)
         if self.average:
             self.average.load(saved.tensors("ema"), origin=origin)
-        self.world.share(None)  # nothing goes before all have loaded theirs
-        self.world.on_main(lambda: self.store.accept(saved))
+        self.world.broadcast(None)  # nothing is removed before all processes have loaded it
+        self.world.run_on_main(lambda: self.store.accept(saved))
         return saved.progress, saved.log_bytes
 
     def pause(self) -> Result:
-        """Leave the run so that it can go on."""
+        """Stop the run so that it can be resumed."""
         progress = self.progress
         if self.saved[0] != progress.step:
             self.save()
         self.check_directory()
-        self.log.note(f"Stopped after step {progress.step}; saved. The same command goes on from there.")
+        self.log.note(f"Stopped after step {progress.step}; saved. Run the same command to resume.")
         return self.result("interrupted", self.best_kind() if progress.best_step else "none", progress.best)
 
     def finish(self, limit: str) -> Result | None:
-        """Choose the weights to keep; None if a signal cut that off."""
+        """Select the final weights; return None if a signal interrupts that."""
         progress, chosen, metrics, mean = self.progress, "none", {}, {}
-        paths = [self.store.snapshot(step) for step in progress.recent]
+        paths = [self.store.snapshot_path(step) for step in progress.recent]
         if progress.best_step:
             chosen, metrics = self.best_kind(), progress.best
         if len(paths) > 1 and self.config.average > 1:
-            self.log.busy("validating the average")
-            mean, measured = self.validation.of_mean(paths)
-            if measured is None:
+            self.log.show_status("validating the average")
+            mean, mean_metrics = self.validation.measure_mean(paths)
+            if mean_metrics is None:
                 return None
-            self.log.note(f"mean of the last {len(paths)}  {_told(measured)}")
-            if self.validation.prefers(measured, to=metrics):
-                chosen, metrics = "average", measured
+            self.log.note(f"average of the last {len(paths)} validations  {_format_metrics(mean_metrics)}")
+            if self.validation.is_at_least(mean_metrics, metrics):
+                chosen, metrics = "average", mean_metrics
         if chosen == "none":
-            what = f"{self.validation.metric} was NaN in every validation, so no weights can be chosen"
-            raise Diverged(f"training ended after step {progress.step}, but {what}. {self.last_good()}")
+            raise Diverged(
+                f"training ended after step {progress.step}, but {self.validation.metric} was NaN in every validation, "
+                f"so no weights can be selected. {self.divergence_advice()}"
+            )
         if self.world.is_main and chosen == "average":
             self.directory.write(lambda root: write_tensors(root / self.weights.name, mean, ties=self.ties))
         elif self.world.is_main:
             self.store.publish(progress.best_step)
-        self.check_directory()  # which makes the others wait until the file is there
+        self.check_directory()  # the other processes wait here until the file exists
         self.log.record("end", progress, {"stopped": limit, "chosen": chosen, **metrics})
-        self.log.note(f"Done after step {progress.step} ({limit}); kept: {chosen}  {_told(metrics)}")
-        fill(self.model, read_tensors(self.weights), origin=str(self.weights))
+        selected = f"average of the last {len(paths)} validations" if chosen == "average" else chosen
+        self.log.note(f"Done after step {progress.step} ({limit}); selected: {selected}  {_format_metrics(metrics)}")
+        load_tensors(self.model, read_tensors(self.weights), origin=str(self.weights))
         self.model.eval()
         return self.result(limit, chosen, metrics)
 
     def result(self, stopped: str, chosen: str, metrics: Mapping[str, float]) -> Result:
-        """What fit returns."""
+        """Return the result of `fit`."""
         progress = Progress.from_json(asdict(self.progress))
         return Result(stopped=stopped, chosen=chosen, metrics=dict(metrics), progress=progress, weights=self.weights)
 
     def best_kind(self) -> str:
-        """What the best validated weights are."""
+        """Return the name of the best validated weights."""
         return "ema" if self.average else "best"
 
     def clock(self) -> float:
-        """Seconds trained so far, over all resumed parts."""
-        return time.monotonic() - self.began
+        """Return the training time in seconds, including that before the run was resumed."""
+        return time.monotonic() - self.start_time
 
 
-def _opened(folder: Path | RunDirectory, stack: ExitStack) -> RunDirectory:
-    """The run's directory, held until the stack ends."""
+def _open_directory(folder: Path | RunDirectory, stack: ExitStack) -> RunDirectory:
+    """Return the locked directory of the run; its lock is released with the stack."""
     if isinstance(folder, RunDirectory):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    return stack.enter_context(held(folder))
+    return stack.enter_context(lock_directory(folder))
 
 
-def _told(metrics: Mapping[str, float]) -> str:
+def _format_metrics(metrics: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())

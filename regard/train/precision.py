@@ -1,18 +1,18 @@
-"""The precision of training: float32, bfloat16, or the faster of the two.
+"""Precision of training: float32, bfloat16, or the faster of the two.
 
-On a CPU that has instructions for bfloat16, `auto` is chosen by measurement, because some multiply it more slowly than
-float32:
+On a CPU with bfloat16 instructions `auto` is decided by a measurement, because some CPUs multiply bfloat16 more slowly
+than float32:
 
     y = x W^T + b, forward and backward, as training computes it in each type
     bfloat16 if its fastest time is at most 4/5 of float32's, else float32
 
-The margin is for what bfloat16 costs outside of products. The measurement takes less than 0.2 s. It is kept in the
-user's cache folder, one file for each combination of processor, number of threads and software:
+The margin covers the cost of bfloat16 outside of products. The measurement takes less than 0.2 s. Its result is saved
+in the user's cache folder, one file for each combination of processor, number of threads and software versions:
 
     CACHE/regard/precision-KEY.json    {"machine", "seconds", "checksum"}
 
-A file that is missing, damaged or of another machine is measured and written again; one that cannot be written changes
-nothing. On CUDA, `auto` is bfloat16 where the device multiplies it natively. Everywhere else it is float32.
+If the file is missing, damaged or of another machine, the measurement is repeated; a file that cannot be written is
+not an error. On CUDA, `auto` is bfloat16 if the device multiplies it natively. On all other devices it is float32.
 """
 
 import hashlib
@@ -32,37 +32,37 @@ from torch import nn
 
 from regard import __version__
 from regard.attention.kernels.maps import linear
-from regard.checksums import sealed, unsealed
+from regard.checksums import add_checksum, verify_checksum
 from regard.errors import UserError
 from regard.files import read_json, write_atomically
 
 PRECISIONS: tuple[Literal["float32"], Literal["bfloat16"]] = ("float32", "bfloat16")
 
 _IN, _OUT = 128, 512
-"""The sizes of the weight: those of the feed-forward layer of the recipe `dates`."""
+"""Sizes of the weight: those of the feed-forward layer of the recipe `dates`."""
 _LEAST_ROWS, _MOST_ROWS = 256, 4096
 _LEAST_ROUNDS = 3
-"""Rounds of a measurement that counts. There are fewer only if the machine is busy or the products are very slow."""
+"""Minimum rounds of a valid measurement; there are fewer only if the machine is busy or the products are very slow."""
 _BUDGET = 0.12
-"""Seconds of products."""
+"""Time limit of the measurement in seconds."""
 _MARGIN = 0.8
 _LIMIT = 1 << 16
-"""Bytes that are read of a file in the cache."""
+"""Maximum size of a file in the cache, in bytes."""
 _VARIABLES = ("ATEN_", "DNNL_", "KMP_", "MKL_", "OMP_", "ONEDNN_")
-"""Environment variables that begin so change how products are computed."""
+"""Prefixes of environment variables that change how products are computed."""
 
 
 class Precision(NamedTuple):
-    """A precision, and the reason for it."""
+    """Precision of training, with the reason."""
 
     name: Literal["float32", "bfloat16"]
-    """The precision of matrix products."""
+    """Precision of matrix products."""
     reason: str
-    """Why `auto` is this; empty if it was asked for."""
+    """Reason for the choice of `auto`; empty if the setting was not auto."""
 
 
 def resolve_precision(setting: Literal["auto", "float32", "bfloat16"], device: torch.device) -> Precision:
-    """Return the precision that a setting (float32, bfloat16, auto) stands for on this device."""
+    """Return the precision for a setting (float32, bfloat16 or auto) on this device."""
     if setting != "auto":
         return Precision(setting, "")
     is_native = has_native_bfloat16(device)
@@ -78,25 +78,25 @@ def resolve_precision(setting: Literal["auto", "float32", "bfloat16"], device: t
 
 
 def has_native_bfloat16(device: torch.device) -> bool:
-    """Return whether the device has instructions that multiply bfloat16. On a CPU they may be slower than float32's."""
+    """Return True if the device has bfloat16 instructions. On a CPU they may be slower than those for float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        found = torch.cpu.get_capabilities()
-        return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+        capabilities = torch.cpu.get_capabilities()
+        return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
     return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """The time of products in each precision."""
+    """Time of a product in each precision."""
 
     seconds: dict[str, float]
-    """Of the fastest product."""
+    """Time of the fastest product, by precision."""
     rows: int
-    """Rows of x."""
+    """Number of rows of x."""
     rounds: int
-    """Times that both products were repeated with so many rows."""
+    """Number of times both products were repeated with this number of rows."""
 
     @property
     def gflops(self) -> dict[str, float]:
@@ -105,12 +105,12 @@ class Measurement:
 
 
 def measure_products(time_product: Callable[[str, int], float] | None = None) -> Measurement:
-    """Return the time of products in each precision.
+    """Measure the time of a product in each precision.
 
-    The number of rows is doubled up to 4,096 while time allows. The products of both precisions take turns, so that
-    other work on the machine slows both, until the time is used up.
+    The number of rows is doubled up to 4,096 while time allows. Both precisions are measured alternately until the time
+    limit, so that other load on the machine slows both.
 
-    time_product: returns the seconds of one product of a precision with so many rows; for tests.
+    time_product: function (precision, rows) that returns the seconds of one product; for tests.
     """
     timer = time_product or _Products().time
     spent = 0.0
@@ -122,19 +122,19 @@ def measure_products(time_product: Callable[[str, int], float] | None = None) ->
         return seconds
 
     rows, rounds = _LEAST_ROWS, 0
-    best = time_round(rows)  # the first products of a process prepare the kernels, which takes longer
+    best = time_round(rows)  # the first products of a process take longer, as kernels are prepared
     while rows < _MOST_ROWS and 2 * _LEAST_ROUNDS * 2 * sum(best.values()) < _BUDGET - spent:
         rows, rounds = 2 * rows, 0
         best = time_round(rows)
     while sum(best.values()) < _BUDGET - spent:
-        again = time_round(rows)
-        best = {name: min(seconds, again[name]) for name, seconds in best.items()}
+        latest = time_round(rows)
+        best = {name: min(seconds, latest[name]) for name, seconds in best.items()}
         rounds += 1
     return Measurement(seconds=best, rows=rows, rounds=rounds)
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of the current user where regard keeps what it can measure again; None if there is none."""
+    """Return the cache folder of regard for the current user; None if there is none."""
     if sys.platform == "win32":
         variable, default = "LOCALAPPDATA", "~/AppData/Local"
     else:
@@ -144,7 +144,7 @@ def cache_folder() -> Path | None:
 
 
 class _Products:
-    """Products of ones, forward and backward; no random numbers are drawn."""
+    """Products of ones, forward and backward, without random numbers."""
 
     def __init__(self) -> None:
         self.weight = nn.Parameter(torch.ones(_OUT, _IN, dtype=torch.float32, device="cpu"))
@@ -154,18 +154,18 @@ class _Products:
         """Return the seconds of one product."""
         x = torch.ones(rows, _IN, dtype=torch.float32, device="cpu", requires_grad=True)
         self.weight.grad = self.bias.grad = None
-        begun = time.perf_counter()
+        start = time.perf_counter()
         with torch.enable_grad():
             with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
                 y = linear(x, self.weight, self.bias)
             y.sum().backward()
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
 
 def _machine() -> dict[str, Any]:
-    """Return all that the speed of products depends on, as JSON holds it."""
+    """Return the properties that the speed of products depends on, as JSON."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found = {
+    properties = {
         "processor": dict(torch.cpu.get_capabilities()),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "onednn": torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled),
@@ -176,13 +176,13 @@ def _machine() -> dict[str, Any]:
         "regard": __version__,
         "environment": {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)},
     }
-    return json.loads(json.dumps(found, default=str))
+    return json.loads(json.dumps(properties, default=str))
 
 
 def _seconds(machine: dict[str, Any]) -> tuple[dict[str, float] | None, str]:
-    """Return the seconds of a product of each precision on this machine, and a few words on where they come from.
+    """Return the seconds of a product in each precision on this machine, and their origin as text.
 
-    The seconds are None if the machine is too busy to measure them.
+    The seconds are None if the machine is too busy for a measurement.
     """
     folder = cache_folder()
     key = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
@@ -190,23 +190,24 @@ def _seconds(machine: dict[str, Any]) -> tuple[dict[str, float] | None, str]:
     with suppress(ValueError):
         if path:
             return _read(path, machine), f"measured before, {path}"
-    found = measure_products()
-    if found.rounds < _LEAST_ROUNDS:
+    measurement = measure_products()
+    if measurement.rounds < _LEAST_ROUNDS:
         return None, "the machine is too busy to measure whether bfloat16 is faster"
+    seconds = measurement.seconds
     if path is None:
-        return found.seconds, "measured now, not kept: the user has no cache folder"
+        return seconds, "measured now, not saved: the user has no cache folder"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(sealed({"machine": machine, "seconds": found.seconds}), indent=1) + "\n")
+        write_atomically(path, json.dumps(add_checksum({"machine": machine, "seconds": seconds}), indent=1) + "\n")
     except (UserError, OSError) as error:
-        return found.seconds, f"measured now, not kept: {error}"
-    return found.seconds, f"measured now, kept in {path}"
+        return seconds, f"measured now, not saved: {error}"
+    return seconds, f"measured now, saved in {path}"
 
 
 def _read(path: Path, machine: dict[str, Any]) -> dict[str, float]:
-    """Return the seconds that a file holds. Raises ValueError if it is damaged or of another machine."""
+    """Return the seconds saved in a file. Raises ValueError if it is damaged or of another machine."""
     content = read_json(path, limit=_LIMIT)
-    seconds = unsealed(path, content, required=True).get("seconds") if isinstance(content, dict) else None
+    seconds = verify_checksum(path, content, required=True).get("seconds") if isinstance(content, dict) else None
     if not isinstance(seconds, dict) or content.get("machine") != machine or set(seconds) != set(PRECISIONS):
         raise UserError(f"{path}: must hold this machine and the seconds of each precision")
     if not all(isinstance(value, float) and math.isfinite(value) and value > 0 for value in seconds.values()):

@@ -1,4 +1,4 @@
-"""Where a run stands: all that a checkpoint must know beside tensors, and what follows from it."""
+"""Progress of a run: the part of a checkpoint that is not tensors, and the decisions that follow from it."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -29,46 +29,46 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "best": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
     "unlogged": lambda value: isinstance(value, list) and len(value) == 3 and all(map(_is_number, value)),
 }
-"""What each value may be, as JSON holds it."""
+"""Check of each value, as JSON holds it."""
 
 
 @dataclass(kw_only=True)
 class Progress:
-    """How far a run has come. Changed in place by the loop; saved with every checkpoint."""
+    """Progress of a run. The loop updates it in place; every checkpoint contains it."""
 
     step: int = 0
-    """Steps done."""
+    """Completed steps."""
     epoch: int = 0
-    """Passes done."""
+    """Completed epochs."""
     position: int = 0
-    """Batches done of the present pass."""
+    """Completed batches of the current epoch."""
     seconds: float = 0.0
-    """Time trained, over all resumed parts."""
+    """Training time, including that before the run was resumed."""
     tokens: int = 0
-    """Target tokens seen."""
+    """Number of target tokens trained on."""
     warm_at: float = 0.0
-    """Share of the run that was done when the warm-up ended."""
+    """Completed fraction of the run at the end of the warm-up."""
     validated: int = 0
-    """Step of the last validation; 0 before any."""
+    """Step of the last validation; 0 before the first."""
     recent: list[int] = field(default_factory=list)
-    """Steps of the last validations, oldest first: their weights are kept."""
+    """Steps of the last validations, oldest first, whose weights are saved."""
     best_step: int = 0
-    """Step of the best validation; 0 before any."""
+    """Step of the best validation; 0 before the first."""
     best: dict[str, float] = field(default_factory=dict)
-    """What the best validation measured."""
+    """Metrics of the best validation."""
     stale: int = 0
-    """Validations since the best one."""
+    """Number of validations since the best one."""
     unlogged: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    """Sums of loss and of negative log-likelihood, and tokens, since the last line of the log."""
+    """Sums of loss and of negative log-likelihood, and number of tokens, since the last line of the log."""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Progress":
-        """What `asdict` made of it. Raises ValueError for anything else."""
+        """Create from the result of `to_json`. Raises ValueError for anything else."""
         names = [entry.name for entry in fields(cls)]
         if not isinstance(values, Mapping) or set(values) != set(names):
             raise ValueError(f"progress must hold {', '.join(names)}")
-        for name, holds in _RULES.items():
-            if not holds(values[name]):
+        for name, is_valid in _RULES.items():
+            if not is_valid(values[name]):
                 raise ValueError(f"progress.{name} cannot be {str(values[name])[:60]}")
         steps = [*values["recent"], values["best_step"], values["validated"]]
         if max(steps) > values["step"] or values["recent"] != sorted(set(values["recent"])):
@@ -76,60 +76,59 @@ class Progress:
         return cls(**{name: values[name] for name in names})
 
     def to_json(self) -> dict[str, Any]:
-        """The values as JSON holds them; floats survive exactly."""
+        """Return the values as JSON; floats are exact."""
         return asdict(self)
 
-    def shares(self, config: TrainConfig, *, batches: int) -> dict[str, float]:
-        """Of each limit that is given (steps, epochs, minutes) the share that lies behind.
+    def fractions(self, config: TrainConfig, *, batches: int) -> dict[str, float]:
+        """Return the completed fraction of each limit that is set (steps, epochs, minutes).
 
-        `batches` is the number of batches of the present epoch.
+        `batches` is the number of batches of the current epoch.
         """
-        shares = {}
+        fractions = {}
         if config.steps:
-            shares["steps"] = self.step / config.steps
+            fractions["steps"] = self.step / config.steps
         if config.epochs:
-            shares["epochs"] = (self.epoch + self.position / batches) / config.epochs
+            fractions["epochs"] = (self.epoch + self.position / batches) / config.epochs
         if config.minutes:
-            shares["minutes"] = self.seconds / (60 * config.minutes)
-        return shares
+            fractions["minutes"] = self.seconds / (60 * config.minutes)
+        return fractions
 
-    def done(self, config: TrainConfig, *, batches: int) -> float:
-        """The share of the run that lies behind, by steps, else epochs, else minutes; 0.0 if none of them is
-        given.
+    def completed_fraction(self, config: TrainConfig, *, batches: int) -> float:
+        """Return the completed fraction of the run by steps, else epochs, else minutes; 0.0 if none is set.
 
-        The schedule falls by it; only by minutes does it follow the clock.
+        The learning rate schedule depends on it, and so on the clock only if minutes is the only limit.
         """
-        return next(iter(self.shares(config, batches=batches).values()), 0.0)
+        return next(iter(self.fractions(config, batches=batches).values()), 0.0)
 
     def advance(self, config: TrainConfig, *, used: int, batches: int) -> None:
-        """One more step is done, of the next `used` of the epoch's `batches` batches."""
+        """Count a step that used the next `used` of the `batches` batches of the epoch."""
         self.step += 1
         self.position += used
         if self.position >= batches:
             self.epoch, self.position = self.epoch + 1, 0
         if self.step == config.warmup:
-            self.warm_at = self.done(config, batches=batches)
+            self.warm_at = self.completed_fraction(config, batches=batches)
 
-    def limit(self, config: TrainConfig) -> str | None:
-        """Which limit of the run is reached: "steps", "epochs", "minutes", "patience", or None."""
+    def limit_reached(self, config: TrainConfig) -> str | None:
+        """Return the limit that is reached, "steps", "epochs", "minutes" or "patience", or None."""
         reached = {
             "steps": config.steps is not None and self.step >= config.steps,
             "epochs": config.epochs is not None and self.epoch >= config.epochs,
             "minutes": config.minutes is not None and self.seconds >= 60 * config.minutes,
             "patience": config.patience > 0 and self.stale >= config.patience,
         }
-        return next((name for name, holds in reached.items() if holds), None)
+        return next((name for name, is_reached in reached.items() if is_reached), None)
 
     def is_validation_due(self, config: TrainConfig) -> bool:
-        """Whether the weights are to be validated before the next step."""
+        """Return True if a validation is due before the next step."""
         if self.step == self.validated:
             return False
         return self.step % config.validate_every == 0 if config.validate_every else self.position == 0
 
-    def judge(self, metrics: dict[str, float], *, metric: str, maximize: bool, window: int) -> bool:
-        """Take in a validation of the present weights; whether they are the best so far. NaN never is.
+    def record_validation(self, metrics: dict[str, float], *, metric: str, maximize: bool, window: int) -> bool:
+        """Record a validation of the current weights. Return True if they are the best so far; NaN never is.
 
-        Of equal scores the later weights are kept (they saw more), but patience does not start anew.
+        Of equal scores the later weights are the best (trained longer), but patience is not reset.
         The steps of the last `window` validations stay in `recent`.
         """
         self.validated = self.step
@@ -143,7 +142,7 @@ class Progress:
 
 
 def is_better(value: float, than: float | None, *, maximize: bool) -> bool:
-    """Whether a score beats another; one that is there beats None, NaN beats nothing."""
+    """Return True if a score is better than another; any score except NaN is better than None."""
     if math.isnan(value) or than is None:
         return not math.isnan(value)
     return value > than if maximize else value < than

@@ -1,4 +1,4 @@
-"""The learning rate of each step.
+"""Learning rate schedules.
 
     warm-up        step <= warmup:   lr * step / warmup
     after it       inverse_sqrt:     lr * sqrt(warmup / step)
@@ -6,7 +6,7 @@
                    linear:           lr * (1 - q)
                    constant:         lr
 
-`step` counts from 1; q is the part of the run between the warm-up's end and the run's end that lies behind.
+`step` counts from 1; q is the completed fraction of the run between the end of the warm-up and the end of the run.
 Source: vaswani2017, section 5.3, where lr = width^-0.5 * warmup^-0.5 (inverse_sqrt); loshchilov2017 (cosine).
 """
 
@@ -16,17 +16,18 @@ from regard.train.config import TrainConfig
 
 
 def learning_rate(config: TrainConfig, *, step: int, done: float, warm_at: float) -> float:
-    """The rate of step number `step` (from 1) when the share `done` of the run lies behind.
+    """Return the learning rate of step number `step` (from 1).
 
-    `warm_at` is what `done` was when the warm-up ended: there the fall begins.
+    done:    completed fraction of the run.
+    warm_at: value of `done` at the end of the warm-up, where the decay begins.
     """
     if step <= config.warmup:
         return config.lr * (step / config.warmup)
     if config.schedule == "inverse_sqrt":
         return config.lr * math.sqrt(max(config.warmup, 1) / step)
-    behind = min(max((done - warm_at) / (1 - warm_at), 0.0), 1.0) if warm_at < 1 else 1.0
+    decayed = min(max((done - warm_at) / (1 - warm_at), 0.0), 1.0) if warm_at < 1 else 1.0
     if config.schedule == "cosine":
-        return config.lr * (1 + math.cos(math.pi * behind)) / 2
+        return config.lr * (1 + math.cos(math.pi * decayed)) / 2
     if config.schedule == "linear":
-        return config.lr * (1 - behind)
+        return config.lr * (1 - decayed)
     return config.lr

@@ -1,10 +1,9 @@
-"""The gradient of one step: a step's batches, spread over processes, add up as if they were one batch.
+"""Gradient of one step, accumulated over batches and processes as if they were one batch.
 
-    loss = sum over all batches and processes of their losses / sum over them of their target tokens
+    loss = sum of the losses of all batches and processes / sum of their target tokens
 
-so the tokens of all batches are counted before the first is differentiated. Whatever is random (dropout)
-depends on the seed, the step, the batch's place in the step and the process alone, so no generator's state is
-ever saved.
+so the target tokens of all batches are counted before the first backward pass. Random numbers (dropout) depend only on
+the seed, the step, the index of the batch in the step and the rank, so no generator state needs to be saved.
 """
 
 import hashlib
@@ -16,67 +15,69 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.train.contracts import Batch, Batches
+from regard.train.contracts import TrainingBatch, TrainingBatches
 from regard.train.distribution import Replica
 from regard.train.precision import PRECISIONS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sums:
-    """What one process adds up in a step; only `count` is over all of them."""
+class StepSums:
+    """Sums over the batches of one process in a step; `count` is over all processes."""
 
     totals: list[float]
-    """The loss of each batch, summed over its tokens."""
+    """Loss of each batch, summed over its tokens."""
     nll: float
     """Negative log-likelihood, summed over all tokens."""
     count: int
-    """Target tokens of the step, on all processes."""
+    """Number of target tokens of the step, on all processes."""
 
 
-def seed_of(*numbers: int) -> int:
-    """A seed that differs for any other numbers, in order: 63 bits of their SHA-256."""
+def derive_seed(*numbers: int) -> int:
+    """Return a seed derived from a sequence of numbers: 63 bits of its SHA-256."""
     digest = hashlib.sha256("/".join(map(str, numbers)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def add_gradients(
     replica: Replica,
-    batches: Batches,
+    batches: TrainingBatches,
     plan: Sequence[tuple[int, ...]],
     *,
     epoch: int,
     step: int,
     seed: int,
     precision: str,
-) -> Sums:
-    """Add the gradient of step number `step`, whose batches hold the rows in `plan`, to the weights' own.
+) -> StepSums:
+    """Compute the gradient of step number `step`, whose batches hold the rows in `plan`, and add it to `.grad`.
 
-    Process r of n computes the rows r, r + n, r + 2 n ... of each batch. One without rows computes another's
-    and counts it zero times: it must take part in the exchange of gradients.
+    Process r of n computes the rows r, r + n, r + 2 n ... of each batch. A process without rows computes the first row
+    with weight zero, as it must take part in the synchronization of gradients.
     """
     world = replica.world
-    shares = [_share(batches, epoch, rows, rank=world.rank, size=world.size) for rows in plan]
-    counted = sum(replica.count(batch) for batch, weight in shares if weight)
-    count = round(world.sum([counted])[0])
+    own_batches = [_own_batch(batches, epoch, rows, rank=world.rank, size=world.size) for rows in plan]
+    own_count = sum(replica.count(batch) for batch, weight in own_batches if weight)
+    count = round(world.sum([own_count])[0])
     if count == 0:
         raise UserError(f"a batch has no target token: its rows are {list(plan[0])[:10]} in epoch {epoch + 1}.")
     sums: list[Tensor] = []
-    weights = [weight for _, weight in shares for _ in ("total", "nll")]
-    for place, (batch, weight) in enumerate(shares):
-        torch.manual_seed(seed_of(seed, step, place, world.rank))
-        with replica.adding_up(last=place == len(shares) - 1):
+    weights = [weight for _, weight in own_batches for _ in ("total", "nll")]
+    for number, (batch, weight) in enumerate(own_batches):
+        torch.manual_seed(derive_seed(seed, step, number, world.rank))
+        with replica.accumulate(last=number == len(own_batches) - 1):
             with _autocast(world.device, precision):
                 loss = replica.loss(batch.to(world.device))
-            # DDP and FSDP take the mean over processes; times their number it is the sum.
+            # DDP and FSDP average over processes; times their number this is the sum.
             (loss.total * (weight * world.size / count)).backward()
         sums += [loss.total.detach().float(), loss.nll.detach().float()]
-    # One transfer a step, after all of it is queued on the device.
+    # One transfer per step, after all work is queued on the device.
     values = [value * weight for value, weight in zip(torch.stack(sums).tolist(), weights, strict=True)]
-    return Sums(totals=values[::2], nll=sum(values[1::2]), count=count)
+    return StepSums(totals=values[::2], nll=sum(values[1::2]), count=count)
 
 
-def _share(batches: Batches, epoch: int, rows: tuple[int, ...], *, rank: int, size: int) -> tuple[Batch, int]:
-    """The rows of a batch that a process computes, and how often they count: 0 if it has none of its own."""
+def _own_batch(
+    batches: TrainingBatches, epoch: int, rows: tuple[int, ...], *, rank: int, size: int
+) -> tuple[TrainingBatch, int]:
+    """Return the rows of a batch that a process computes, and their weight: 0 if it has no rows of its own."""
     own = rows[rank::size]
     return batches.collate(epoch, own or rows[:1]), int(bool(own))
 

@@ -1,12 +1,12 @@
-"""Tensors in files: safetensors with a checksum, written whole or not at all.
+"""Tensor files: safetensors with a checksum, written atomically.
 
-    8 bytes   length of the head
-    head      JSON: {"__metadata__": {"checksum", "ties"}, NAME: {"dtype", "shape", "data_offsets"}, ...}
-    data      the tensors' bytes, those of wide types first, then by name
+    8 bytes   length of the header
+    header    JSON: {"__metadata__": {"checksum", "ties"}, NAME: {"dtype", "shape", "data_offsets"}, ...}
+    data      bytes of the tensors, wide types first, then by name
 
-The checksum is the CRC-32 of the entries (as compact JSON, keys in order) and of the data. Files are written here and
-not by the safetensors library, which knows no checksum, orders its metadata at random, and leaves a file of a random
-name behind if it is killed. They are read by it; those that it or another program wrote have no checksum to compare.
+The checksum is the CRC-32 of the entries (as compact JSON, keys in order) and of the data. Files are not written with
+the safetensors library, which has no checksums, writes its metadata in random order, and leaves a file with a random
+name behind if it is killed. They are read with it; files written by other programs have no checksum to compare.
 
 Source: the format at https://github.com/huggingface/safetensors
 """
@@ -21,9 +21,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from regard.checksums import checksum_of
+from regard.checksums import compute_checksum
 from regard.errors import UserError
-from regard.files import check_content, check_file, written_whole
+from regard.files import check_content, check_file, open_atomically
 
 _DTYPES = {
     torch.float64: "F64",
@@ -37,45 +37,45 @@ _DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_HEAD, _CHECKSUM = "__metadata__", "checksum"
-_MOST_HEAD = 100_000_000  # as the safetensors library reads
+_METADATA, _CHECKSUM = "__metadata__", "checksum"
+_MAX_HEADER = 100_000_000  # limit of the safetensors library
 _BLOCK = 1 << 20
 _START = 100
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str] | None = None) -> list[int]:
-    """Write CPU tensors to a file that appears under its name only when it is complete and on the disk.
+    """Write CPU tensors to a file, atomically and flushed to disk. Return its length in bytes and its CRC-32.
 
-    Returns its length in bytes and its CRC-32. Raises UserError naming it if the system cannot write.
+    Raises: UserError naming the file if it cannot be written.
     """
     entries: dict[str, Any] = {}
     parts, offset = [], 0
-    # Wide types first: then each tensor's bytes lie where its type may lie in memory.
+    # Wide types first, so that the data of each tensor is aligned.
     for name, value in sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
         if value.dtype not in _DTYPES:
-            raise UserError(f"{path}: {name} is of {value.dtype}, which cannot be written.")
+            raise UserError(f"{path}: {name} has dtype {value.dtype}, which cannot be written.")
         parts.append(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
         end = offset + parts[-1].nbytes
         entries[name] = {"dtype": _DTYPES[value.dtype], "shape": list(value.shape), "data_offsets": [offset, end]}
         offset = end
-    checksum = checksum_of(entries)
+    checksum = compute_checksum(entries)
     for part in parts:
         checksum = zlib.crc32(part, checksum)
     metadata = {_CHECKSUM: f"{checksum:08x}"} | ({"ties": json.dumps(dict(ties))} if ties else {})
-    head = json.dumps({_HEAD: metadata, **entries}, separators=(",", ":")).encode("utf-8")
-    head += b" " * (-len(head) % 8)
+    header = json.dumps({_METADATA: metadata, **entries}, separators=(",", ":")).encode("utf-8")
+    header += b" " * (-len(header) % 8)
     total = 0
-    with written_whole(path) as file:
-        for part in (len(head).to_bytes(8, "little"), head, *parts):
+    with open_atomically(path) as file:
+        for part in (len(header).to_bytes(8, "little"), header, *parts):
             file.write(part)
             total = zlib.crc32(part, total)
-    return [8 + len(head) + offset, total]
+    return [8 + len(header) + offset, total]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, tied ones once, on the CPU.
+    """Return the tensors of a file, tied ones once, on the CPU.
 
-    Raises:  UserError naming the file if it is missing, no regular file, damaged, or no safetensors file.
+    Raises:  UserError naming the file if it is missing, not a regular file, damaged, or not a safetensors file.
     """
     if not path.exists():
         raise UserError(f"{path} is missing.")
@@ -83,28 +83,30 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         _check(path)
         with safe_open(path, framework="pt", device="cpu") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
     except UserError:
         raise
     except (SafetensorError, ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
-        raise UserError(f"{path} is damaged or no safetensors file: {str(error) or type(error).__name__}.") from error
+        raise UserError(
+            f"{path} is damaged or not a safetensors file: {str(error) or type(error).__name__}."
+        ) from error
 
 
 def _check(path: Path) -> None:
-    """Raises ValueError if the file has a checksum, and it is of something else."""
+    """Raise ValueError if the file has a checksum that does not match its content."""
     size = path.stat().st_size
     with path.open("rb") as file:
         check_content(path, file.read(_START))
         file.seek(0)
         length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(size - 8, _MOST_HEAD):
-            raise ValueError(f"its head claims {length:,} bytes, the file has {size:,}")
+        if not 2 <= length <= min(size - 8, _MAX_HEADER):
+            raise ValueError(f"its header claims {length:,} bytes, but the file has {size:,}")
         entries = json.loads(file.read(length))
-        expected = entries.pop(_HEAD, {}).get(_CHECKSUM)
+        expected = entries.pop(_METADATA, {}).get(_CHECKSUM)
         if expected is None:
             return
-        found = checksum_of(entries)
+        checksum = compute_checksum(entries)
         while block := file.read(_BLOCK):
-            found = zlib.crc32(block, found)
-    if expected != f"{found:08x}":
+            checksum = zlib.crc32(block, checksum)
+    if expected != f"{checksum:08x}":
         raise ValueError("its checksum is not that of its content")

@@ -1,18 +1,18 @@
-"""Measuring weights on data that they were not trained on, and what follows: the best ones, the ones kept."""
+"""Validation of weights with the metrics of a task."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor, nn
 
-from regard.train.average import mean_of_files
+from regard.train.average import average_weights
 from regard.train.distribution import Replica
 from regard.train.interrupt import Interrupted, Interruption
 from regard.train.progress import is_better
 
 
 class Validation:
-    """A task's measure, of which one entry decides."""
+    """Validation function of a task, and the metric that decides which weights are best."""
 
     def __init__(
         self,
@@ -29,29 +29,29 @@ class Validation:
         self._replica = replica
         self.interruption = interruption
 
-    def of(self, weights: Mapping[str, Tensor] | None) -> dict[str, float] | None:
-        """What the model measures with its present weights, or with these; None if a signal cut it off.
+    def measure(self, weights: Mapping[str, Tensor] | None) -> dict[str, float] | None:
+        """Return the metrics of the model with its current weights, or with `weights`; None if interrupted by a signal.
 
-        The main process measures, the others wait and get the same, None included.
+        The main process validates, the others wait for its result.
         """
         metrics = None
         if self._replica.world.is_main:
             try:
-                with self._replica.holding(weights) as model, self.interruption.cutting():
+                with self._replica.evaluation_model(weights) as model, self.interruption.interruptible():
                     metrics = {name: float(value) for name, value in self._measure(model).items()}
             except Interrupted:
                 metrics = None
-        metrics = self._replica.world.share(metrics)
+        metrics = self._replica.world.broadcast(metrics)
         if metrics is not None and self.metric not in metrics:
-            raise ValueError(f"validate must measure {self.metric}, but measured {', '.join(metrics) or 'nothing'}.")
+            raise ValueError(f"validate must return the metric {self.metric}, got {', '.join(metrics) or 'none'}.")
         return metrics
 
-    def of_mean(self, paths: Sequence[Path]) -> tuple[dict[str, Tensor], dict[str, float] | None]:
-        """The mean of the weights in these files (on the main process), and what it measures."""
-        mean = mean_of_files(paths) if self._replica.world.is_main else {}
-        return mean, self.of(mean)
+    def measure_mean(self, paths: Sequence[Path]) -> tuple[dict[str, Tensor], dict[str, float] | None]:
+        """Return the mean of the weights in files (on the main process), and its metrics."""
+        mean = average_weights(paths) if self._replica.world.is_main else {}
+        return mean, self.measure(mean)
 
-    def prefers(self, metrics: Mapping[str, float], to: Mapping[str, float]) -> bool:
-        """Whether these measurements are at least as good as others; anything but NaN is better than none."""
-        value, other = metrics[self.metric], to.get(self.metric)
-        return value == other or is_better(value, other, maximize=self.maximize)
+    def is_at_least(self, metrics: Mapping[str, float], other: Mapping[str, float]) -> bool:
+        """Return True if the metrics are at least as good as others; any value except NaN is better than none."""
+        value, other_value = metrics[self.metric], other.get(self.metric)
+        return value == other_value or is_better(value, other_value, maximize=self.maximize)

@@ -1,4 +1,4 @@
-"""Compile the GPU kernels of additive attention without a GPU, as the interpreter forgives what the compiler does not.
+"""Compile the GPU kernels of additive attention without a GPU, to find errors that the interpreter does not report.
 
     python -m tests.attention.additive_gpu_compile [80 90]
 
@@ -25,16 +25,18 @@ from regard.attention.kernels.additive_gpu_step import step_kernel
 
 __all__ = ["compile_all"]
 
-GIVEN = ("query", "keys", "values", "grad_out", "bias", "diagonals")
-"""Pointers of the inputs' dtype; all others hold sums, but for masks, ranges and flags."""
+INPUT_POINTERS = ("query", "keys", "values", "grad_out", "bias", "diagonals")
+"""Pointers of the dtype of the inputs; all others hold sums, except masks, ranges and flags."""
 
-WHOLE = {"first": "*i32", "last": "*i32", "fits": "*i32", "allowed": "*u8"}
-SIZES = ("heads", "key_heads", "num_queries", "num_keys", "query_room", "keys_room", "units", "dim", "value_dim")
+INTEGER_POINTERS = {"first": "*i32", "last": "*i32", "fits": "*i32", "allowed": "*u8"}
+SIZES = ("heads", "key_heads", "num_queries", "num_keys", "query_padded", "keys_padded", "units", "dim", "value_dim")
 TUPLES = {"strides": ("i64",) * 10, "bias_strides": ("i64",) * 4}
 
 
-def compiled(kernel: Any, tiles: Tiles, constants: dict[str, Any], *, dtype: str, has_rules: bool, target: int) -> str:
-    """Registers and spills of one kernel."""
+def compile_kernel(
+    kernel: Any, tiles: Tiles, constants: dict[str, Any], *, dtype: str, has_rules: bool, target: int
+) -> str:
+    """Compile one kernel and return its register use and spills."""
     wide = "fp64" if dtype == "fp64" else "fp32"
     constants = {
         "OWN": tiles.own, "OTHER": tiles.other, "VALUES": tiles.values, "UNITS": tiles.units, "SHARED": tiles.shared,
@@ -43,17 +45,19 @@ def compiled(kernel: Any, tiles: Tiles, constants: dict[str, Any], *, dtype: str
     }  # fmt: skip
     if not has_rules:
         constants |= dict.fromkeys(("allowed", "bias", "diagonals", "grad_bias", "grad_diagonals"))
-    types: dict[str, Any] = dict.fromkeys(kernel.arg_names, f"*{wide}") | dict.fromkeys(GIVEN, f"*{dtype}")
-    types |= dict.fromkeys((*SIZES, "splits"), "i32") | WHOLE | TUPLES | dict.fromkeys(constants, "constexpr")
+    types: dict[str, Any] = dict.fromkeys(kernel.arg_names, f"*{wide}") | dict.fromkeys(INPUT_POINTERS, f"*{dtype}")
+    types |= (
+        dict.fromkeys((*SIZES, "splits"), "i32") | INTEGER_POINTERS | TUPLES | dict.fromkeys(constants, "constexpr")
+    )
     types = {name: types[name] for name in kernel.arg_names}
     if "CHUNKED" in types and not has_rules:
         types["out"] = f"*{dtype}"
-    places = {name: (place,) for place, name in enumerate(kernel.arg_names)}
+    positions = {name: (index,) for index, name in enumerate(kernel.arg_names)}
     source = ASTSource(
         kernel,
         types,
-        {places[name]: value for name, value in constants.items() if name in places},
-        {places[name]: [["tt.divisibility", 16]] for name, kind in types.items() if str(kind)[0] == "*"},
+        {positions[name]: value for name, value in constants.items() if name in positions},
+        {positions[name]: [["tt.divisibility", 16]] for name, kind in types.items() if str(kind)[0] == "*"},
     )
     options = {"num_warps": tiles.warps, "num_stages": 1, "maxnreg": tiles.registers}
     code = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options).asm["cubin"]
@@ -66,7 +70,7 @@ def compiled(kernel: Any, tiles: Tiles, constants: dict[str, Any], *, dtype: str
 
 
 def compile_all(targets: list[int]) -> None:
-    """Every kernel, in the sizes in which it is launched, with and without masks and biases."""
+    """Compile every kernel in its launch sizes, with and without masks and biases."""
     small = {"DOT": None}
     few = small | dict.fromkeys(("query_exp", "keys_exp", "fits"))
     launches: list[tuple[Any, Tiles, dict[str, Any]]] = [
@@ -81,7 +85,7 @@ def compile_all(targets: list[int]) -> None:
         for kernel, tiles, constants in launches:
             for dtype in ("fp32", "bf16", "fp64"):
                 for has_rules in (False, True):
-                    use = compiled(kernel, tiles, constants, dtype=dtype, has_rules=has_rules, target=target)
+                    use = compile_kernel(kernel, tiles, constants, dtype=dtype, has_rules=has_rules, target=target)
                     rules = "with rules" if has_rules else ""
                     print(f"sm_{target} {kernel.__name__:>12} own={tiles.own:<3} {dtype} {rules:10} {use}", flush=True)
 

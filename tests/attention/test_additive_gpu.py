@@ -1,6 +1,6 @@
-"""The GPU kernels of additive attention against the formula: in Triton's interpreter, and on a GPU where there is one.
+"""The GPU kernels of additive attention against the formula: in Triton's interpreter, or on a GPU.
 
-The cases are in `additive_gpu_cases`; without `--device cuda` one process of its own runs them all.
+The cases are in `additive_gpu_cases`; without `--device cuda` a single separate process runs them all.
 """
 
 import importlib.util
@@ -21,16 +21,16 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 
 
 def run(*arguments: str, **environment: str) -> str:
-    """What a fresh Python prints."""
+    """Return the output of a new Python process."""
     command, variables = [sys.executable, *arguments], {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
 def interpreted(request: pytest.FixtureRequest) -> dict[str, str] | None:
-    """The traceback of each case, empty where it passed; None where a GPU runs the cases."""
+    """Return the traceback of each case, empty if it passed; None if a GPU runs the cases."""
     if request.config.getoption("--device") != "cpu":
         return None
     printed = run("-m", "tests.attention.additive_gpu_cases", TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
@@ -47,7 +47,7 @@ def test_kernels_equal_the_formula(name: str, interpreted: dict[str, str] | None
 
 
 @needs_triton
-def test_tensors_that_are_on_no_gpu_are_refused() -> None:
+def test_tensors_on_cpu_raise() -> None:
     message = run(
         "-c",
         "import torch\nfrom regard.attention.kernels.additive_gpu import forward\nq = torch.zeros(1, 1, 2, 3)\n"
@@ -55,10 +55,10 @@ def test_tensors_that_are_on_no_gpu_are_refused() -> None:
         "except ValueError as error:\n    print(error)",
         TRITON_INTERPRET="0",
     )
-    assert message.startswith("query must be on a GPU for this kernel, but is on cpu")
+    assert message.startswith("query must be on a GPU for this kernel, got cpu")
 
 
-def test_missing_triton_is_named_with_its_remedy() -> None:
+def test_missing_triton_raises_with_the_install_command() -> None:
     message = run(
         "-c",
         "import sys\nsys.modules['triton'] = None\ntry:\n    import regard.attention.kernels.additive_gpu\n"

@@ -1,11 +1,11 @@
-"""The read itself: hand-worked values, memories, and what is refused."""
+"""attend and attention_weights: values by hand, memories, and refused inputs."""
 
 import math
 
 import pytest
 import torch
 
-from regard.attention.attend import attend, weigh
+from regard.attention.attend import attend, attention_weights
 from regard.attention.choices import Soft
 from regard.attention.kernels import table
 from regard.attention.kernels.table import KERNELS
@@ -20,15 +20,15 @@ def test_attend_reads_by_hand():
     query = torch.tensor([[1.0]])
     keys, values = torch.tensor([[0.0], [1.0]]), torch.tensor([[10.0, 0.0], [0.0, 10.0]])
     share = math.e / (1 + math.e)
-    close(weigh(query, (keys, values), score=Dot()), torch.tensor([[1 - share, share]]))
+    close(attention_weights(query, (keys, values), score=Dot()), torch.tensor([[1 - share, share]]))
     close(attend(query, (keys, values), score=Dot()), torch.tensor([[10 * (1 - share), 10 * share]]))
 
 
-def test_attend_takes_leading_axes_and_unequal_sizes():
+def test_attend_supports_leading_axes_and_unequal_sizes():
     query, keys, values = torch.randn(2, 3, 5, 7), torch.randn(2, 3, 11, 13), torch.randn(2, 3, 11, 17)
     score = Additive(7, 13, 19)
     assert attend(query, (keys, values), score=score).shape == (2, 3, 5, 17)
-    assert weigh(query, (keys, values), score=score).shape == (2, 3, 5, 11)
+    assert attention_weights(query, (keys, values), score=score).shape == (2, 3, 5, 11)
 
 
 def test_attend_without_leading_axes_equals_a_batch_of_one():
@@ -39,13 +39,13 @@ def test_attend_without_leading_axes_equals_a_batch_of_one():
         close(alone, batch[0])
 
 
-def test_memory_of_no_keys_reads_zeros():
+def test_empty_memory_reads_zeros():
     query, memory = torch.randn(2, 3, 5), (torch.zeros(2, 0, 5), torch.zeros(2, 0, 7))
     for kernel in ("reference", "sdpa"):
         close(attend(query, memory, kernel=kernel), torch.zeros(2, 3, 7))
 
 
-def test_beta_large_tends_to_the_best_key():
+def test_large_beta_tends_to_the_best_key():
     query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
     best = (query @ keys.t()).argmax(-1)
     for kernel in ("reference", "sdpa"):
@@ -59,10 +59,10 @@ def test_beta_multiplies_scores():
         close(sharp, attend(query * 2.5, (keys, values), score=Dot(), kernel=kernel))
 
 
-def test_memory_mask_and_read_mask_both_hide():
+def test_memory_mask_and_read_mask_are_combined():
     query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 3, 5), torch.randn(2, 3, 7)
     memory = Memory(keys, values, padding([2, 3]))
-    weights = weigh(query, memory, mask=causal())
+    weights = attention_weights(query, memory, mask=causal())
     expected = (causal() & padding([2, 3])).tensor(3, 3, device=query.device)
     assert torch.equal(weights > 0, expected)
 
@@ -74,20 +74,22 @@ def test_keys_are_mapped_once_for_many_reads():
     query = torch.randn(2, 1, 5)
     close(attend(query, mapped, score=score), attend(query, memory, score=score))
     assert mapped.map_keys_with(score) is mapped
-    with pytest.raises(ValueError, match="mapped by another General"):
+    with pytest.raises(
+        ValueError, match="score must be the General that mapped the keys of this memory, got another score"
+    ):
         attend(query, mapped, score=General(5, 7))
 
 
-def test_growing_a_memory_equals_having_it_whole():
+def test_growing_memory_equals_fixed_memory():
     keys, values = torch.randn(2, 3, 11, 7), torch.randn(2, 3, 11, 5)
     memory = Memory(keys[..., :4, :], values[..., :4, :])
     memory = memory.extend(keys[..., 4:5, :], values[..., 4:5, :]).extend(keys[..., 5:, :], values[..., 5:, :])
     assert torch.equal(memory.keys, keys)
     assert torch.equal(memory.values, values)
     assert torch.equal(memory.crop(4).keys, keys[..., :4, :])
-    with pytest.raises(ValueError, match="size must be between 0 and 11, but is 12"):
+    with pytest.raises(ValueError, match="size must be between 0 and 11, got 12"):
         memory.crop(12)
-    with pytest.raises(ValueError, match="with a mask cannot grow"):
+    with pytest.raises(ValueError, match="a memory must have no mask to be extended"):
         Memory(keys, values, padding([1, 2])).extend(keys, values)
 
 
@@ -100,38 +102,39 @@ def test_select_reorders_rows_and_their_mask():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_attend_refuses_what_does_not_fit():
+def test_attend_refuses_inputs_that_do_not_fit():
     query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
     with pytest.raises(ValueError, match="4 keys and 3 values"):
         attend(query, (keys, values[:3]))
-    with pytest.raises(TypeError, match=r"values must have the query's dtype torch\.float32, but have torch\.float64"):
+    with pytest.raises(TypeError, match=r"values must have the query's dtype torch\.float32, got torch\.float64"):
         attend(query, (keys, values.double()))
-    with pytest.raises(TypeError, match=r"mask must be a Mask, but is Tensor; see regard\.dense"):
+    with pytest.raises(TypeError, match=r"mask must be a Mask, got Tensor; wrap tensors in regard\.dense"):
         attend(query, (keys, values), mask=torch.ones(3, 4, dtype=torch.bool))
-    with pytest.raises(TypeError, match=r"bias must be floating point, but has dtype torch\.bool"):
+    with pytest.raises(TypeError, match=r"bias must be floating point, got torch\.bool"):
         attend(query, (keys, values), bias=torch.ones(3, 4, dtype=torch.bool))
-    with pytest.raises(ValueError, match="mask or bias has 3 axes, but the read has only 2"):
+    with pytest.raises(ValueError, match="a mask or bias must have at most the 2 axes of the read, got 3"):
         attend(query, (keys, values), mask=dense(torch.ones(1, 3, 4, dtype=torch.bool)))
     for kernel in ("auto", "sdpa", "reference"):
-        with pytest.raises(ValueError, match="equal size, but query has 5 and keys have 4"):
+        with pytest.raises(ValueError, match="must have equal sizes, got 5 and 4"):
             attend(query, (keys[:, :4], values), kernel=kernel)
 
 
 def test_kernel_by_name_is_never_swapped():
     query, memory = torch.randn(3, 5), (torch.randn(4, 5), torch.randn(4, 2))
     with pytest.raises(
-        ValueError, match=r"'sdpa' cannot do this read: score Additive is no inner product; reference, additive"
+        ValueError,
+        match=r"'sdpa' does not support this read: score Additive is not an inner product. Use reference, additive",
     ):
         attend(query, memory, score=Additive(5, 5, 3), kernel="sdpa")
-    with pytest.raises(ValueError, match=r"kernel must be auto or one of additive, .*sdpa, but is 'flash'"):
+    with pytest.raises(ValueError, match=r"kernel must be auto or one of additive, .*sdpa, got 'flash'"):
         attend(query, memory, kernel="flash")
-    with pytest.raises(ValueError, match="'sdpa' cannot do"):
-        weigh(query, memory, score=Additive(5, 5, 3), kernel="sdpa")
+    with pytest.raises(ValueError, match="'sdpa' does not support this read"):
+        attention_weights(query, memory, score=Additive(5, 5, 3), kernel="sdpa")
 
 
 @pytest.mark.parametrize("beta", [0.0, -1.0, float("inf"), float("nan")])
 def test_soft_refuses_a_beta_that_is_not_positive(beta):
-    with pytest.raises(ValueError, match="beta must be a positive number"):
+    with pytest.raises(ValueError, match="beta must be positive and finite"):
         Soft(beta=beta)
 
 
@@ -159,19 +162,15 @@ def test_auto_follows_the_table(monkeypatch, sizes, dtype, has_products, kernel)
 
 
 @pytest.mark.parametrize("kernel", ["reference", "products", "sdpa"])
-def test_nan_that_was_read_is_named_with_its_place(kernel):
+def test_nan_is_reported_with_its_index(kernel):
     query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 4, 2)
     spoilt = keys.clone()
     spoilt[1, 2, 3] = math.nan
-    with pytest.raises(
-        ValueError, match=r"keys must be finite where no mask hides them, but have nan at \(1, 2, 3\), and 1 such"
-    ):
+    with pytest.raises(ValueError, match=r"keys must be finite where not masked, got nan at \(1, 2, 3\) \(1 such"):
         attend(query, (spoilt, values), kernel=kernel)
     wrong = values.clone()
     wrong[0, 3, 1] = math.nan
-    with pytest.raises(
-        ValueError, match=r"values must be finite where no mask hides them, but have nan at \(0, 3, 1\)"
-    ):
+    with pytest.raises(ValueError, match=r"values must be finite where not masked, got nan at \(0, 3, 1\)"):
         attend(query, (keys, wrong), kernel=kernel)
 
 
@@ -198,39 +197,39 @@ each_kernel = pytest.mark.parametrize(("kernel", "score"), READS)
         ((3, 5), (4,), 0),
     ],
 )
-def test_empty_reads_give_zeros_or_nothing(kernel, score, query, keys, value_dim):
+def test_empty_reads_give_zeros_or_empty_outputs(kernel, score, query, keys, value_dim):
     tensors = torch.randn(query), torch.randn(*keys, 5), torch.randn(*keys, value_dim)
     for tensor in tensors:
         tensor.requires_grad_()
-    how = {"score": score(), "mask": causal(), "kernel": kernel}
-    out = attend(tensors[0], tensors[1:], **how)
+    options = {"score": score(), "mask": causal(), "kernel": kernel}
+    out = attend(tensors[0], tensors[1:], **options)
     assert out.shape == (*query[:-1], value_dim)
     assert not out.any()
     gradients = torch.autograd.grad(out.sum(), tensors)
     assert not any(gradient.any() for gradient in gradients)
-    assert weigh(tensors[0], tensors[1:], **how).shape == (*query[:-1], keys[-1])
+    assert attention_weights(tensors[0], tensors[1:], **options).shape == (*query[:-1], keys[-1])
 
 
 @each_kernel
 def test_empty_reads_have_gradients_of_zero_whatever_their_numbers(kernel, score):
-    query, how = torch.full((3, 4, 5), torch.inf, requires_grad=True), {"score": score(), "kernel": kernel}
-    learned = [query, *how["score"].parameters()]
-    for read in (attend, weigh):
-        out = read(query, (torch.randn(3, 0, 5), torch.randn(3, 0, 2)), **how)
+    query, options = torch.full((3, 4, 5), torch.inf, requires_grad=True), {"score": score(), "kernel": kernel}
+    learned = [query, *options["score"].parameters()]
+    for read in (attend, attention_weights):
+        out = read(query, (torch.randn(3, 0, 5), torch.randn(3, 0, 2)), **options)
         for gradient in torch.autograd.grad(out.sum(), learned, allow_unused=True):
             assert gradient is None or not gradient.any()
 
 
 @each_kernel
-def test_values_without_numbers_change_no_weight(kernel, score):
-    query, keys, how = torch.randn(2, 3, 5), torch.randn(2, 4, 5), {"score": score(), "kernel": kernel}
-    weights = weigh(query, (keys, torch.empty(2, 4, 0)), **how)
-    close(weights, weigh(query, (keys, torch.randn(2, 4, 6)), **how))
+def test_values_of_size_zero_do_not_change_weights(kernel, score):
+    query, keys, options = torch.randn(2, 3, 5), torch.randn(2, 4, 5), {"score": score(), "kernel": kernel}
+    weights = attention_weights(query, (keys, torch.empty(2, 4, 0)), **options)
+    close(weights, attention_weights(query, (keys, torch.randn(2, 4, 6)), **options))
     assert weights.std() > 0
 
 
 @pytest.mark.parametrize("kernel", ["reference", "products", "sdpa"])
-def test_products_of_hidden_keys_may_leave_the_range(kernel):
+def test_products_of_masked_keys_may_overflow(kernel):
     query = torch.randn(2, 3, 5).index_fill(1, torch.tensor([2]), 1e30).requires_grad_()
     keys, values = torch.randn(2, 4, 5).index_fill(1, torch.tensor([3]), 1e30).requires_grad_(), torch.randn(2, 4, 2)
     shown = torch.tensor([True, True, True, False]).expand(3, 4).clone()
@@ -244,7 +243,7 @@ def test_products_of_hidden_keys_may_leave_the_range(kernel):
 
 
 @each_kernel
-def test_what_no_query_sees_is_absent_whatever_its_numbers(kernel, score):
+def test_masked_keys_and_values_have_no_effect_whatever_their_numbers(kernel, score):
     query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 4, 2)
     query[1, 0], keys[0, 3], keys[1, 1:] = torch.inf, torch.nan, 1e30
     values[0, 3], values[1, 1:] = -torch.inf, torch.nan
@@ -253,71 +252,69 @@ def test_what_no_query_sees_is_absent_whatever_its_numbers(kernel, score):
     bias = torch.randn(2, 3, 4).masked_fill(~shown, torch.inf)
     tensors = [tensor.requires_grad_() for tensor in (query, keys, values, bias)]
     plain = [tensor.detach().nan_to_num(0, 0, 0).requires_grad_() for tensor in tensors]
-    how = {"score": score(), "choose": Soft(1.5, learn=True), "mask": dense(shown), "kernel": kernel}
-    outs = [attend(q, (k, v), bias=b, **how) for q, k, v, b in (tensors, plain)]
+    options = {"score": score(), "choose": Soft(1.5, learn=True), "mask": dense(shown), "kernel": kernel}
+    outs = [attend(q, (k, v), bias=b, **options) for q, k, v, b in (tensors, plain)]
     assert not outs[0][1, 0].any()
     close(*outs)
-    learned = list(how["choose"].parameters())
-    found, expected = (
+    learned = list(options["choose"].parameters())
+    actual, expected = (
         torch.autograd.grad(out.square().sum(), [*own, *learned])
         for out, own in zip(outs, (tensors, plain), strict=True)
     )
-    for got, right in zip(found, expected, strict=True):
+    for got, right in zip(actual, expected, strict=True):
         close(got, right)
 
 
 @each_kernel
 def test_numbers_that_are_read_must_be_finite(kernel, score):
     query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
-    how = {"score": score(), "mask": causal(), "kernel": kernel}
+    options = {"score": score(), "mask": causal(), "kernel": kernel}
     spoilt = values.index_fill(0, torch.tensor([3]), torch.inf)
-    with pytest.raises(ValueError, match=r"values must be finite where no mask hides them, but have inf at \(3, 0\)"):
-        attend(query, (keys, spoilt), **how)
-    with pytest.raises(ValueError, match=r"query must be finite where no mask hides them, but have nan at \(0, 0\)"):
-        attend(query * torch.nan, (keys, values), **how)
-    with pytest.raises(ValueError, match=r"bias must be finite, or -inf to hide a pair, .* but is inf at \(1, 2\)"):
+    with pytest.raises(ValueError, match=r"values must be finite where not masked, got inf at \(3, 0\)"):
+        attend(query, (keys, spoilt), **options)
+    with pytest.raises(ValueError, match=r"query must be finite where not masked, got nan at \(0, 0\)"):
+        attend(query * torch.nan, (keys, values), **options)
+    with pytest.raises(ValueError, match=r"bias must be finite, or -inf to hide a pair, .* got inf at \(1, 2\)"):
         attend(
             query,
             (keys, values),
             bias=torch.zeros(3, 4).index_put((torch.tensor(1), torch.tensor(2)), torch.tensor(torch.inf)),
-            **how,
+            **options,
         )
 
 
 @pytest.mark.parametrize("kernel", ["reference", "products", "sdpa"])
-def test_scores_beyond_the_range_of_the_dtype_are_refused(kernel):
+def test_scores_that_overflow_are_refused(kernel):
     query, keys, values = torch.full((3, 5), 1e30), torch.full((4, 5), 1e30), torch.randn(4, 2)
-    with pytest.raises(ValueError, match=r"a read must stay within the range of torch\.float32 on its way"):
+    with pytest.raises(ValueError, match=r"the output must be finite, but overflows torch\.float32"):
         attend(query, (keys, values), kernel=kernel)
 
 
-def test_capped_scores_beyond_the_range_of_the_dtype_are_refused():
-    """Such a score may have the wrong sign: 2e38 + 2e38 - 3e38 - 3e38 < 0, but is infinite, added from the left."""
+def test_capped_scores_that_overflow_are_refused():
+    """An overflowing score may have the wrong sign: 2e38 + 2e38 - 3e38 - 3e38 < 0, but is +inf if summed in order."""
     query, keys = torch.full((1, 4), 1e19), torch.tensor([[2e19, 2e19, -3e19, -3e19], [0.0, 0.0, 0.0, 0.0]])
-    with pytest.raises(ValueError, match="a read must stay within the range"):
+    with pytest.raises(ValueError, match=r"the output must be finite, but overflows torch\.float32"):
         attend(query, (keys, torch.randn(2, 3)), score=SoftCap(Dot(), 2.0))
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_attend_says_what_is_no_memory():
+def test_attend_refuses_arguments_that_are_not_a_memory():
     query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
-    with pytest.raises(TypeError, match=r"memory must be a memory or a pair \(keys, values\), but is Tensor"):
+    with pytest.raises(TypeError, match=r"memory must be a Memory or a pair \(keys, values\), got Tensor"):
         attend(query, keys)
-    with pytest.raises(TypeError, match="but is tuple of 3"):
+    with pytest.raises(TypeError, match="got tuple of 3"):
         attend(query, (keys, values, values))
-    with pytest.raises(TypeError, match="values must be a tensor, but is list"):
+    with pytest.raises(TypeError, match="values must be a tensor, got list"):
         attend(query, (keys, values.tolist()))
-    with pytest.raises(ValueError, match=r"keys must be \(..., key, dim\), but has shape \(5,\)"):
+    with pytest.raises(ValueError, match=r"keys must be \(..., key, dim\), got shape \(5,\)"):
         attend(query, (keys[0], values))
-    with pytest.raises(TypeError, match=r"values must be floating point, but has dtype torch\.int64"):
+    with pytest.raises(TypeError, match=r"values must be floating point, got dtype torch\.int64"):
         attend(query, (keys, values.long()))
-    with pytest.raises(ValueError, match=r"query must have one number or more each, but has shape \(3, 0\)"):
+    with pytest.raises(ValueError, match=r"the last axis of query must not be empty, got shape \(3, 0\)"):
         attend(query[:, :0], (keys[:, :0], values))
-    with pytest.raises(
-        ValueError, match=r"beta must broadcast to the rows \(3, 1\) of this read, but has shape \(2, 1\)"
-    ):
+    with pytest.raises(ValueError, match=r"beta must broadcast to the rows of the read, \(3, 1\), got shape \(2, 1\)"):
         attend(query, (keys, values), choose=Soft(torch.ones(2, 1)))
     with pytest.raises(
-        ValueError, match=r"combined must have the same axes or some of size 1, .* \(2, 1, 4\) and \(3, 1, 1\)"
+        ValueError, match=r"combined must broadcast, .* \(2, 1, 4\) and \(3, 1, 1\)"
     ):
         attend(query, (keys, values), mask=padding([4, 4]) & dense(torch.ones(3, 1, 1) > 0))

@@ -1,13 +1,13 @@
-"""Biases that are given, and sums of biases."""
+"""Tensor biases, and sums of biases."""
 
 import pytest
 import torch
 
 from regard.attention.attend import attend
-from regard.attention.biases import Given
+from regard.attention.biases import TensorBias
 from regard.attention.choices import Soft
 from regard.attention.masks import dense
-from regard.attention.places import Places
+from regard.attention.places import Positions
 from regard.attention.positional import Alibi, RelativeBias
 from regard.attention.scores import Additive
 from tests.helpers import close
@@ -16,68 +16,68 @@ CPU = torch.device("cpu")
 QUERY = torch.zeros(3, 1)
 
 
-def test_given_is_the_tensor():
+def test_tensor_bias_is_the_tensor():
     tensor = torch.randn(3, 5)
-    assert Given(tensor).see(QUERY, Places(3, 5, CPU)) is tensor
-    assert torch.equal(Given(tensor).see(QUERY, Places(3, 5, CPU).tile(1, 3)), tensor[1:3])
+    assert TensorBias(tensor).materialize(QUERY, Positions(3, 5, CPU)) is tensor
+    assert torch.equal(TensorBias(tensor).materialize(QUERY, Positions(3, 5, CPU).tile(1, 3)), tensor[1:3])
 
 
-def test_sum_lines_up_from_the_left():
+def test_sum_aligns_axes_from_the_left():
     by_row, by_head = torch.randn(2, 3, 5), torch.randn(2, 7, 1, 5)
-    total = (Given(by_row) + Given(by_head)).see(QUERY, Places(3, 5, CPU))
+    total = (TensorBias(by_row) + TensorBias(by_head)).materialize(QUERY, Positions(3, 5, CPU))
     close(total, by_row.unsqueeze(1) + by_head)
 
 
 def test_sum_reads_as_the_sum_of_tensors():
     query, keys = torch.randn(2, 3, 5), torch.randn(2, 7, 5)
     left, right = torch.randn(3, 7), torch.randn(2, 1, 7)
-    together = attend(query, (keys, keys), bias=Given(left) + Given(right))
+    together = attend(query, (keys, keys), bias=TensorBias(left) + TensorBias(right))
     close(together, attend(query, (keys, keys), bias=left + right))
 
 
-def test_diagonals_of_a_sum_are_there_if_both_are():
-    places = Places(3, 5, CPU)
+def test_sum_has_diagonals_if_both_have():
+    positions = Positions(3, 5, CPU)
     both = Alibi(2) + RelativeBias(2)
-    assert torch.equal(both.diagonals(places), Alibi(2).diagonals(places))
-    assert both.diagonals(places, torch.float64).dtype == torch.float64
-    assert (Alibi(2) + Given(torch.zeros(3, 5))).diagonals(places) is None
-    assert (Given(torch.zeros(3, 5)) + Alibi(2)).diagonals(places) is None
+    assert torch.equal(both.diagonals(positions), Alibi(2).diagonals(positions))
+    assert both.diagonals(positions, torch.float64).dtype == torch.float64
+    assert (Alibi(2) + TensorBias(torch.zeros(3, 5))).diagonals(positions) is None
+    assert (TensorBias(torch.zeros(3, 5)) + Alibi(2)).diagonals(positions) is None
 
 
-def test_select_takes_rows_of_what_tells_rows_apart():
+def test_select_selects_rows_of_biases_with_rows():
     tensor, index = torch.randn(3, 1, 5), torch.tensor([2, 2, 0, 1])
-    table, alibi = Given(tensor), Alibi(2)
-    assert torch.equal(table.select(index).see(QUERY, Places(3, 5, CPU)), tensor[index])
-    assert Given(tensor[:1]).select(index).tensor.shape == (1, 1, 5)
+    table, alibi = TensorBias(tensor), Alibi(2)
+    assert torch.equal(table.select(index).materialize(QUERY, Positions(3, 5, CPU)), tensor[index])
+    assert TensorBias(tensor[:1]).select(index).tensor.shape == (1, 1, 5)
     assert alibi.select(index) is alibi
-    assert (table + alibi).select(index).see(QUERY, Places(3, 5, CPU)).shape == (4, 2, 3, 5)
+    assert (table + alibi).select(index).materialize(QUERY, Positions(3, 5, CPU)).shape == (4, 2, 3, 5)
 
 
-def test_learned_parts_of_a_sum_are_its_parameters():
+def test_parameters_of_a_sum_are_those_of_both():
     assert [name for name, _ in (RelativeBias(2) + Alibi(2)).named_parameters()] == ["left.table"]
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_biases_are_refused():
-    with pytest.raises(TypeError, match="bias must be a Bias or a floating tensor, but is list"):
-        Given([[0.0]])
-    with pytest.raises(TypeError, match=r"floating point, but has dtype torch.bool; for a mask see regard.dense"):
-        Given(torch.ones(2, 2, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"bias must be \(\.\.\., query, key\), but has shape \(2,\)"):
-        Given(torch.zeros(2))
-    with pytest.raises(TypeError, match="only biases add to biases, but got Tensor"):
+    with pytest.raises(TypeError, match="bias must be a Bias or a floating-point tensor, got list"):
+        TensorBias([[0.0]])
+    with pytest.raises(TypeError, match=r"bias must be floating point, got torch.bool; pass .* as mask=regard.dense"):
+        TensorBias(torch.ones(2, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"bias must be \(\.\.\., query, key\), got shape \(2,\)"):
+        TensorBias(torch.zeros(2))
+    with pytest.raises(TypeError, match="a bias can only be added to a Bias, got Tensor"):
         Alibi(2) + torch.zeros(2, 2)
 
 
-def test_given_refuses_another_size_or_device():
-    with pytest.raises(ValueError, match=r"bias must be \(\.\.\., 3 queries or 1, 4 keys or 1\), but is \(3, 5\)"):
-        Given(torch.zeros(3, 5)).see(QUERY, Places(3, 4, CPU))
-    with pytest.raises(ValueError, match="bias must be on the query's device meta, but is on cpu"):
-        Given(torch.zeros(3, 5)).see(QUERY, Places(3, 5, torch.device("meta")))
+def test_tensor_bias_refuses_another_size_or_device():
+    with pytest.raises(ValueError, match=r"bias must be \(\.\.\., 3 queries or 1, 4 keys or 1\), got \(3, 5\)"):
+        TensorBias(torch.zeros(3, 5)).materialize(QUERY, Positions(3, 4, CPU))
+    with pytest.raises(ValueError, match="bias must be on the query's device meta, got cpu"):
+        TensorBias(torch.zeros(3, 5)).materialize(QUERY, Positions(3, 5, torch.device("meta")))
 
 
 @pytest.mark.parametrize("kernel", ["reference", "additive"])
-def test_hidden_infinities_of_a_bias_do_not_reach_the_gradient_of_beta(kernel):
+def test_masked_infinities_of_a_bias_do_not_reach_the_gradient_of_beta(kernel):
     bias = torch.zeros(3, 4)
     bias[0, 1], bias[:, 3], bias[2] = torch.inf, torch.nan, -torch.inf
     shown = torch.ones(3, 4, dtype=torch.bool)
@@ -92,5 +92,5 @@ def test_hidden_infinities_of_a_bias_do_not_reach_the_gradient_of_beta(kernel):
     ]
     close(*outs)
     assert not outs[0][2].any()
-    found = [torch.autograd.grad(out.square().sum(), choose.log_beta)[0] for out in outs]
-    close(*found)
+    gradients = [torch.autograd.grad(out.square().sum(), choose.log_beta)[0] for out in outs]
+    close(*gradients)

@@ -1,4 +1,4 @@
-"""What every choice must hold, and how each tends to another."""
+"""Contract of all choices, and their limits."""
 
 from functools import partial
 
@@ -30,15 +30,15 @@ CHOICES = {
     "top-all": TopK(99, beta=0.5),
 }
 every = pytest.mark.parametrize("choose", [pytest.param(c, id=name) for name, c in CHOICES.items()])
-fixed = pytest.mark.parametrize("choose", [pytest.param(c, id=name) for name, c in CHOICES.items() if not c.draws])
+fixed = pytest.mark.parametrize("choose", [pytest.param(c, id=name) for name, c in CHOICES.items() if not c.is_random])
 
 
-def some_scores(dtype: torch.dtype = torch.float64) -> torch.Tensor:
+def make_scores(dtype: torch.dtype = torch.float64) -> torch.Tensor:
     return torch.randn(BATCH, QUERIES, KEYS, dtype=dtype)
 
 
-def some_allowed() -> torch.Tensor:
-    """Row 1 of each is closed, row 2 has one key."""
+def make_allowed() -> torch.Tensor:
+    """Return a mask in which row 1 is fully masked and row 2 has one key."""
     allowed = torch.rand(BATCH, QUERIES, KEYS) > 0.4
     allowed[..., 4] = True
     allowed[:, 1] = False
@@ -47,8 +47,8 @@ def some_allowed() -> torch.Tensor:
 
 
 def weights_and_gradient(choose: Choice, scores: torch.Tensor, allowed: torch.Tensor | None):
-    """The gradient of some weighted sum of the weights; zeros where none comes back."""
-    scores = scores.detach().requires_grad_(not (choose.draws and getattr(choose, "gradient", "") == "reinforce"))
+    """Return the weights, and the gradient of a weighted sum of them; zeros where there is none."""
+    scores = scores.detach().requires_grad_(not (choose.is_random and getattr(choose, "gradient", "") == "reinforce"))
     weights = choose(scores, allowed)
     if not weights.requires_grad:
         return weights, torch.zeros_like(scores)
@@ -58,9 +58,9 @@ def weights_and_gradient(choose: Choice, scores: torch.Tensor, allowed: torch.Te
 
 @every
 @pytest.mark.parametrize("masked", [False, True])
-def test_weights_are_shares_of_allowed_keys(choose, masked):
-    allowed = some_allowed() if masked else None
-    weights = choose(some_scores(), allowed)
+def test_weights_sum_to_one_over_allowed_keys(choose, masked):
+    allowed = make_allowed() if masked else None
+    weights = choose(make_scores(), allowed)
     assert (weights >= 0).all()
     open_rows = torch.ones(BATCH, QUERIES, dtype=torch.bool) if allowed is None else allowed.any(-1)
     close(weights.sum(-1), open_rows.double())
@@ -69,12 +69,12 @@ def test_weights_are_shares_of_allowed_keys(choose, masked):
 
 
 @every
-def test_closed_rows_have_zero_weights_and_no_gradient(choose):
-    weights, gradient = weights_and_gradient(choose, some_scores(), some_allowed())
+def test_fully_masked_rows_have_zero_weights_and_no_gradient(choose):
+    weights, gradient = weights_and_gradient(choose, make_scores(), make_allowed())
     assert weights[:, 1].abs().max() == 0
     assert not gradient.isnan().any()
     assert gradient[:, 1].abs().max() == 0
-    weights, gradient = weights_and_gradient(choose, some_scores(), torch.zeros(1, 1, dtype=torch.bool))
+    weights, gradient = weights_and_gradient(choose, make_scores(), torch.zeros(1, 1, dtype=torch.bool))
     assert weights.abs().max() == gradient.abs().max() == 0
 
 
@@ -82,16 +82,16 @@ def test_closed_rows_have_zero_weights_and_no_gradient(choose):
 def test_mask_broadcasts(choose):
     row = torch.tensor([[True, False, True, True, False, True, True]])
     torch.manual_seed(5)
-    narrow = choose(scores := some_scores(), row)
+    narrow = choose(scores := make_scores(), row)
     torch.manual_seed(5)
-    some_scores()
+    make_scores()
     close(narrow, choose(scores, row.expand(BATCH, QUERIES, KEYS)))
 
 
 @fixed
-def test_hiding_a_key_equals_removing_it(choose):
+def test_masking_a_key_equals_removing_it(choose):
     kept = [0, 1, 2, 4, 6]
-    scores, allowed = some_scores(), torch.tensor([j in kept for j in range(KEYS)])
+    scores, allowed = make_scores(), torch.tensor([j in kept for j in range(KEYS)])
     weighting = torch.randn(KEYS, dtype=torch.float64)
     hidden, removed = scores.clone().requires_grad_(), scores[..., kept].clone().requires_grad_()
     few, fewer = choose(hidden, allowed[None]), choose(removed, None)
@@ -104,14 +104,14 @@ def test_hiding_a_key_equals_removing_it(choose):
 
 
 @fixed
-def test_adding_a_number_to_all_scores_changes_nothing(choose):
-    scores, allowed = some_scores(), some_allowed()
+def test_weights_are_invariant_to_a_constant_added_to_the_scores(choose):
+    scores, allowed = make_scores(), make_allowed()
     close(choose(scores + 3.25, allowed), choose(scores, allowed))
 
 
 @fixed
-def test_weights_move_with_their_keys_and_follow_the_scores(choose):
-    scores, order = some_scores(), torch.randperm(KEYS)
+def test_weights_are_equivariant_to_permutations_and_monotonic(choose):
+    scores, order = make_scores(), torch.randperm(KEYS)
     weights = choose(scores, None)
     close(choose(scores[..., order], None), weights[..., order])
     ranked = weights.gather(-1, scores.argsort(-1))
@@ -120,40 +120,40 @@ def test_weights_move_with_their_keys_and_follow_the_scores(choose):
 
 @every
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_dtype_of_the_scores_is_kept(choose, dtype):
-    weights, gradient = weights_and_gradient(choose, some_scores(dtype), some_allowed())
+def test_weights_have_the_dtype_of_the_scores(choose, dtype):
+    weights, gradient = weights_and_gradient(choose, make_scores(dtype), make_allowed())
     assert weights.dtype == gradient.dtype == dtype
     assert (weights.float().sum(-1)[:, [0, 2, 3, 4]] - 1).abs().max() <= 2e-2
     assert not gradient.isnan().any()
 
 
 @fixed
-def test_half_precision_is_computed_in_single(choose):
-    scores = some_scores(torch.bfloat16)
+def test_half_precision_is_computed_in_float32(choose):
+    scores = make_scores(torch.bfloat16)
     exact = choose(scores.float(), None)
     got = choose(scores, None)
     assert (got.float() - exact).abs().max() <= 2**-8
 
 
 @every
-def test_no_keys_and_no_queries_have_no_weights(choose):
+def test_empty_scores_have_empty_weights(choose):
     assert choose(torch.zeros(2, 3, 0), None).shape == (2, 3, 0)
     assert choose(torch.zeros(2, 0, 3), None).shape == (2, 0, 3)
 
 
-def test_only_random_choices_say_that_they_draw():
-    assert {name for name, choose in CHOICES.items() if choose.draws} == {"gumbel", "reinforce"}
-    assert not any(Hard(gradient).eval().draws for gradient in GRADIENTS)
+def test_is_random_is_true_for_random_choices_only():
+    assert {name for name, choose in CHOICES.items() if choose.is_random} == {"gumbel", "reinforce"}
+    assert not any(Hard(gradient).eval().is_random for gradient in GRADIENTS)
 
 
 @pytest.mark.parametrize("limit", [Soft(1e5), Sparse(1.0, beta=1e5), Sparse(2.0, beta=1e5), Sparse(200.0), TopK(1)])
 def test_every_choice_tends_to_hard(limit):
-    scores, allowed = some_scores(), some_allowed()
+    scores, allowed = make_scores(), make_allowed()
     close(limit(scores, allowed), Hard()(scores, allowed))
 
 
-def test_top_of_all_keys_and_sparse_of_one_are_soft():
-    scores, allowed = some_scores(), some_allowed()
+def test_top_k_of_all_keys_and_sparse_of_alpha_one_are_soft():
+    scores, allowed = make_scores(), make_allowed()
     for beta in (1.0, 1.75):
         soft = Soft(beta)(scores, allowed)
         close(TopK(KEYS, beta=beta)(scores, allowed), soft)
@@ -165,14 +165,14 @@ MAKERS = {"soft": Soft, "sparse": partial(Sparse, 1.5), "sparse-1": partial(Spar
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_beta_multiplies_scores(make):
-    scores, allowed = some_scores(), some_allowed()
+    scores, allowed = make_scores(), make_allowed()
     close(make(beta=2.5)(scores, allowed), make()(scores * 2.5, allowed))
 
 
 @pytest.mark.parametrize("learn", [False, True])
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_beta_may_tell_queries_apart_in_tiles_too(make, learn):
-    scores, allowed = some_scores(), some_allowed()
+def test_beta_may_differ_between_queries_in_tiles_too(make, learn):
+    scores, allowed = make_scores(), make_allowed()
     choose = make(beta=torch.rand(QUERIES, 1) + 0.5, learn=learn)
     (beta,) = (module.beta for module in choose.modules() if isinstance(module, Soft))
     whole = choose(scores, allowed)
@@ -189,7 +189,7 @@ def test_beta_may_tell_queries_apart_in_tiles_too(make, learn):
 @pytest.mark.parametrize("num_keys", [1, 5, 64, 255, 256, 300, 1025])
 @pytest.mark.parametrize("k", [1, 2, 5])
 @pytest.mark.parametrize("kinds", [2, 40])
-def test_best_keys_are_the_first_of_equals(num_keys, k, kinds):
+def test_best_keys_are_the_first_of_equal_scores(num_keys, k, kinds):
     scores = torch.randint(0, kinds, (2, 13, num_keys)).float()
     scores[:, 3] = float("-inf")
     scores[:, 5:] = torch.where(torch.rand(num_keys) < 0.9, float("-inf"), scores[:, 5:])
@@ -199,7 +199,7 @@ def test_best_keys_are_the_first_of_equals(num_keys, k, kinds):
     assert torch.equal(got.sort(-1).values, ranked.sort(-1).values)
 
 
-def test_best_keys_put_nan_first_so_that_it_shows():
+def test_best_keys_rank_nan_first():
     scores = torch.tensor([[1.0, torch.nan, 3.0, 2.0, torch.nan]])
     assert set(best_keys(scores, 3)[0].tolist()) >= {1, 4}
     spoilt = torch.full((2, 600), 0.5)

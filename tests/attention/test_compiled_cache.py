@@ -1,4 +1,4 @@
-"""What was compiled is found by the next process, and compiled anew where the file is damaged."""
+"""Compiled code is found by the next process, and recompiled if the file is damaged."""
 
 import logging
 import os
@@ -30,35 +30,35 @@ def make(number):
         return inner(x) * 2
     return run
 
-print(compiled_cache.kept_c_function(make(1), types.int64(types.int64), stamp="one").ctypes(5), end=" ")
-print(compiled_cache.kept_function(make(3), stamp="one")(5), end=" ")
+print(compiled_cache.compile_cached_c(make(1), types.int64(types.int64), stamp="one").ctypes(5), end=" ")
+print(compiled_cache.compile_cached(make(3), stamp="one")(5), end=" ")
 print(sum(record.name == compiled_cache.__name__ for record in compiled))
 """
 
 
-def ran(cache: Path) -> str:
+def run_code(cache: Path) -> str:
     (cache / "code.py").write_text(CODE, encoding="utf-8")
     environment = os.environ | {"NUMBA_CACHE_DIR": str(cache / "kept"), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(cache / "code.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
 
 
-def files(cache: Path) -> list[Path]:
+def cached_files(cache: Path) -> list[Path]:
     return sorted((cache / "kept").rglob("*.nbc"))
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    assert ran(tmp_path) == "12 16 2"
-    assert len(files(tmp_path)) == 2
+    assert run_code(tmp_path) == "12 16 2"
+    assert len(cached_files(tmp_path)) == 2
     return tmp_path
 
 
-def test_function_that_closes_over_compiled_ones_is_found_by_another_process(cache: Path) -> None:
-    assert ran(cache) == "12 16 0"
-    assert len(files(cache)) == 2
+def test_closure_over_compiled_functions_is_found_by_another_process(cache: Path) -> None:
+    assert run_code(cache) == "12 16 0"
+    assert len(cached_files(cache)) == 2
 
 
 def _flip(path: Path) -> None:
@@ -68,37 +68,37 @@ def _flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm",
+    "damage",
     [
         lambda path: os.truncate(path, path.stat().st_size // 2),
         lambda path: os.truncate(path, 0),
         _flip,
-        lambda path: path.write_bytes(files(path.parents[2])[1].read_bytes()),
+        lambda path: path.write_bytes(cached_files(path.parents[2])[1].read_bytes()),
     ],
     ids=["cut", "empty", "flipped", "of another function"],
 )
-def test_damaged_file_is_compiled_anew_and_mended(cache: Path, harm: Callable[[Path], object]) -> None:
-    harm(files(cache)[0])
-    assert ran(cache) == "12 16 1"
-    assert ran(cache) == "12 16 0"
+def test_damaged_file_is_recompiled_and_replaced(cache: Path, damage: Callable[[Path], object]) -> None:
+    damage(cached_files(cache)[0])
+    assert run_code(cache) == "12 16 1"
+    assert run_code(cache) == "12 16 0"
 
 
-def test_compilation_that_cannot_be_kept_is_told_too(monkeypatch, caplog) -> None:
+def test_compilation_without_cache_folder_is_logged(monkeypatch, caplog) -> None:
     def no_folder(*_: object) -> None:
         raise RuntimeError("cannot cache function: no locator available")
 
     monkeypatch.setattr(compiled_cache, "_Cache", no_folder)
-    made = compiled_cache.kept_function(lambda x: x + 1, stamp="one")
+    function = compiled_cache.compile_cached(lambda x: x + 1, stamp="one")
     with caplog.at_level(logging.INFO, compiled_cache.__name__):
-        assert made(1) == 2
-        assert made(2) == 3
+        assert function(1) == 2
+        assert function(2) == 3
     assert [record.getMessage() for record in caplog.records] == [
         "compiling for this process alone: no folder can be written to"
     ]
 
 
-def test_compiler_that_is_switched_off_is_named() -> None:
+def test_disabled_jit_raises() -> None:
     code = "import regard.attention.kernels.compiled_cache"
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert "UserError: NUMBA_DISABLE_JIT is set" in done.stderr
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert "UserError: NUMBA_DISABLE_JIT is set" in process.stderr

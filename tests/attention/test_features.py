@@ -1,4 +1,4 @@
-"""Feature maps: what each computes, that none is negative, and how near random features come to the softmax."""
+"""Feature maps: values, non-negativity, and the error of random features against the softmax."""
 
 import math
 
@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.attend import attend, weigh
+from regard.attention.attend import attend, attention_weights
 from regard.attention.features import FeatureMap, RandomFeatures, elu_plus_one, softmax
 from regard.attention.linear import Proportional
 from regard.attention.masks import causal
 from tests.helpers import close
 
 
-def test_elu_plus_one_is_what_it_says_and_stays_positive():
+def test_elu_plus_one_equals_its_formula_and_stays_positive():
     x = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
     out = elu_plus_one(x)
     close(out, torch.tensor([math.exp(-1), 1.0, 3.0], dtype=torch.float64))
@@ -30,7 +30,7 @@ def test_score_is_the_product_of_features(phi):
     close(scores[2, 4, 10], phi(query[2, 4]) @ phi(keys[2, 10]))
 
 
-def test_a_module_as_feature_map_learns():
+def test_parameters_of_a_feature_module_get_gradients():
     score = FeatureMap(nn.Sequential(nn.Linear(7, 13), nn.Softplus()))
     out = attend(torch.randn(5, 7), (torch.randn(11, 7), torch.randn(11, 2)), score=score, choose=Proportional())
     out.square().sum().backward()
@@ -39,19 +39,19 @@ def test_a_module_as_feature_map_learns():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_features_refuse_what_is_no_product_of_shares():
+def test_features_refuse_negative_numbers_and_unequal_sizes():
     query, keys = torch.randn(5, 7), torch.randn(11, 7)
-    with pytest.raises(ValueError, match="features must not be negative, but the smallest is -"):
+    with pytest.raises(ValueError, match="features must not be negative, got -"):
         FeatureMap(torch.tanh)(query, keys)
     for kernel in ("reference", "linear"):
         short = keys[:, :5], torch.randn(11, 2)
-        with pytest.raises(ValueError, match="as many features of queries as of keys, but has 7 and 5"):
+        with pytest.raises(ValueError, match="must have the same number of features, got 7 and 5"):
             attend(query, short, score=FeatureMap(), choose=Proportional(), kernel=kernel)
-    with pytest.raises(ValueError, match="keys must have size 7, but has 5"):
+    with pytest.raises(ValueError, match="keys must have size 7, got 5"):
         RandomFeatures(7, 3)(query, keys[:, :5])
     with pytest.raises(TypeError, match="must not be float16"):
         RandomFeatures(7, 3)(query.half(), keys.half())
-    with pytest.raises(ValueError, match="num_features of RandomFeatures must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="num_features of RandomFeatures must be at least 1, got 0"):
         RandomFeatures(7, 0)
 
 
@@ -65,14 +65,16 @@ def test_random_features_estimate_the_exponential_of_scaled_products():
     torch.testing.assert_close(ratio, torch.ones(5, 7).double(), rtol=0, atol=0.02)
 
 
-def test_error_falls_with_the_number_of_random_features():
+def test_error_decreases_with_the_number_of_random_features():
     query, keys = torch.randn(17, 11).double() / 2, torch.randn(13, 11).double() / 2
-    exact = weigh(query, (keys, keys), mask=causal())
+    exact = attention_weights(query, (keys, keys), mask=causal())
 
     def error(count: int) -> float:
         tries = [RandomFeatures(11, count, seed=seed).double() for seed in range(7)]
-        found = [weigh(query, (keys, keys), score=score, choose=Proportional(), mask=causal()) for score in tries]
-        return float(torch.stack([(weights - exact).abs().mean() for weights in found]).mean())
+        estimates = [
+            attention_weights(query, (keys, keys), score=score, choose=Proportional(), mask=causal()) for score in tries
+        ]
+        return float(torch.stack([(weights - exact).abs().mean() for weights in estimates]).mean())
 
     few, some, many = error(16), error(256), error(4096)
     assert some < few / 2.5  # a sixteenth of the variance is a fourth of the error
@@ -80,9 +82,9 @@ def test_error_falls_with_the_number_of_random_features():
     assert many < 0.01
 
 
-def test_orthogonal_directions_err_less_than_independent_ones():
+def test_orthogonal_directions_have_a_smaller_error_than_independent_ones():
     query, keys = torch.randn(17, 11).double() / 2, torch.randn(13, 11).double() / 2
-    exact = weigh(query, (keys, keys))
+    exact = attention_weights(query, (keys, keys))
 
     def error(*, orthogonal: bool) -> float:
         total = 0.0
@@ -90,13 +92,15 @@ def test_orthogonal_directions_err_less_than_independent_ones():
             score = RandomFeatures(11, 11, seed=seed).double()
             if not orthogonal:
                 score.directions.normal_(generator=torch.Generator().manual_seed(seed))
-            total += float((weigh(query, (keys, keys), score=score, choose=Proportional()) - exact).square().mean())
+            total += float(
+                (attention_weights(query, (keys, keys), score=score, choose=Proportional()) - exact).square().mean()
+            )
         return total
 
     assert error(orthogonal=True) < 0.95 * error(orthogonal=False)
 
 
-def test_directions_are_orthogonal_in_blocks_and_long_as_normal_vectors_are():
+def test_directions_are_orthogonal_in_blocks_with_norms_of_normal_vectors():
     directions = RandomFeatures(7, 1999).directions.double()
     block = directions[7:14]
     close((block @ block.T).fill_diagonal_(0).float(), torch.zeros(7, 7))
@@ -107,12 +111,12 @@ def test_directions_are_orthogonal_in_blocks_and_long_as_normal_vectors_are():
 
 
 def test_directions_are_a_function_of_the_seed_and_saved():
-    one, same, other = (RandomFeatures(7, 11, seed=seed) for seed in (3, 3, 4))
-    assert torch.equal(one.directions, same.directions)
-    assert not torch.equal(one.directions, other.directions)
-    assert list(one.parameters()) == []
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(one.directions, other.directions)
+    first, same, other = (RandomFeatures(7, 11, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(first.directions, same.directions)
+    assert not torch.equal(first.directions, other.directions)
+    assert list(first.parameters()) == []
+    other.load_state_dict(first.state_dict())
+    assert torch.equal(first.directions, other.directions)
 
 
 @pytest.mark.parametrize("dim", [3, 200])

@@ -1,4 +1,4 @@
-"""The kernel that gathers: the formula's values, gradients and random numbers, in bounded memory."""
+"""The gather kernel: values, gradients and random numbers of the formula, in bounded memory."""
 
 import itertools
 
@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attend import pose
+from regard.attention.attend import prepare_inputs
 from regard.attention.choices import Choice, Soft
 from regard.attention.hard import Hard, reinforce
 from regard.attention.kernels import gather, reference
-from regard.attention.kernels.problem import Problem
+from regard.attention.kernels.problem import AttentionInputs
 from regard.attention.masks import causal, dense, padding
 from regard.attention.memory import Memory
 from regard.attention.positional import ShawBias
@@ -43,18 +43,20 @@ SHAPES = {
 tiled = pytest.mark.parametrize("tile", [1 << 20, 2 * BATCH * HEADS * KEYS, 1])
 
 
-def problem(choose: Choice, *, score: str = "scaled", mask: str = "none", shape: str = "heads", bias=None) -> Problem:
+def make_inputs(
+    choose: Choice, *, score: str = "scaled", mask: str = "none", shape: str = "heads", bias=None
+) -> AttentionInputs:
     tensors = [
         torch.randn(*leading, *size, dtype=D, requires_grad=True)
         for leading, size in zip(SHAPES[shape], ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True)
     ]
     query, keys, values = tensors
     seen = MASKS[mask]
-    return pose(query, (keys, values), score=SCORES[score].double(), choose=choose, mask=seen, bias=bias)
+    return prepare_inputs(query, (keys, values), score=SCORES[score].double(), choose=choose, mask=seen, bias=bias)
 
 
-def both(read: Problem, *more: Tensor) -> list[list[Tensor]]:
-    """Output and gradients of the formula and of the kernel, under one seed."""
+def run_both(read: AttentionInputs, *more: Tensor) -> list[list[Tensor]]:
+    """Return output and gradients of the formula and of the kernel, with the same seed."""
     leaves = [read.query, read.keys, read.values, *read.score.parameters(), *more]
     results = []
     for kernel in (reference, gather):
@@ -66,8 +68,8 @@ def both(read: Problem, *more: Tensor) -> list[list[Tensor]]:
     return results
 
 
-def same(read: Problem, *more: Tensor) -> None:
-    for expected, got in zip(*both(read, *more), strict=True):
+def check_equal(read: AttentionInputs, *more: Tensor) -> None:
+    for expected, got in zip(*run_both(read, *more), strict=True):
         close(got, expected)
 
 
@@ -76,16 +78,18 @@ def same(read: Problem, *more: Tensor) -> None:
 def test_gather_equals_the_formula(monkeypatch, choose, score, tile):
     monkeypatch.setattr(gather, "TILE", tile)
     for mask in MASKS:
-        same(problem(CHOICES[choose], score=score, mask=mask))
+        check_equal(make_inputs(CHOICES[choose], score=score, mask=mask))
 
 
 @tiled
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gather_takes_grouped_heads_and_broadcasts(monkeypatch, shape, tile):
+def test_gather_supports_grouped_heads_and_broadcasting(monkeypatch, shape, tile):
     monkeypatch.setattr(gather, "TILE", tile)
     for choose, score in itertools.product(CHOICES, SCORES):
         if score != "heads" or shape in ("heads", "wide-values"):  # it maps the keys for every head of queries
-            same(problem(CHOICES[choose], score=score, mask="causal" if shape == "grouped" else "none", shape=shape))
+            check_equal(
+                make_inputs(CHOICES[choose], score=score, mask="causal" if shape == "grouped" else "none", shape=shape)
+            )
 
 
 @tiled
@@ -97,28 +101,28 @@ def test_gather_adds_biases(monkeypatch, tile):
     given.requires_grad_()
     shaw = ShawBias(DIM, max_distance=3).double()
     for choose in CHOICES.values():
-        same(problem(choose, mask="causal", bias=given), given)
-        same(problem(choose, bias=shaw), *shaw.parameters())
+        check_equal(make_inputs(choose, mask="causal", bias=given), given)
+        check_equal(make_inputs(choose, bias=shaw), *shaw.parameters())
 
 
 @pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES)
 @pytest.mark.parametrize("leading", [(), (BATCH,)])
-def test_gather_takes_any_leading_axes(choose, leading):
+def test_gather_supports_any_leading_axes(choose, leading):
     query, keys, values = (torch.randn(*leading, n, d, dtype=D) for n, d in ((QUERIES, 3), (KEYS, 3), (KEYS, 7)))
-    read = pose(query, (keys, values), score=Dot(), choose=choose, mask=None, bias=None)
+    read = prepare_inputs(query, (keys, values), score=Dot(), choose=choose, mask=None, bias=None)
     torch.manual_seed(2)
     expected = reference.read(read)
     torch.manual_seed(2)
     close(gather.read(read), expected)
-    nothing = read._replace(keys=keys[..., :0, :], values=values[..., :0, :])
-    close(gather.read(nothing), torch.zeros(*leading, QUERIES, 7))
+    empty = read._replace(keys=keys[..., :0, :], values=values[..., :0, :])
+    close(gather.read(empty), torch.zeros(*leading, QUERIES, 7))
 
 
 @tiled
-def test_reinforce_listens_to_every_tile_once(monkeypatch, tile):
+def test_reinforce_records_every_tile_once(monkeypatch, tile):
     monkeypatch.setattr(gather, "TILE", tile)
     choose = Hard("reinforce", temperature=0.7)
-    read = problem(choose, mask="closed")
+    read = make_inputs(choose, mask="closed")
     results = []
     for kernel in (reference, gather):
         torch.manual_seed(4)
@@ -134,12 +138,12 @@ def test_reinforce_listens_to_every_tile_once(monkeypatch, tile):
 
 
 @pytest.mark.parametrize("choose", [Hard(), TopK(3)])
-def test_values_are_read_bit_for_bit_where_one_key_is(choose):
+def test_a_single_selected_value_is_read_bit_for_bit(choose):
     values = torch.randn(KEYS, VALUE_DIM)
     values[5] = float("inf")  # of a key that nobody reads
     keys = torch.randn(KEYS, DIM)
     scores = torch.zeros(QUERIES, KEYS).masked_fill(torch.arange(KEYS) == 5, float("-inf"))
-    read = pose(torch.randn(QUERIES, DIM), (keys, values), score=Dot(), choose=choose, mask=None, bias=scores)
+    read = prepare_inputs(torch.randn(QUERIES, DIM), (keys, values), score=Dot(), choose=choose, mask=None, bias=scores)
     out = gather.read(read)
     assert out.isfinite().all()
     if isinstance(choose, Hard):
@@ -147,27 +151,27 @@ def test_values_are_read_bit_for_bit_where_one_key_is(choose):
 
 
 @pytest.mark.parametrize("choose", [Hard(), TopK(2), Hard("gumbel")], ids=["hard", "top", "gumbel"])
-def test_a_long_read_keeps_little_for_backward(monkeypatch, choose):
-    """What autograd keeps of a read of many tiles is its inputs, and no tensor near the size of the scores."""
+def test_a_long_read_saves_little_for_backward(monkeypatch, choose):
+    """Autograd saves only the inputs of a read of many tiles, and no tensor near the size of the scores."""
     monkeypatch.setattr(gather, "TILE", 1 << 12)
     query, keys, values = (torch.randn(n, 16, requires_grad=True) for n in (512, 1024, 1024))
-    read = pose(query, (keys, values), score=Dot(), choose=choose, mask=None, bias=None)
-    kept: dict[int, int] = {}
+    read = prepare_inputs(query, (keys, values), score=Dot(), choose=choose, mask=None, bias=None)
+    saved: dict[int, int] = {}
 
-    def note(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+    def record(tensor: Tensor) -> Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
         gather.read(read)
-    assert sum(kept.values()) <= 512 * 1024 * 4 / 8
+    assert sum(saved.values()) <= 512 * 1024 * 4 / 8
 
 
-def test_a_tile_holds_as_many_numbers_as_it_may(monkeypatch):
+def test_tiles_are_as_large_as_allowed(monkeypatch):
     """Scores, hidden layers of additive scores and gathered values all count."""
     sizes: list[int] = []
 
-    class Watched(nn.Module):
+    class RecordingScore(nn.Module):
         def __init__(self, score: nn.Module):
             super().__init__()
             self.score = score
@@ -185,24 +189,24 @@ def test_a_tile_holds_as_many_numbers_as_it_may(monkeypatch):
     for choose, score in itertools.product((Hard(), TopK(4)), (Dot(), Additive(5, 5, 17))):
         sizes.clear()
         query, keys, values = (torch.randn(n, d) for n, d in ((101, 5), (23, 5), (23, 11)))
-        read = pose(query, (keys, values), score=score, choose=choose, mask=None, bias=None)
-        gather.read(read._replace(score=Watched(score)))
+        read = prepare_inputs(query, (keys, values), score=score, choose=choose, mask=None, bias=None)
+        gather.read(read._replace(score=RecordingScore(score)))
         assert 400 < max(sizes) <= 1000
         assert len(sizes) > 1
 
 
-def test_choices_that_weight_every_key_are_refused():
+def test_choices_that_weight_every_key_are_unsupported():
     for choose in (Soft(), Sparse(2)):
-        read = problem(choose)
+        read = make_inputs(choose)
         assert gather.refusal(read) == f"choice {type(choose).__name__} may weight every key"
     for choose in CHOICES.values():
-        assert gather.refusal(problem(choose)) is None
+        assert gather.refusal(make_inputs(choose)) is None
 
 
 @pytest.mark.parametrize("choose", [Hard(), Hard("gumbel"), TopK(3)], ids=["hard", "gumbel", "top"])
 @pytest.mark.parametrize("shape", ["heads", "wide-values", "grouped"])
 def test_second_derivatives_are_those_of_the_formula(choose, shape):
-    read = problem(choose, shape=shape)
+    read = make_inputs(choose, shape=shape)
     leaves, results = (read.query, read.keys, read.values), []
     for kernel in (reference, gather):
         torch.manual_seed(3)
@@ -212,8 +216,8 @@ def test_second_derivatives_are_those_of_the_formula(choose, shape):
         close(got, expected)
 
 
-def test_gathering_from_a_mapped_memory():
+def test_gather_reads_a_mapped_memory():
     score = General(DIM, DIM)
     memory = Memory(torch.randn(KEYS, DIM), torch.randn(KEYS, VALUE_DIM)).map_keys_with(score)
-    read = pose(torch.randn(QUERIES, DIM), memory, score=score, choose=TopK(2), mask=None, bias=None)
+    read = prepare_inputs(torch.randn(QUERIES, DIM), memory, score=score, choose=TopK(2), mask=None, bias=None)
     close(gather.read(read), reference.read(read))

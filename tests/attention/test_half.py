@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from regard.attention.attend import attend, weigh
-from regard.attention.biases import Given
+from regard.attention.attend import attend, attention_weights
+from regard.attention.biases import TensorBias
 from regard.attention.choices import Soft
 from regard.attention.kernels import half, products, sdpa, table
 from regard.attention.masks import causal, dense
@@ -16,30 +16,30 @@ from regard.attention.masks import causal, dense
 HALVES = [torch.bfloat16, torch.float16]
 
 
-@pytest.fixture(params=[False, True], ids=["products of float32", "products of half precision"])
+@pytest.fixture(params=[False, True], ids=["float32 products", "half-precision products"])
 def has_products(request, monkeypatch) -> bool:
-    """Both kinds of processors, whichever this one is; torch multiplies half precision on all of them, some slowly."""
+    """Simulate processors with and without half-precision products; torch supports these on all, slowly on some."""
     for module in (products, sdpa, table):
         monkeypatch.setattr(module, "has_half_products", lambda dtype: request.param)
     return request.param
 
 
-def drawn(dtype: torch.dtype, std: float, *, num: int = 96, dim: int = 48) -> list[Tensor]:
-    """Queries and keys whose scores have this standard deviation, values, and the gradient of what is read."""
+def draw(dtype: torch.dtype, std: float, *, num: int = 96, dim: int = 48) -> list[Tensor]:
+    """Return queries and keys whose scores have this standard deviation, values, and an output gradient."""
     query, keys, values, gradient = (torch.randn(1, 2, num, dim) for _ in range(4))
     return [x.to(dtype) for x in (query * math.sqrt(std), keys * math.sqrt(std), values, gradient)]
 
 
 def results(read, tensors: list[Tensor]) -> list[Tensor]:
-    """What is read, and the gradients of queries, keys and values."""
+    """Return the output and the gradients of queries, keys and values."""
     *inputs, gradient = tensors
     inputs = [x.clone().requires_grad_() for x in inputs]
     out = read(*inputs)
     return [out.detach(), *torch.autograd.grad(out, inputs, gradient.to(out.dtype))]
 
 
-def errors(found: list[Tensor], exact: list[Tensor]) -> list[float]:
-    pairs = zip(found, exact, strict=True)
+def errors(actual: list[Tensor], exact: list[Tensor]) -> list[float]:
+    pairs = zip(actual, exact, strict=True)
     return [((x.double() - y).square().mean() / y.square().mean()).sqrt().item() for x, y in pairs]
 
 
@@ -53,39 +53,39 @@ def fused(is_causal: bool):
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("kernel", ["auto", "products", "sdpa", "reference"])
 def test_errors_are_those_of_fused_attention(dtype, std, is_causal, kernel):
-    tensors = drawn(dtype, std)
+    tensors = draw(dtype, std)
     exact = results(fused(is_causal), [x.double() for x in tensors])
     mask = causal() if is_causal else None
-    found = results(lambda q, k, v: attend(q, (k, v), mask=mask, kernel=kernel), tensors)
-    assert all(x.dtype == dtype for x in found)
-    for ours, theirs in zip(errors(found, exact), errors(results(fused(is_causal), tensors), exact), strict=True):
+    actual = results(lambda q, k, v: attend(q, (k, v), mask=mask, kernel=kernel), tensors)
+    assert all(x.dtype == dtype for x in actual)
+    for ours, theirs in zip(errors(actual, exact), errors(results(fused(is_causal), tensors), exact), strict=True):
         assert ours <= 1.5 * theirs
 
 
 @pytest.mark.usefixtures("has_products")
 @pytest.mark.parametrize("kernel", ["auto", "products", "sdpa", "reference"])
 def test_errors_under_autocast_are_those_of_fused_attention(kernel):
-    tensors = drawn(torch.bfloat16, 16)
+    tensors = draw(torch.bfloat16, 16)
     exact = results(fused(False), [x.double() for x in tensors])
     theirs = errors(results(fused(False), tensors), exact)
     for given in (tensors, [x.float() for x in tensors]):
         with torch.autocast("cpu", torch.bfloat16):
-            found = results(lambda q, k, v: attend(q, (k, v), kernel=kernel), given)
-        assert found[0].dtype == torch.bfloat16
-        assert all(mine <= 1.5 * other for mine, other in zip(errors(found, exact), theirs, strict=True))
+            actual = results(lambda q, k, v: attend(q, (k, v), kernel=kernel), given)
+        assert actual[0].dtype == torch.bfloat16
+        assert all(ours <= 1.5 * bound for ours, bound in zip(errors(actual, exact), theirs, strict=True))
 
 
 @pytest.mark.usefixtures("has_products")
 @pytest.mark.parametrize("kernel", ["products", "sdpa", "reference"])
 @pytest.mark.parametrize("beta", [1.7, torch.tensor([0.7, 1.3]).view(2, 1, 1)], ids=["number", "heads"])
-def test_masks_biases_and_beta_keep_scores_exact(kernel, beta):
-    *tensors, gradient = drawn(torch.bfloat16, 4, num=40)
+def test_masks_biases_and_beta_keep_scores_accurate(kernel, beta):
+    *tensors, gradient = draw(torch.bfloat16, 4, num=40)
     bias = torch.randn(2, 40, 40).mul(3).bfloat16().unsqueeze(0)
     mask = dense(torch.rand(40, 40) > 0.3) & causal()
-    found, exact = (
+    actual, exact = (
         results(
             lambda q, k, v, b, rule=choose, name=name: attend(
-                q, (k, v), mask=mask, bias=Given(b), choose=rule, kernel=name
+                q, (k, v), mask=mask, bias=TensorBias(b), choose=rule, kernel=name
             ),
             [*given, gradient.to(given[0].dtype)],
         )
@@ -98,11 +98,11 @@ def test_masks_biases_and_beta_keep_scores_exact(kernel, beta):
             ),
         )
     )
-    assert max(errors(found, exact)) < 0.012  # 3 * 2^-8; 0.05 and more where scores are rounded
+    assert max(errors(actual, exact)) < 0.012  # 3 * 2^-8; 0.05 and more where scores are rounded
 
 
-def test_two_products_give_scores_of_float32():
-    query, keys, *_ = drawn(torch.bfloat16, 16, num=30)
+def test_two_products_give_float32_scores():
+    query, keys, *_ = draw(torch.bfloat16, 16, num=30)
     exact = query[0].double() @ keys[0].double().mT / 7
     scores = half._scores(query[0], keys[0].mT, 1 / 7)
     assert scores.dtype == torch.float32
@@ -111,7 +111,7 @@ def test_two_products_give_scores_of_float32():
 
 @pytest.mark.usefixtures("has_products")
 def test_gradients_of_gradients_are_those_of_the_formula():
-    tensors = [x.double().requires_grad_() for x in drawn(torch.bfloat16, 1, num=6, dim=5)[:3]]
+    tensors = [x.double().requires_grad_() for x in draw(torch.bfloat16, 1, num=6, dim=5)[:3]]
 
     def penalty(*inputs: Tensor, kernel: str) -> Tensor:
         out = attend(inputs[0], inputs[1:], kernel=kernel)
@@ -120,21 +120,21 @@ def test_gradients_of_gradients_are_those_of_the_formula():
 
     exact = torch.autograd.grad(penalty(*tensors, kernel="reference"), tensors)
     halves = [x.detach().bfloat16().requires_grad_() for x in tensors]
-    found = torch.autograd.grad(penalty(*halves, kernel="products"), halves)
-    assert max(errors(list(found), list(exact))) < 0.1
+    actual = torch.autograd.grad(penalty(*halves, kernel="products"), halves)
+    assert max(errors(list(actual), list(exact))) < 0.1
 
 
 @pytest.mark.usefixtures("has_products")
-def test_mapped_reads_are_right():
-    query, keys, values, _ = drawn(torch.bfloat16, 4, num=20)
+def test_reads_under_vmap_are_accurate():
+    query, keys, values, _ = draw(torch.bfloat16, 4, num=20)
     exact = fused(False)(*(x.double() for x in (query, keys, values)))
     mapped = torch.func.vmap(lambda q, k, v: attend(q, (k, v), kernel="products"))(query, keys, values)
     assert errors([mapped], [exact])[0] < 0.006
 
 
 def test_weights_have_the_dtype_of_the_queries():
-    query, keys, values, _ = drawn(torch.bfloat16, 4, num=20)
-    weights = weigh(query, (keys, values))
+    query, keys, values, _ = draw(torch.bfloat16, 4, num=20)
+    weights = attention_weights(query, (keys, values))
     assert weights.dtype == torch.bfloat16
     exact = (query.double() @ keys.double().mT / 48**0.5).softmax(-1)
     assert errors([weights], [exact])[0] < 0.003

@@ -1,4 +1,4 @@
-"""Hard attention: what is read, and the three gradients that stand in for that of the argmax."""
+"""Hard attention: values, and the three gradient estimators."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.attention import hard
 from regard.attention.attend import attend
 from regard.attention.choices import Soft
-from regard.attention.hard import Hard, Sampled, reinforce
+from regard.attention.hard import Hard, ReinforceSamples, reinforce
 from regard.attention.masks import dense, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Dot, General
@@ -23,13 +23,13 @@ D = torch.float64
 
 @pytest.fixture
 def uniform(monkeypatch):
-    """Replaces the random numbers by those that the test appends, (..., query, number) for each draw."""
+    """Replace random numbers by those that the test appends, (..., query, number) per draw."""
     given: list[Tensor] = []
 
-    def next_given(scores: Tensor, num_numbers: int, dtype: torch.dtype) -> Tensor:
+    def next_number(scores: Tensor, num_numbers: int, dtype: torch.dtype) -> Tensor:
         return given.pop(0).to(dtype).expand(*scores.shape[:-1], num_numbers)
 
-    monkeypatch.setattr(hard, "_uniform", next_given)
+    monkeypatch.setattr(hard, "_uniform", next_number)
     return given
 
 
@@ -48,7 +48,7 @@ def test_weights_are_exactly_one_hot_and_the_first_of_equals(gradient):
     assert weights.argmax(-1).tolist() == [row.index(1.0) for row in scores.tolist()]
 
 
-def test_dictionary_is_a_hard_read():
+def test_hard_attention_is_a_dictionary_lookup():
     words = torch.tensor([3, 1, 4, 0])
     out = attend(torch.eye(5)[words], (torch.eye(5), torch.arange(5.0)[:, None]), choose=Hard())
     close(out.squeeze(-1), words.float())
@@ -76,7 +76,7 @@ def test_gumbel_reads_the_best_noisy_key_with_the_gradient_of_its_softmax(unifor
 
 
 @pytest.mark.parametrize("gradient", ["gumbel", "reinforce"])
-def test_keys_are_drawn_as_often_as_softmax_says_and_never_when_masked(gradient):
+def test_keys_are_sampled_with_softmax_probabilities_and_never_when_masked(gradient):
     num_draws = 20_000
     temperature = 1.0 if gradient == "gumbel" else 2.0
     scores, allowed = torch.tensor([0.5, 9.0, -1.0, 2.0, 1.5]), torch.tensor([[True, False, True, True, True]])
@@ -89,7 +89,7 @@ def test_keys_are_drawn_as_often_as_softmax_says_and_never_when_masked(gradient)
 
 
 @pytest.mark.parametrize("number", [0.0, 1e-30, 0.5, 1 - 2**-24])
-def test_no_number_leads_to_a_masked_key(uniform, number):
+def test_no_random_number_selects_a_masked_key(uniform, number):
     scores = torch.randn(11, 13, dtype=torch.float32)
     allowed = torch.rand(11, 13) > 0.6
     allowed[:, 0] = allowed[:, -1] = False
@@ -103,7 +103,7 @@ def test_no_number_leads_to_a_masked_key(uniform, number):
 
 
 @pytest.mark.parametrize("gradient", ["gumbel", "reinforce"])
-def test_draws_repeat_by_seed_and_stop_in_evaluation(gradient):
+def test_samples_repeat_by_seed_and_stop_in_evaluation(gradient):
     scores, choose = torch.randn(50, 7), Hard(gradient)
     torch.manual_seed(3)
     first = choose(scores)
@@ -117,7 +117,7 @@ def test_draws_repeat_by_seed_and_stop_in_evaluation(gradient):
 
 
 @pytest.mark.parametrize("gradient", ["straight-through", "gumbel"])
-def test_values_get_their_gradient_where_they_were_read(gradient):
+def test_values_that_were_read_get_the_gradient(gradient):
     query, keys = torch.randn(5, 3, dtype=D), torch.randn(7, 3, dtype=D)
     values = torch.randn(7, 2, dtype=D, requires_grad=True)
     torch.manual_seed(2)
@@ -128,7 +128,7 @@ def test_values_get_their_gradient_where_they_were_read(gradient):
     close(gradient_of_values, read.double().t() @ weighting)
 
 
-def test_spoilt_scores_stay_visible():
+def test_nan_scores_give_nan_weights():
     scores = torch.randn(3, 5)
     scores[1, 2] = float("nan")
     for choose in (Hard(), Hard("gumbel"), Hard("reinforce")):
@@ -137,8 +137,8 @@ def test_spoilt_scores_stay_visible():
         assert not weights[[0, 2]].isnan().any()
 
 
-def enumerated(uniform: list[Tensor], scores: Tensor, temperature: float):
-    """Every pick of one key a row, as the uniform numbers that lead to it and its probability."""
+def enumerate_selections(uniform: list[Tensor], scores: Tensor, temperature: float):
+    """Enumerate all selections of one key per row, with the uniform numbers that produce each and its probability."""
     probabilities = (scores / temperature).softmax(-1)
     ends = probabilities.detach().cumsum(-1)
     middles = ends - probabilities.detach() / 2
@@ -151,23 +151,23 @@ def enumerated(uniform: list[Tensor], scores: Tensor, temperature: float):
 @pytest.mark.parametrize("baseline", [0.0, 5.0])
 @pytest.mark.parametrize("mask", [None, dense(torch.tensor([[True, True, False, True], [False, True, True, True]]))])
 def test_reinforce_is_unbiased(uniform, mask, baseline):
-    """Over all picks, the mean of the estimator is the gradient of the mean cost, for queries, keys and values."""
+    """Averaged over all selections, the estimator is the gradient of the mean cost, for query, keys and values."""
     tensors = [torch.randn(n, d, dtype=D, requires_grad=True) for n, d in ((2, 3), (4, 3), (4, 2))]
     query, keys, values = tensors
     choose = Hard("reinforce", temperature=0.8)
-    closed = torch.zeros(2, 4, dtype=D)
+    masked = torch.zeros(2, 4, dtype=D)
     if mask is not None:
-        closed = closed.masked_fill(~mask.tensor(2, 4), float("-inf"))
+        masked = masked.masked_fill(~mask.tensor(2, 4), float("-inf"))
     estimate, expected = [torch.zeros_like(x) for x in tensors], torch.zeros((), dtype=D)
-    for picks, probability in enumerated(uniform, query @ keys.t() / math.sqrt(3) + closed, 0.8):
+    for picks, probability in enumerate_selections(uniform, query @ keys.t() / math.sqrt(3) + masked, 0.8):
         if probability == 0:
             uniform.pop()
             continue
-        with reinforce(choose) as sampled:
+        with reinforce(choose) as samples:
             out = attend(query, (keys, values), choose=choose, mask=mask)
         close(out, values[list(picks)])
         cost = (out.sin() * out.flip(0).cos()).sum()
-        loss = cost + sampled.surrogate(cost, baseline=baseline)
+        loss = cost + samples.surrogate(cost, baseline=baseline)
         assert loss == cost
         grads = torch.autograd.grad(loss, tensors, retain_graph=True)
         estimate = [e + probability.detach() * g for e, g in zip(estimate, grads, strict=True)]
@@ -176,8 +176,8 @@ def test_reinforce_is_unbiased(uniform, mask, baseline):
         close(got, wanted)
 
 
-class Twice(nn.Module):
-    """Two reads, one after the other, with heads."""
+class TwoReads(nn.Module):
+    """Two consecutive reads with heads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,35 +189,35 @@ class Twice(nn.Module):
         return self.second(self.first(query, memory), memory)
 
 
-def test_surrogate_adds_up_all_draws_of_a_row():
+def test_surrogate_sums_all_samples_of_a_row():
     query, items = torch.randn(3, 2, 5, 7, requires_grad=True), torch.randn(3, 2, 11, 7)
-    model = Twice()
-    with reinforce(model) as sampled:
+    model = TwoReads()
+    with reinforce(model) as samples:
         out = model(query, items)
-    assert [tuple(x.shape) for x in sampled.log_probs] == [(3, 2, 5), (3, 2, 5)]
-    assert all((x < 0).all() for x in sampled.log_probs)
+    assert [tuple(x.shape) for x in samples.log_probs] == [(3, 2, 5), (3, 2, 5)]
+    assert all((x < 0).all() for x in samples.log_probs)
     cost, baseline = out.square().mean((1, 2, 3)), torch.tensor([1.0, -2.0, 0.5], requires_grad=True)
-    got = sampled.surrogate(cost, baseline=baseline)
+    got = samples.surrogate(cost, baseline=baseline)
     assert torch.equal(got, torch.zeros(3))
     (gradient,) = torch.autograd.grad(got.mean(), query, retain_graph=True)
-    log_prob = sum(x.sum((1, 2)) for x in sampled.log_probs)
+    log_prob = sum(x.sum((1, 2)) for x in samples.log_probs)
     close(gradient, torch.autograd.grad(((cost - baseline).detach() * log_prob).mean(), query, retain_graph=True)[0])
-    (each,) = torch.autograd.grad(sampled.surrogate(torch.ones(3, 2, 5)).sum(), query, retain_graph=True)
+    (each,) = torch.autograd.grad(samples.surrogate(torch.ones(3, 2, 5)).sum(), query, retain_graph=True)
     close(each, torch.autograd.grad(log_prob.sum(), query)[0])
 
 
-def test_closed_rows_add_nothing_to_the_surrogate():
+def test_fully_masked_rows_add_nothing_to_the_surrogate():
     scores = torch.randn(2, 3, dtype=D, requires_grad=True)
     choose = Hard("reinforce")
-    with reinforce(choose) as sampled:
+    with reinforce(choose) as samples:
         choose(scores, torch.tensor([[False] * 3, [True] * 3]))
-    assert sampled.log_probs[0][0] == 0
-    (gradient,) = torch.autograd.grad(sampled.surrogate(torch.ones(2, dtype=D)).sum(), scores)
+    assert samples.log_probs[0][0] == 0
+    (gradient,) = torch.autograd.grad(samples.surrogate(torch.ones(2, dtype=D)).sum(), scores)
     assert gradient[0].abs().max() == 0
     assert gradient[1].abs().max() > 0
 
 
-def test_nothing_listens_outside_the_context():
+def test_nothing_is_collected_outside_the_context():
     scores, choose = torch.randn(3, 5, requires_grad=True), Hard("reinforce")
     with reinforce(choose) as outer:
         choose(scores)
@@ -226,53 +226,55 @@ def test_nothing_listens_outside_the_context():
         with torch.no_grad():
             choose(scores)
     assert len(outer.log_probs) == len(inner.log_probs) == 1
-    with pytest.raises(ValueError, match=r"must run in training inside `with reinforce\(model\) as sampled`"):
+    with pytest.raises(ValueError, match=r"must run inside `with reinforce\(model\) as samples` in training"):
         choose(scores)
-    with pytest.raises(ValueError, match="must run in training inside"):
+    with pytest.raises(ValueError, match="must run inside .* in training"):
         attend(scores, (torch.randn(7, 5), torch.randn(7, 2)), choose=choose)
     choose(scores.detach())
     choose.eval()(scores)
     assert len(outer.log_probs) == 1
 
 
-def test_mistakes_are_named():
-    with pytest.raises(ValueError, match="gradient must be one of straight-through, gumbel, reinforce, but is 'ste'"):
+def test_invalid_arguments_are_refused():
+    with pytest.raises(ValueError, match="gradient must be one of straight-through, gumbel, reinforce, got 'ste'"):
         Hard("ste")
     for temperature in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match=f"temperature must be a positive number, but is {temperature}"):
+        with pytest.raises(ValueError, match=f"temperature must be positive and finite, got {temperature}"):
             Hard(temperature=temperature)
     with (
-        pytest.raises(ValueError, match=r"must have a Hard\(gradient='reinforce'\) inside, but Sequential has none"),
+        pytest.raises(ValueError, match=r"must contain a Hard\(gradient='reinforce'\), got Sequential without one"),
         reinforce(nn.Sequential(Hard(), Soft())),
     ):
         pass
-    with pytest.raises(ValueError, match="nothing was drawn"):
-        Sampled().surrogate(torch.zeros(3))
+    with pytest.raises(ValueError, match="nothing was sampled"):
+        ReinforceSamples().surrogate(torch.zeros(3))
     choose = Hard("reinforce")
-    with reinforce(choose) as sampled:
+    with reinforce(choose) as samples:
         choose(torch.randn(3, 5))
-    with pytest.raises(ValueError, match=r"cost must have the first axes .* has shape \(5,\) and a read .* has \(3,\)"):
-        sampled.surrogate(torch.zeros(5))
+    with pytest.raises(
+        ValueError, match=r"cost must have the first axes .* got shape \(5,\) for a read .* of shape \(3,\)"
+    ):
+        samples.surrogate(torch.zeros(5))
 
 
 @pytest.mark.parametrize("mask", [None, padding([2])])
-def test_scores_below_the_range_of_the_dtype_are_refused_and_not_taken_for_hidden(mask):
+def test_scores_that_underflow_to_minus_infinity_are_refused_and_not_treated_as_masked(mask):
     query, keys, values = torch.full((1, 1, 2), 2e20), torch.full((1, 3, 2), -4e20), torch.ones(1, 3, 2)
-    with pytest.raises(ValueError, match=r"range of torch\.float32"):
+    with pytest.raises(ValueError, match=r"the output must be finite, but overflows torch\.float32"):
         attend(query, (keys, values), score=Dot(), choose=Hard(), mask=mask)
     halves = torch.full((1, 1, 2), 200.0).half(), torch.full((1, 3, 2), -400.0).half(), values.half()
     read = attend(halves[0], halves[1:], score=Dot(), choose=Hard(), mask=mask)  # scores are of float32
     assert read.tolist() == [[[1.0, 1.0]]]
-    closed = attend(query, (keys, values), score=Dot(), choose=Hard(), mask=padding([0]))
-    assert closed.tolist() == [[[0.0, 0.0]]]
+    masked = attend(query, (keys, values), score=Dot(), choose=Hard(), mask=padding([0]))
+    assert masked.tolist() == [[[0.0, 0.0]]]
 
 
-def test_keys_that_are_mapped_beyond_the_range_of_the_dtype_are_refused():
-    """-inf times a negative number would be the best score of all."""
+def test_mapped_keys_that_overflow_are_refused():
+    """-inf times a negative number would be the best score."""
     score = General(2, 1, hidden=2)
     score.load_state_dict({"query_weight": torch.eye(2), "key_weight": torch.tensor([[-0.75], [2.25]])})
     query, keys = torch.tensor([[[-0.1, -0.01]]]), torch.tensor([[[2.8e36], [-1.7e38]]])
     values = torch.randn(1, 2, 3)
     for choose in (Hard(), TopK(1)):
-        with pytest.raises(ValueError, match=r"range of torch\.float32 .* mapped by General, are not finite"):
+        with pytest.raises(ValueError, match=r"mapped by General must be finite, but overflow torch\.float32"):
             attend(query, (keys, values), score=score, choose=choose)

@@ -1,4 +1,4 @@
-"""Linear reads: the kernel equals the formula, and a state that does not grow equals the read of everything."""
+"""Linear attention: the kernel equals the reference, and the recurrent state equals the parallel read."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.attend import attend, weigh
+from regard.attention.attend import attend, attention_weights
 from regard.attention.choices import Soft
 from regard.attention.features import FeatureMap, Features, RandomFeatures, elu_plus_one, softmax
 from regard.attention.kernels import linear
@@ -40,7 +40,7 @@ MASKS = {
 }
 
 
-def pose(
+def make_tensors(
     m: int, n: int, *, key_heads: int = HEADS, dtype: torch.dtype = torch.float64
 ) -> tuple[Tensor, Tensor, Tensor]:
     shapes = (BATCH, HEADS, m, DIM), (BATCH, key_heads, n, DIM), (BATCH, key_heads, n, VALUE_DIM)
@@ -58,7 +58,7 @@ def gradients(out: Tensor, inputs: Inputs) -> tuple[Tensor, ...]:
     return torch.autograd.grad((out * weighting).sum(), inputs)
 
 
-def same_read(inputs: Inputs, score: Features, mask: Mask | None) -> None:
+def check_same_read(inputs: Inputs, score: Features, mask: Mask | None) -> None:
     formula, sums = (read(inputs, score, mask, kernel) for kernel in ("reference", "linear"))
     close(sums, formula)
     for got, expected in zip(gradients(sums, inputs), gradients(formula, inputs), strict=True):
@@ -70,19 +70,19 @@ def same_read(inputs: Inputs, score: Features, mask: Mask | None) -> None:
 @pytest.mark.parametrize(("m", "n"), [(7, 7), (150, 150), (70, 150), (150, 70)])
 def test_kernel_equals_the_formula(monkeypatch, score, mask, m, n):
     monkeypatch.setattr(linear, "SEGMENT", 2 * linear.CHUNK)
-    same_read(pose(m, n), score, mask(n))
+    check_same_read(make_tensors(m, n), score, mask(n))
 
 
 @pytest.mark.parametrize("key_heads", [1, 2])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
 def test_grouped_heads_equal_the_formula(key_heads, mask):
-    same_read(pose(70, 90, key_heads=key_heads), MAPS["elu"], mask(90))
+    check_same_read(make_tensors(70, 90, key_heads=key_heads), MAPS["elu"], mask(90))
 
 
-def test_each_head_of_queries_may_hide_other_keys():
+def test_each_query_head_may_mask_different_keys():
     hides = dense(torch.rand(BATCH, HEADS, 1, 13) > 0.5)
-    for seen in (hides, hides & causal()):
-        same_read(pose(11, 13, key_heads=2), MAPS["elu"], seen)
+    for head_mask in (hides, hides & causal()):
+        check_same_read(make_tensors(11, 13, key_heads=2), MAPS["elu"], head_mask)
 
 
 @pytest.mark.parametrize("leading", [(), (1, 1), (BATCH, 1), (1, HEADS)])
@@ -90,32 +90,35 @@ def test_each_head_of_queries_may_hide_other_keys():
 def test_leading_axes_broadcast(leading, mask):
     keys = torch.randn(*leading, 13, DIM, dtype=torch.float64, requires_grad=True)
     values = torch.randn(*leading, 13, VALUE_DIM, dtype=torch.float64, requires_grad=True)
-    same_read((pose(11, 1)[0], keys, values), MAPS["elu"], MASKS[mask](13))
+    check_same_read((make_tensors(11, 1)[0], keys, values), MAPS["elu"], MASKS[mask](13))
 
 
 @pytest.mark.parametrize("kernel", ["reference", "linear"])
-def test_weights_are_shares_of_the_scores(kernel):
+def test_weights_are_proportional_to_the_scores(kernel):
     query, keys = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 1.0], [-5.0, 1.0], [0.0, -2.0]])
     memory = keys, torch.tensor([[1.0], [10.0], [100.0]])
     score = FeatureMap(torch.relu)  # scores 5, 2 and 0
-    close(weigh(query, memory, score=score, choose=PROPORTIONAL, kernel=kernel), torch.tensor([[5 / 7, 2 / 7, 0]]))
+    close(
+        attention_weights(query, memory, score=score, choose=PROPORTIONAL, kernel=kernel),
+        torch.tensor([[5 / 7, 2 / 7, 0]]),
+    )
     close(attend(query, memory, score=score, choose=PROPORTIONAL, kernel=kernel), torch.tensor([[25 / 7]]))
 
 
-def test_shares_of_scores_whose_sum_overflows_are_right_or_refused():
+def test_scores_whose_sum_overflows_give_correct_weights_or_are_refused():
     query, keys = torch.tensor([[1.0, 2.0]]), torch.full((40, 2), 1e38)
-    how = {"score": FeatureMap(torch.relu), "choose": PROPORTIONAL}
-    close(weigh(query, (keys, keys), **how), torch.full((1, 40), 1 / 40))
-    close(attend(query, (keys, torch.full((40, 1), 3.0)), kernel="reference", **how), torch.tensor([[3.0]]))
+    options = {"score": FeatureMap(torch.relu), "choose": PROPORTIONAL}
+    close(attention_weights(query, (keys, keys), **options), torch.full((1, 40), 1 / 40))
+    close(attend(query, (keys, torch.full((40, 1), 3.0)), kernel="reference", **options), torch.tensor([[3.0]]))
     for value in (3.0, 0.0):
-        with pytest.raises(ValueError, match=r"must stay within the range of torch\.float32"):
-            attend(query, (keys, torch.full((40, 1), value)), kernel="linear", **how)
+        with pytest.raises(ValueError, match=r"the output must be finite, but overflows torch\.float32"):
+            attend(query, (keys, torch.full((40, 1), value)), kernel="linear", **options)
 
 
 @pytest.mark.parametrize("kernel", ["reference", "linear"])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_rows_that_read_nothing_give_zeros_and_no_gradient(kernel, is_causal):
-    query, keys, values = (x.detach() for x in pose(5, 5))
+def test_rows_without_keys_give_zeros_and_no_gradient(kernel, is_causal):
+    query, keys, values = (x.detach() for x in make_tensors(5, 5))
     query[:, :, 2] = -1.0  # relu leaves nothing of it: its scores are all zero
     inputs = tuple(x.requires_grad_() for x in (query, keys, values))
     mask = padding([5, 0, 3]) & causal() if is_causal else padding([5, 0, 3])
@@ -129,7 +132,7 @@ def test_rows_that_read_nothing_give_zeros_and_no_gradient(kernel, is_causal):
     assert all(grad[2, :, 3:].abs().max() == 0 for grad in grads[1:])
 
 
-def test_division_by_nothing_gives_zero_and_no_gradient():
+def test_division_by_zero_gives_zero_and_no_gradient():
     parts, total = torch.tensor([[3.0], [3.0]], requires_grad=True), torch.tensor([[2.0], [0.0]], requires_grad=True)
     out = divide(parts, total)
     close(out, torch.tensor([[1.5], [0.0]]))
@@ -141,14 +144,14 @@ def test_division_by_nothing_gives_zero_and_no_gradient():
 
 def test_no_keys_give_zeros():
     for mask in (None, causal(), padding([0, 0, 0])):
-        out = read(pose(5, 0), MAPS["elu"], mask, "linear")
+        out = read(make_tensors(5, 0), MAPS["elu"], mask, "linear")
         assert torch.equal(out, torch.zeros(BATCH, HEADS, 5, VALUE_DIM, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("mask", ["none", "causal", "causal-padding"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rounding_stays_within_the_bound(mask, dtype):
-    inputs = pose(150, 150, dtype=dtype)
+    inputs = make_tensors(150, 150, dtype=dtype)
     exact = tuple(x.detach().double().requires_grad_() for x in inputs)
     out, formula = (
         read(x, FeatureMap(), MASKS[mask](150), kernel) for x, kernel in ((inputs, "linear"), (exact, "reference"))
@@ -159,7 +162,7 @@ def test_rounding_stays_within_the_bound(mask, dtype):
     assert all((got.double() - expected).abs().max() <= bound * expected.abs().max() for got, expected in pairs)
 
 
-def test_half_precision_sums_do_not_stop_growing():
+def test_half_precision_is_summed_in_float32():
     ones = torch.ones(1, 1, 3000, 1, dtype=torch.bfloat16)
     alternating = torch.arange(3000).remainder(2).to(torch.bfloat16).view(1, 1, 3000, 1)
     for mask in (None, causal()):
@@ -167,8 +170,8 @@ def test_half_precision_sums_do_not_stop_growing():
         assert out[..., -1, :].item() == 0.5
 
 
-def test_autocast_reads_in_float32_and_answers_in_its_dtype():
-    inputs = pose(150, 150, dtype=torch.float32)
+def test_autocast_computes_in_float32_and_returns_its_dtype():
+    inputs = make_tensors(150, 150, dtype=torch.float32)
     exact = read(inputs, FeatureMap(), causal(), "linear")
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = read(inputs, FeatureMap(), causal(), "linear")
@@ -179,10 +182,10 @@ def test_autocast_reads_in_float32_and_answers_in_its_dtype():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_kernel_refuses_by_name_what_sums_cannot_do():
-    inputs = pose(5, 7)
+def test_kernel_refuses_unsupported_reads():
+    inputs = make_tensors(5, 7)
     memory = inputs[1], inputs[2]
-    with pytest.raises(ValueError, match="score Dot is no product of features"):
+    with pytest.raises(ValueError, match="score Dot is not a product of features"):
         attend(inputs[0], memory, score=Dot(), choose=PROPORTIONAL, kernel="linear")
     with pytest.raises(ValueError, match="choice Soft is not Proportional"):
         attend(inputs[0], memory, score=FeatureMap(), choose=Soft(), kernel="linear")
@@ -193,28 +196,28 @@ def test_kernel_refuses_by_name_what_sums_cannot_do():
         with pytest.raises(ValueError, match="neither causal nor the same for every query"):
             read(inputs, FeatureMap(), mask & causal(), "linear")
         close(read(inputs, MAPS["elu"], mask, "auto"), read(inputs, MAPS["elu"], mask, "reference"))
-    with pytest.raises(ValueError, match="scores for Proportional must not be negative, but the smallest is -"):
+    with pytest.raises(ValueError, match="scores for Proportional must not be negative, got -"):
         attend(inputs[0], memory, score=Dot(), choose=PROPORTIONAL)
 
 
 def test_one_query_may_have_any_mask():
-    query, keys, values = pose(1, 13)
-    same_read((query, keys, values), MAPS["elu"], dense(torch.rand(BATCH, 1, 13) > 0.5) & causal())
+    query, keys, values = make_tensors(1, 13)
+    check_same_read((query, keys, values), MAPS["elu"], dense(torch.rand(BATCH, 1, 13) > 0.5) & causal())
 
 
-def test_gradients_are_those_of_differences():
+def test_gradients_equal_finite_differences():
     tensors = tuple(torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((5, 3), (7, 3), (7, 2)))
     for mask in (None, causal()):
         assert torch.autograd.gradcheck(lambda *x, mask=mask: read(x, MAPS["elu"], mask, "linear"), tensors)
         assert torch.autograd.gradgradcheck(lambda *x, mask=mask: read(x, MAPS["softmax"], mask, "linear"), tensors)
 
 
-def test_what_training_keeps_grows_with_the_length_and_not_its_square():
+def test_saved_tensors_grow_linearly_with_the_length():
     kept = {}
     for length in (512, 1024):
         sizes = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x, s=sizes: s.append(x.numel()) or x, lambda x: x):
-            read(pose(length, length, dtype=torch.float32), FeatureMap(), causal(), "linear")
+            read(make_tensors(length, length, dtype=torch.float32), FeatureMap(), causal(), "linear")
         kept[length] = sum(sizes)
     assert kept[1024] < 2.1 * kept[512]
 
@@ -229,8 +232,8 @@ def row_read(mask: Mask | None, query: Tensor, keys: Tensor, values: Tensor) -> 
     return read((query, keys, values), MAPS["random"], mask, "linear")
 
 
-def test_function_transforms_see_through_the_kernel():
-    inputs = tuple(x.detach() for x in pose(70, 70))
+def test_function_transforms_support_the_kernel():
+    inputs = tuple(x.detach() for x in make_tensors(70, 70))
     for name in ("none", "causal"):
         mask = MASKS[name](70)
         mapped = torch.vmap(partial(row_read, mask))(*inputs)
@@ -242,7 +245,7 @@ def test_function_transforms_see_through_the_kernel():
 @pytest.mark.parametrize("score", MAPS.values(), ids=MAPS.keys())
 @pytest.mark.parametrize("key_heads", [1, 2, HEADS])
 def test_state_step_by_step_equals_causal_all_at_once(score, key_heads):
-    query, keys, values = pose(19, 19, key_heads=key_heads)
+    query, keys, values = make_tensors(19, 19, key_heads=key_heads)
     together = read((query, keys, values), score, causal(), "linear")
     past = Memory(keys[..., :7, :], values[..., :7, :]).map_keys_with(score)
     state = LinearState.of(past)
@@ -255,8 +258,8 @@ def test_state_step_by_step_equals_causal_all_at_once(score, key_heads):
     assert state.sums.shape == shape
 
 
-def test_state_of_a_memory_leaves_out_what_is_hidden():
-    query, keys, values = pose(5, 7)
+def test_state_of_a_memory_omits_masked_keys():
+    query, keys, values = make_tensors(5, 7)
     memory = Memory(keys, values, padding([7, 0, 3])).map_keys_with(MAPS["elu"])
     state = LinearState.of(memory)
     whole = attend(query, memory, score=MAPS["elu"], choose=PROPORTIONAL, kernel="reference")
@@ -266,38 +269,46 @@ def test_state_of_a_memory_leaves_out_what_is_hidden():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_state_refuses_what_needs_single_pairs():
-    query, keys, values = pose(5, 7)
+def test_state_refuses_operations_on_single_pairs():
+    query, keys, values = make_tensors(5, 7)
     score = MAPS["elu"]
     state = LinearState.of(Memory(keys, values).map_keys_with(score))
-    how = {"score": score, "choose": PROPORTIONAL}
-    for wrong in (lambda: state.crop(3), lambda: state.keys, lambda: state.size, lambda: weigh(query, state, **how)):
-        with pytest.raises(ValueError, match="a LinearState keeps sums and not pairs"):
+    options = {"score": score, "choose": PROPORTIONAL}
+    for wrong in (
+        lambda: state.crop(3),
+        lambda: state.keys,
+        lambda: state.size,
+        lambda: attention_weights(query, state, **options),
+    ):
+        with pytest.raises(ValueError, match="a LinearState stores sums, not pairs"):
             wrong()
     for mask in (causal(), padding([7, 0, 3])):
         with pytest.raises(ValueError, match="no pairs that a mask could hide"):
-            attend(query, state, **how, mask=mask)
+            attend(query, state, **options, mask=mask)
     with pytest.raises(ValueError, match="no pairs that a bias could be added to"):
-        attend(query, state, **how, bias=torch.zeros(5, 7))
-    with pytest.raises(ValueError, match="serves only the score that mapped its keys"):
+        attend(query, state, **options, bias=torch.zeros(5, 7))
+    with pytest.raises(ValueError, match="score must be the one that mapped the keys of this state"):
         attend(query, state, score=FeatureMap(), choose=PROPORTIONAL)
-    with pytest.raises(TypeError, match=r"is read with Proportional\(\), but choose is Soft"):
+    with pytest.raises(TypeError, match=r"choose must be Proportional\(\) for a LinearState, got Soft"):
         attend(query, state, score=score)
-    with pytest.raises(ValueError, match="kernel is 'reference'"):
-        attend(query, state, **how, kernel="reference")
-    with pytest.raises(ValueError, match="queries must have 5 features, but have 3"):
-        attend(query[..., :3], state, **how)
+    with pytest.raises(ValueError, match="kernel must be 'auto' or 'linear' for a LinearState, got 'reference'"):
+        attend(query, state, **options, kernel="reference")
+    with pytest.raises(ValueError, match="queries must have 5 features, got 3"):
+        attend(query[..., :3], state, **options)
     with pytest.raises(ValueError, match=r"keys must be \(3, 4, new, 5 features\) and values \(3, 4, new, 7\)"):
         state.extend(keys, keys)
-    with pytest.raises(ValueError, match=r"the leading axes of keys must be the read's \(3, 3\) or 1, or divide them"):
-        attend(query[:, :3], state, **how)
+    with pytest.raises(
+        ValueError,
+        match=r"the leading axes of keys must be those of the read, \(3, 3\), or 1, or a divisor of the heads",
+    ):
+        attend(query[:, :3], state, **options)
     with pytest.raises(TypeError, match="keys must be mapped by Features"):
         LinearState.of(Memory(keys, values))
-    with pytest.raises(ValueError, match="must hide the same keys from every query"):
+    with pytest.raises(ValueError, match="the mask of the memory must be the same for every query"):
         LinearState.of(Memory(keys, values, causal() & padding([7, 0, 3])).map_keys_with(score))
 
 
-def test_multihead_reads_by_sums_in_training_and_step_by_step():
+def test_multihead_uses_sums_in_training_and_step_by_step():
     layer = MultiHead(11, num_heads=4, key_heads=2, head_dim=3, score=FeatureMap(), choose=PROPORTIONAL).double()
     items = torch.randn(BATCH, 13, 11, dtype=torch.float64)
     together = layer(items, layer.memory(items), mask=causal())
@@ -309,12 +320,12 @@ def test_multihead_reads_by_sums_in_training_and_step_by_step():
         close(layer(items[:, i : i + 1], state), together[:, i : i + 1])
 
 
-def test_state_of_fewer_axes_lines_up_from_the_left():
+def test_state_of_fewer_axes_is_aligned_from_the_left():
     query, keys, values = torch.randn(2, 2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 3)
     score = FeatureMap()
     state = LinearState.of(Memory(keys, values).map_keys_with(score))
     whole = LinearState.of(Memory(keys.unsqueeze(1), values.unsqueeze(1)).map_keys_with(score))
-    how = {"score": score, "choose": PROPORTIONAL}
-    close(attend(query, state, **how), attend(query, whole, **how))
+    options = {"score": score, "choose": PROPORTIONAL}
+    close(attend(query, state, **options), attend(query, whole, **options))
     with pytest.raises(ValueError, match=r"keys must be \(2, new, 4 features\)"):
         state.extend(torch.rand(3, 1, 4), torch.rand(3, 1, 3))

@@ -1,49 +1,49 @@
-"""Masks: who sees whom, combinations, and what is refused."""
+"""Masks: values, combinations, and refused inputs."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.attention.masks import Mask, Padded, causal, dense, padding, split
+from regard.attention.masks import Mask, Padded, causal, dense, padding, split_interval
 from regard.attention.patterns import documents, prefix
-from regard.attention.places import Places
+from regard.attention.places import Positions
 
 CPU = torch.device("cpu")
 
 
-def drawn(mask: Mask, queries: int, keys: int) -> list[str]:
-    """One string a query, # where it sees the key."""
+def draw(mask: Mask, queries: int, keys: int) -> list[str]:
+    """Return one string per query, # for allowed keys."""
     rows = mask.tensor(queries, keys, device=CPU).expand(queries, keys)
-    return ["".join("#" if seen else "." for seen in row) for row in rows.tolist()]
+    return ["".join("#" if allowed else "." for allowed in row) for row in rows.tolist()]
 
 
 def test_causal_is_a_triangle_when_square():
-    assert drawn(causal(), 3, 3) == ["#..", "##.", "###"]
+    assert draw(causal(), 3, 3) == ["#..", "##.", "###"]
 
 
 def test_causal_aligns_to_the_end_when_keys_are_more():
-    assert drawn(causal(), 2, 5) == ["####.", "#####"]
+    assert draw(causal(), 2, 5) == ["####.", "#####"]
 
 
-def test_causal_closes_first_rows_when_queries_are_more():
-    assert drawn(causal(), 3, 2) == ["..", "#.", "##"]
-    assert causal().may_have_closed_rows(Places(3, 2, CPU))
-    assert not causal().may_have_closed_rows(Places(2, 3, CPU))
+def test_causal_fully_masks_first_rows_when_queries_are_more():
+    assert draw(causal(), 3, 2) == ["..", "#.", "##"]
+    assert causal().may_have_fully_masked_rows(Positions(3, 2, CPU))
+    assert not causal().may_have_fully_masked_rows(Positions(2, 3, CPU))
 
 
-def test_padding_hides_what_lies_behind_the_length():
+def test_padding_masks_keys_after_the_length():
     tensor = padding([2, 0, 3]).tensor(5, 3, device=CPU)
     assert tensor.shape == (3, 1, 3)
     assert tensor[:, 0].tolist() == [[True, True, False], [False] * 3, [True] * 3]
 
 
-def test_padding_knows_whether_a_row_may_be_closed():
-    assert padding([2, 0]).may_have_closed_rows(Places(1, 3, CPU))
-    assert not padding([2, 1]).may_have_closed_rows(Places(1, 3, CPU))
+def test_padding_knows_whether_a_row_may_be_fully_masked():
+    assert padding([2, 0]).may_have_fully_masked_rows(Positions(1, 3, CPU))
+    assert not padding([2, 1]).may_have_fully_masked_rows(Positions(1, 3, CPU))
 
 
-def test_masks_line_up_from_the_left():
+def test_masks_are_aligned_from_the_left():
     mask = padding([1, 2]) & dense(torch.ones(2, 3, 5, 2, dtype=torch.bool))
     tensor = mask.tensor(5, 2, device=CPU)
     assert tensor.shape == (2, 3, 5, 2)
@@ -58,12 +58,12 @@ def test_and_or_agree_with_their_tensors(first, second):
     assert torch.equal((dense(a) | dense(b)).tensor(3, 4, device=CPU), a | b)
 
 
-def test_or_is_sure_of_open_rows_when_one_side_is():
-    assert not (causal() | padding([0])).may_have_closed_rows(Places(2, 2, CPU))
-    assert (causal() & padding([1])).may_have_closed_rows(Places(2, 2, CPU))
+def test_or_has_no_fully_masked_rows_when_one_side_has_none():
+    assert not (causal() | padding([0])).may_have_fully_masked_rows(Positions(2, 2, CPU))
+    assert (causal() & padding([1])).may_have_fully_masked_rows(Positions(2, 2, CPU))
 
 
-def test_select_takes_rows_of_what_tells_rows_apart():
+def test_select_selects_rows_of_masks_with_rows():
     index = torch.tensor([2, 2, 0])
     mask = (padding([1, 2, 3]) & causal()).select(index)
     assert torch.equal(mask.tensor(2, 3, device=CPU), (padding([3, 3, 1]) & causal()).tensor(2, 3, device=CPU))
@@ -72,40 +72,40 @@ def test_select_takes_rows_of_what_tells_rows_apart():
     assert dense(table[0]).select(index).tensor(1, 3, device=CPU).tolist() == [[True, False, False]]
 
 
-def test_not_sees_what_is_hidden():
-    assert drawn(~causal(), 3, 3) == [".##", "..#", "..."]
-    assert drawn(causal() & ~dense(torch.eye(3, dtype=torch.bool)), 3, 3) == ["...", "#..", "##."]
-    assert (~causal()).interval(Places(3, 3, CPU)) is None
-    assert (~causal()).may_have_closed_rows(Places(3, 3, CPU))
+def test_not_is_the_complement():
+    assert draw(~causal(), 3, 3) == [".##", "..#", "..."]
+    assert draw(causal() & ~dense(torch.eye(3, dtype=torch.bool)), 3, 3) == ["...", "#..", "##."]
+    assert (~causal()).interval(Positions(3, 3, CPU)) is None
+    assert (~causal()).may_have_fully_masked_rows(Positions(3, 3, CPU))
 
 
-def test_interval_of_both_is_where_they_overlap():
-    first, last = (causal() & padding([2, 5])).interval(Places(3, 4, CPU))
+def test_interval_of_both_is_the_intersection():
+    first, last = (causal() & padding([2, 5])).interval(Positions(3, 4, CPU))
     assert first.expand(2, 3, 1).squeeze(-1).tolist() == [[0, 0, 0]] * 2
     assert last.squeeze(-1).tolist() == [[2, 2, 2], [2, 3, 4]]
 
 
-def test_interval_needs_both_to_be_one_and_split_keeps_the_other():
-    holes, places = dense(torch.eye(3, dtype=torch.bool)), Places(3, 3, CPU)
+def test_interval_needs_both_to_be_ranges_and_split_returns_the_rest():
+    holes, positions = dense(torch.eye(3, dtype=torch.bool)), Positions(3, 3, CPU)
     mask = (holes & causal()) & (padding([2]) & holes)
-    assert mask.interval(places) is None
-    (_, last), rest = split(mask, places)
+    assert mask.interval(positions) is None
+    (_, last), rest = split_interval(mask, positions)
     assert last.squeeze(-1).tolist() == [[1, 2, 2]]
     assert repr(rest) == "(dense((3, 3)) & dense((3, 3)))"
-    assert split(None, places) == (None, None)
-    assert split(holes, places) == (None, holes)
-    interval, rest = split(causal(), places)
+    assert split_interval(None, positions) == (None, None)
+    assert split_interval(holes, positions) == (None, holes)
+    interval, rest = split_interval(causal(), positions)
     assert rest is None
     assert interval is not None
 
 
-def test_masks_that_go_by_place_have_no_interval_in_a_ring():
-    ring = Places(1, 3, CPU, start=4, key_places=torch.tensor([3, 4, 2]))
+def test_masks_by_position_have_no_interval_in_a_ring():
+    ring = Positions(1, 3, CPU, start=4, key_positions=torch.tensor([3, 4, 2]))
     assert causal().interval(ring) is None
     assert padding([4]).interval(ring) is None
-    assert padding([4]).see(ring).tolist() == [[[True, False, True]]]
-    assert not padding([2]).see(ring).any()
-    assert padding([2]).may_have_closed_rows(ring)
+    assert padding([4]).materialize(ring).tolist() == [[[True, False, True]]]
+    assert not padding([2]).materialize(ring).any()
+    assert padding([2]).may_have_fully_masked_rows(ring)
 
 
 def test_padded_gives_the_mask_of_its_lengths():
@@ -115,12 +115,12 @@ def test_padded_gives_the_mask_of_its_lengths():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_padding_refuses_what_are_no_lengths():
+def test_padding_refuses_invalid_lengths():
     with pytest.raises(TypeError, match=r"lengths must be integers.*float32"):
         padding(torch.tensor([1.0]))
     with pytest.raises(TypeError, match=r"lengths must be integers.*bool"):
         padding(torch.tensor([True]))
-    with pytest.raises(ValueError, match=r"must not be negative, but the smallest is -2"):
+    with pytest.raises(ValueError, match=r"must not be negative, got -2"):
         padding([3, -2])
     with pytest.raises(TypeError, match=r"lengths must be integers.*float32"):
         padding([1.5])
@@ -128,7 +128,7 @@ def test_padding_refuses_what_are_no_lengths():
 
 
 def test_dense_refuses_numbers_and_names_the_bias():
-    with pytest.raises(TypeError, match=r"boolean, True = may attend.*bias="):
+    with pytest.raises(TypeError, match=r"boolean \(True = may attend\), got .*bias="):
         dense(torch.zeros(2, 2))
     with pytest.raises(ValueError, match=r"\(\.\.\., query, key\).*\(2,\)"):
         dense(torch.ones(2, dtype=torch.bool))
@@ -143,19 +143,19 @@ def test_dense_refuses_another_size():
 def test_masks_have_no_truth_value_and_combine_only_with_masks():
     with pytest.raises(TypeError, match=r"combine masks with & and \|"):
         bool(causal())
-    with pytest.raises(TypeError, match="only masks combine with masks, but got Tensor"):
+    with pytest.raises(TypeError, match="a mask can only be combined with a Mask, got Tensor"):
         causal() & torch.ones(2, 2, dtype=torch.bool)
 
 
-def test_masks_of_lengths_and_ids_do_not_follow_the_tensor_that_they_were_given() -> None:
-    """What they note about it when they are made would no longer be true."""
+def test_masks_copy_lengths_and_ids() -> None:
+    """Facts that they cache when created must stay true."""
     lengths, ids = torch.tensor([2, 3]), torch.tensor([[0, 0, 1]])
     masks = [padding(lengths), prefix(lengths), documents(ids), documents(ids, ids)]
     before = [mask.tensor(3, 3) for mask in masks]
     lengths.zero_()
     ids[0, 0] = 2
-    assert all(torch.equal(mask.tensor(3, 3), seen) for mask, seen in zip(masks, before, strict=True))
+    assert all(torch.equal(mask.tensor(3, 3), allowed) for mask, allowed in zip(masks, before, strict=True))
 
 
-def test_row_of_more_keys_than_there_are_has_no_padding() -> None:
+def test_lengths_beyond_the_keys_mean_no_padding() -> None:
     assert padding([5, 2]).tensor(1, 3).tolist() == [[[True, True, True]], [[True, True, False]]]

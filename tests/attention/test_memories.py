@@ -1,4 +1,4 @@
-"""Memories of a fixed size, of the last pairs and of small numbers: what is their own beside the contract of all."""
+"""Fixed-size, sliding-window and quantized memories, beyond the contract of all memories."""
 
 import subprocess
 import sys
@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.attend import attend, weigh
+from regard.attention.attend import attend, attention_weights
 from regard.attention.masks import causal, padding
-from regard.attention.memories import Held, RingMemory, StaticMemory
+from regard.attention.memories import FilledSlots, RingMemory, StaticMemory
 from regard.attention.memory import Memory
 from regard.attention.patterns import window
-from regard.attention.places import Places
-from regard.attention.quantized import QuantizedMemory, Small
+from regard.attention.places import Positions
+from regard.attention.quantized import QuantizedMemory, QuantizedVectors
 from regard.attention.scores import Additive, General
 from regard.attention.sliding import SlidingMemory
 from tests.helpers import close
@@ -23,20 +23,20 @@ CPU = torch.device("cpu")
 SIZES = {"key_dim": 7, "value_dim": 5}
 
 
-def new(time: int = 1, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of (3, 2, time, ...)."""
+def make_pairs(time: int = 1, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw queries, keys and values (3, 2, time, ...)."""
     return tuple(torch.randn(3, 2, time, dim, dtype=dtype) for dim in (7, 7, 5))
 
 
-def static(capacity: int = 11, **settings) -> StaticMemory:
+def make_static(capacity: int = 11, **settings) -> StaticMemory:
     return StaticMemory.empty((3, 2), capacity=capacity, **SIZES, **settings)
 
 
-def ring(size: int = 4, **settings) -> RingMemory:
+def make_ring(size: int = 4, **settings) -> RingMemory:
     return RingMemory.empty((3, 2), window=size, **SIZES, **settings)
 
 
-def test_compiled_loops_are_right() -> None:
+def test_compiled_loops_are_correct() -> None:
     # Without shape checks: these are Python that the compiler cannot see through.
     options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
     done = subprocess.run(
@@ -50,13 +50,13 @@ def test_compiled_loops_are_right() -> None:
     assert "6 passed" in done.stdout
 
 
-# In one slot after another.
+# Static memory.
 
 
 @torch.no_grad()
-def test_static_memory_is_written_in_place_and_its_size_stays():
-    memory = static()
-    _, keys, values = new(2)
+def test_static_memory_is_written_in_place_at_a_fixed_size():
+    memory = make_static()
+    _, keys, values = make_pairs(2)
     longer = memory.extend(keys, values)
     assert longer.key_slots is memory.key_slots
     assert (longer.size, int(longer.length), int(memory.length)) == (11, 2, 0)
@@ -65,16 +65,16 @@ def test_static_memory_is_written_in_place_and_its_size_stays():
 
 
 @torch.no_grad()
-def test_weights_of_slots_that_are_not_filled_are_zero():
-    query, keys, values = new(3)
-    weights = weigh(query, static().extend(keys, values), mask=causal())
-    close(weights[..., :3], weigh(query, (keys, values), mask=causal()))
+def test_weights_of_empty_slots_are_zero():
+    query, keys, values = make_pairs(3)
+    weights = attention_weights(query, make_static().extend(keys, values), mask=causal())
+    close(weights[..., :3], attention_weights(query, (keys, values), mask=causal()))
     assert not weights[..., 3:].any()
 
 
 @torch.no_grad()
 def test_static_memory_starts_with_the_pairs_of_another():
-    query, keys, values = new(4)
+    query, keys, values = make_pairs(4)
     score = General(7, 7)
     memory = Memory(keys, values).map_keys_with(score)
     kept = StaticMemory.of(memory, capacity=5)
@@ -84,10 +84,10 @@ def test_static_memory_starts_with_the_pairs_of_another():
 
 
 @torch.no_grad()
-def test_prompts_of_unequal_lengths_are_padded_in_front():
+def test_prompts_of_unequal_lengths_are_padded_on_the_left():
     pads = torch.tensor([2, 0, 1])
-    query, keys, values = new(3)
-    last_query, last_keys, last_values = new()
+    query, keys, values = make_pairs(3)
+    last_query, last_keys, last_values = make_pairs()
     memory = StaticMemory.of(Memory(keys, values), capacity=7, mask=~padding(pads))
     out = attend(last_query, memory.extend(last_keys, last_values), mask=causal())
     for row, pad in enumerate(pads.tolist()):
@@ -99,128 +99,128 @@ def test_prompts_of_unequal_lengths_are_padded_in_front():
 
 @torch.no_grad()
 def test_within_reads_the_first_slots_and_writes_into_all():
-    query, keys, values = new(3)
-    memory = static().within(3).extend(keys, values)
+    query, keys, values = make_pairs(3)
+    memory = make_static().within(3).extend(keys, values)
     assert memory.size == 3
     close(attend(query, memory), attend(query, memory.within(None)))
     longer = memory.within(5).extend(keys[..., :2, :], values[..., :2, :])
     assert longer.key_slots is memory.key_slots
     close(attend(query, longer), attend(query, longer.within(None)))
     for reach in (0, 12):
-        with pytest.raises(ValueError, match=f"reach must be between 1 and the capacity 11, but is {reach}"):
+        with pytest.raises(ValueError, match=f"reach must be between 1 and the capacity 11, got {reach}"):
             memory.within(reach)
-    with pytest.raises(ValueError, match="reach must be at least 3, the pairs that are here, but is 2"):
+    with pytest.raises(ValueError, match="reach must be at least 3, the number of pairs, got 2"):
         memory.within(2)
 
 
 @torch.no_grad()
-def test_full_memory_is_named():
-    _, keys, values = new(3)
-    memory = static(4).extend(keys, values)
-    with pytest.raises(ValueError, match="capacity 4 cannot take 3 more pairs than its 3"):
+def test_full_memory_is_refused():
+    _, keys, values = make_pairs(3)
+    memory = make_static(4).extend(keys, values)
+    with pytest.raises(ValueError, match="pairs must fit into the capacity 4, got 3 new pairs after 3"):
         memory.extend(keys, values)
-    with pytest.raises(ValueError, match="capacity 2 cannot take 3 more"):
+    with pytest.raises(ValueError, match="pairs must fit into the capacity 2, got 3 new pairs"):
         StaticMemory.of(Memory(keys, values), capacity=2)
 
 
 def test_gradients_are_refused_by_memories_written_in_place():
-    _, keys, values = new()
-    for memory in (static(), ring()):
-        with pytest.raises(ValueError, match="keeps no gradients"):
+    _, keys, values = make_pairs()
+    for memory in (make_static(), make_ring()):
+        with pytest.raises(ValueError, match="supports no gradients"):
             memory.extend(keys.requires_grad_(), values)
         mapped = memory.map_keys_with(Additive(7, 7, 5))
-        with pytest.raises(ValueError, match="keeps no gradients"):
+        with pytest.raises(ValueError, match="supports no gradients"):
             mapped.extend(torch.zeros(3, 2, 1, 5), values)
 
 
 @pytest.mark.parametrize("size", [0, -1])
-def test_sizes_below_one_are_named(size):
+def test_sizes_below_one_are_refused(size):
     for name, make in {
-        "capacity": lambda: static(size),
-        "window": lambda: ring(size),
-        "most": lambda: ring(most=size),
+        "capacity": lambda: make_static(size),
+        "window": lambda: make_ring(size),
+        "most": lambda: make_ring(most=size),
         "key_dim": lambda: StaticMemory.empty((3,), capacity=1, key_dim=size),
         "value_dim": lambda: RingMemory.empty((3,), window=1, key_dim=1, value_dim=size),
     }.items():
-        with pytest.raises(ValueError, match=f"{name} must be at least 1, but is {size}"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, got {size}"):
             make()
     memory = Memory(torch.randn(3, 1, 7), torch.randn(3, 1, 7))
-    with pytest.raises(ValueError, match=f"capacity must be at least 1, but is {size}"):
+    with pytest.raises(ValueError, match=f"capacity must be at least 1, got {size}"):
         StaticMemory.of(memory, capacity=size)
-    with pytest.raises(ValueError, match=f"window must be at least 1, but is {size}"):
+    with pytest.raises(ValueError, match=f"window must be at least 1, got {size}"):
         SlidingMemory.of(memory, window=size)
 
 
-def test_masks_that_do_not_know_of_new_keys_are_refused():
+def test_masks_that_do_not_cover_new_keys_are_refused():
     memory = Memory(torch.randn(3, 2, 7), torch.randn(3, 2, 7), padding([1, 2, 1]))
     for make in (lambda: StaticMemory.of(memory, capacity=5), lambda: SlidingMemory.of(memory, window=5)):
-        with pytest.raises(ValueError, match="a memory with a mask cannot grow"):
+        with pytest.raises(ValueError, match="a memory must have no mask to be extended"):
             make()
-    with pytest.raises(ValueError, match="a memory with a mask cannot grow"):
+    with pytest.raises(ValueError, match="a memory must have no mask to be extended"):
         QuantizedMemory.of(memory).extend(torch.randn(3, 1, 7), torch.randn(3, 1, 7))
 
 
-# The mask of what is held.
+# The mask of filled slots.
 
 
 @pytest.mark.parametrize("size", [None, 3])
 @pytest.mark.parametrize("start", [None, 2, -1, 4])
-def test_held_is_a_range_and_a_rule(size, start):
-    places = Places(3, 7, CPU, None if start is None else torch.tensor(start))
-    mask = Held(size)
-    seen = mask.see(places).expand(3, 7)
-    first, last = mask.interval(places)
+def test_filled_slots_is_a_range_and_a_rule(size, start):
+    positions = Positions(3, 7, CPU, None if start is None else torch.tensor(start))
+    mask = FilledSlots(size)
+    allowed = mask.materialize(positions).expand(3, 7)
+    first, last = mask.interval(positions)
     key = torch.arange(7)
-    assert torch.equal((key >= first) & (key < last), seen)
-    rule, zero = mask.rule(places), torch.zeros((), dtype=torch.int64)
-    assert torch.equal(torch.stack([torch.stack([rule(zero, zero, q, k) for k in key]) for q in key[:3]]), seen)
-    assert torch.equal(mask.see(places.tile(1, 3)).expand(2, 7), seen[1:])
+    assert torch.equal((key >= first) & (key < last), allowed)
+    rule, zero = mask.rule(positions), torch.zeros((), dtype=torch.int64)
+    assert torch.equal(torch.stack([torch.stack([rule(zero, zero, q, k) for k in key]) for q in key[:3]]), allowed)
+    assert torch.equal(mask.materialize(positions.tile(1, 3)).expand(2, 7), allowed[1:])
 
 
-def test_held_hides_what_is_not_filled():
-    places = Places(1, 4, CPU, torch.tensor(2), torch.tensor([0, 1, 2, -1]))
-    assert Held().see(places).tolist() == [[True, True, True, False]]
-    assert Held(2).see(places).tolist() == [[False, True, True, False]]
+def test_filled_slots_masks_empty_slots():
+    positions = Positions(1, 4, CPU, torch.tensor(2), torch.tensor([0, 1, 2, -1]))
+    assert FilledSlots().materialize(positions).tolist() == [[True, True, True, False]]
+    assert FilledSlots(2).materialize(positions).tolist() == [[False, True, True, False]]
 
 
-# The last pairs.
+# Ring and sliding memories.
 
 
 @torch.no_grad()
 def test_ring_overwrites_the_oldest():
-    memory = ring(3)
+    memory = make_ring(3)
     for number in range(5):
         memory = memory.extend(torch.full((3, 2, 1, 7), float(number)), torch.full((3, 2, 1, 5), float(number)))
     assert memory.keys[0, 0, :, 0].tolist() == [3, 4, 2]
-    assert memory.places(1).key.tolist() == [3, 4, 2]
-    assert ring(3).places(1).key.tolist() == [-3, -2, -1]
+    assert memory.positions(1).key.tolist() == [3, 4, 2]
+    assert make_ring(3).positions(1).key.tolist() == [-3, -2, -1]
 
 
 @torch.no_grad()
-def test_ring_refuses_more_than_it_was_made_for():
-    query, keys, values = new(3)
-    memory = ring(4, most=2)
+def test_ring_refuses_more_than_its_limit():
+    query, keys, values = make_pairs(3)
+    memory = make_ring(4, most=2)
     assert memory.size == 5
-    with pytest.raises(ValueError, match="at most 2 pairs can be taken in at once, but there are 3"):
+    with pytest.raises(ValueError, match="the number of new pairs must be at most 2 for this RingMemory, got 3"):
         memory.extend(keys, values)
     memory = memory.extend(keys[..., :2, :], values[..., :2, :])
-    with pytest.raises(ValueError, match="at most 2 queries can read this ring at once, but there are 3"):
+    with pytest.raises(ValueError, match="the number of queries must be at most 2 for this RingMemory, got 3"):
         attend(query, memory)
 
 
 @torch.no_grad()
-def test_ring_that_went_round_does_not_go_back():
-    memory = ring(3, most=2)
+def test_ring_with_overwritten_pairs_cannot_be_cropped():
+    memory = make_ring(3, most=2)
     for _ in range(5):
-        memory = memory.extend(*new()[1:])
-    with pytest.raises(ValueError, match="a ring of 4 slots that took in 5 pairs cannot go back to 4"):
+        memory = memory.extend(*make_pairs()[1:])
+    with pytest.raises(ValueError, match="size must be 5 once a ring of 4 slots has overwritten pairs, got 4"):
         memory.crop(4)
     assert int(memory.crop(5).length) == 5
 
 
 @torch.no_grad()
-def test_sliding_memory_holds_what_queries_need_and_refuses_the_rest():
-    query, keys, values = new(9)
+def test_sliding_memory_keeps_what_queries_need_and_refuses_other_reads():
+    query, keys, values = make_pairs(9)
     memory = SlidingMemory.of(Memory(keys[..., :0, :], values[..., :0, :]), window=3)
     for count in (4, 1, 2):
         memory = memory.extend(keys[..., :count, :], values[..., :count, :])
@@ -232,7 +232,7 @@ def test_sliding_memory_holds_what_queries_need_and_refuses_the_rest():
 
 
 @torch.no_grad()
-def test_sliding_memory_lets_go_of_what_no_query_will_see():
+def test_sliding_memory_discards_pairs_outside_the_window():
     memory = SlidingMemory.of(Memory(*(torch.randn(3, 0, 7) for _ in range(2))), window=5)
     for _ in range(40):
         memory = memory.extend(torch.randn(3, 1, 7), torch.randn(3, 1, 7))
@@ -241,7 +241,7 @@ def test_sliding_memory_lets_go_of_what_no_query_will_see():
 
 
 def test_sliding_memory_has_gradients():
-    query, keys, values = (x.double().requires_grad_() for x in new(5))
+    query, keys, values = (x.double().requires_grad_() for x in make_pairs(5))
     memory = SlidingMemory.of(Memory(keys[..., :0, :], values[..., :0, :]), window=2)
     outs = []
     for q, k, v in zip(*(x.split(1, -2) for x in (query, keys, values)), strict=True):
@@ -249,15 +249,17 @@ def test_sliding_memory_has_gradients():
         outs.append(attend(q, memory))
     got = torch.autograd.grad(torch.cat(outs, -2).square().sum(), (query, keys, values))
     expected = attend(query, (keys, values), mask=window(2)).square().sum()
-    for one, other in zip(got, torch.autograd.grad(expected, (query, keys, values)), strict=True):
-        close(one, other)
+    for gradient, other in zip(got, torch.autograd.grad(expected, (query, keys, values)), strict=True):
+        close(gradient, other)
 
 
-# Small numbers.
+# Quantization.
 
 
-def test_small_numbers_by_hand():
-    small = Small.of(torch.tensor([[127.0, -63.6, 0.4, 0.0], [0.0, 0.0, 0.0, 0.0], [-2.54, 1.27, 0.0, 0.01]]))
+def test_quantization_by_hand():
+    small = QuantizedVectors.quantize(
+        torch.tensor([[127.0, -63.6, 0.4, 0.0], [0.0, 0.0, 0.0, 0.0], [-2.54, 1.27, 0.0, 0.01]])
+    )
     assert small.numbers[:2].tolist() == [[127, -64, 0, 0], [0, 0, 0, 0]]
     assert small.scale[:2].tolist() == [[1.0], [0.0]]
     assert small.numbers[2, 0] == -127
@@ -265,15 +267,15 @@ def test_small_numbers_by_hand():
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-3, 1.0, 1e30])
-def test_small_numbers_are_near_theirs_at_any_size(size):
+def test_quantization_error_is_bounded_at_any_magnitude(size):
     vectors = torch.randn(1000, 17) * size
-    error = (Small.of(vectors).wide(torch.float32) - vectors).abs().amax(-1)
+    error = (QuantizedVectors.quantize(vectors).dequantize(torch.float32) - vectors).abs().amax(-1)
     assert (error <= vectors.abs().amax(-1) / 253).all()
 
 
-def test_small_numbers_are_their_own_nearest():
-    small = Small.of(torch.randn(500, 13))
-    again = Small.of(small.wide(torch.float32))
+def test_quantization_is_idempotent():
+    small = QuantizedVectors.quantize(torch.randn(500, 13))
+    again = QuantizedVectors.quantize(small.dequantize(torch.float32))
     assert torch.equal(again.numbers, small.numbers)
     assert torch.equal(again.scale, small.scale)
 
@@ -287,8 +289,8 @@ def test_quantized_memory_is_four_times_smaller_and_reads_nearly_the_same():
     assert error.abs().max() < 0.02 * attend(query, memory).abs().max()
 
 
-def test_quantized_memory_keeps_the_mask_and_its_rows():
-    query, keys, values = new(4)
+def test_quantized_memory_keeps_the_mask_and_selects_its_rows():
+    query, keys, values = make_pairs(4)
     memory = Memory(keys, values, padding([1, 4, 2]))
     small, rows = QuantizedMemory.of(memory), torch.tensor([2, 2, 0])
     wide = Memory(small.keys, small.values, memory.mask)

@@ -1,4 +1,4 @@
-"""Pictures of masks and biases: what is drawn, how large files grow, how they are saved."""
+"""Pictures of masks and biases: contents, file sizes, and saving."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.biases import Given
+from regard.attention.biases import TensorBias
 from regard.attention.masks import causal, dense, padding
 from regard.attention.picture import Picture, side_by_side
 from regard.attention.positional import Alibi, ShawBias
@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def painted(picture: Picture) -> list[Tensor]:
-    """The cells of each panel as the file's paths paint them: how often each is painted over the ground."""
-    found = []
+def cell_counts(picture: Picture) -> list[Tensor]:
+    """Count how often the paths of the file paint each cell of each panel over the background."""
+    counts = []
     for group in ElementTree.fromstring(picture.svg).iter(f"{SVG}g"):
         if "scale" not in group.get("transform", ""):
             continue
@@ -31,38 +31,38 @@ def painted(picture: Picture) -> list[Tensor]:
         for path in group.iter(f"{SVG}path"):
             for x, y, width, height in re.findall(r"M(\d+) (\d+)h(\d+)v(\d+)h-\3z", path.get("d")):
                 table[int(y) : int(y) + int(height), int(x) : int(x) + int(width)] += 1
-        found.append(table)
-    return found
+        counts.append(table)
+    return counts
 
 
-def words(picture: Picture) -> list[str]:
+def texts(picture: Picture) -> list[str]:
     return ["".join(text.itertext()) for text in ElementTree.fromstring(picture.svg).iter(f"{SVG}text")]
 
 
 @pytest.mark.parametrize("sizes", [(5, 7), (7, 5), (1, 1), (1, 13), (13, 17)])
-def test_every_pair_that_may_attend_is_painted_once(sizes):
+def test_every_allowed_pair_is_painted_once(sizes):
     allowed = torch.rand(sizes) > 0.4
-    (table,) = painted(dense(allowed).picture(*sizes))
+    (table,) = cell_counts(dense(allowed).picture(*sizes))
     assert torch.equal(table, allowed.long())
 
 
-def test_axes_are_named_and_numbered_by_place():
-    shown = words(causal().picture(2, 5))
-    assert {"causal()", "key", "query", "may attend", "hidden"} <= set(shown)
+def test_axes_are_labeled_with_positions():
+    shown = texts(causal().picture(2, 5))
+    assert {"causal()", "key", "query", "may attend", "masked"} <= set(shown)
     numbers = [int(word) for word in shown if re.fullmatch(r"-?\d+", word)]
     assert numbers == [0, 1, 2, 3, 4, 3, 4]
-    assert [int(w) for w in words(causal().picture(3, 1)) if re.fullmatch(r"-?\d+", w)] == [0, -2, -1, 0]
+    assert [int(w) for w in texts(causal().picture(3, 1)) if re.fullmatch(r"-?\d+", w)] == [0, -2, -1, 0]
 
 
-def test_ticks_thin_out_where_there_is_no_room():
-    numbers = [int(word) for word in words(causal().picture(300, 300)) if word.isdigit()]
+def test_ticks_are_sparser_in_small_cells():
+    numbers = [int(word) for word in texts(causal().picture(300, 300)) if word.isdigit()]
     keys, queries = numbers[: numbers.index(0, 1)], numbers[numbers.index(0, 1) :]
-    for places in (keys, queries):
-        assert 4 <= len(places) <= 25
-        assert len({b - a for a, b in pairwise(places)}) == 1
+    for positions in (keys, queries):
+        assert 4 <= len(positions) <= 25
+        assert len({b - a for a, b in pairwise(positions)}) == 1
 
 
-def test_rows_and_heads_are_small_multiples():
+def test_rows_and_heads_are_panels():
     picture = dense(torch.rand(2, 3, 5, 7) > 0.5).picture(5, 7, title="a mask")
     assert [panel.title for panel in picture.panels] == [f"row {b}, head {h}" for b in range(2) for h in range(3)]
     assert picture.heading == "a mask"
@@ -70,11 +70,11 @@ def test_rows_and_heads_are_small_multiples():
     assert [panel.title for panel in padding([3]).picture(5, 5).panels] == [""]
 
 
-def test_more_than_16_panels_are_left_out_and_said_to_be():
+def test_panels_after_the_first_16_are_left_out_with_a_note():
     picture = padding(torch.arange(20)).picture(2, 20)
     assert len(picture.panels) == 16
-    assert "the first 16 of 20" in words(picture)
-    assert not any("first" in word for word in words(padding(torch.arange(16)).picture(2, 16)))
+    assert "the first 16 of 20" in texts(picture)
+    assert not any("first" in word for word in texts(padding(torch.arange(16)).picture(2, 16)))
 
 
 @pytest.mark.parametrize("share", [0.5, 0.001])
@@ -82,15 +82,15 @@ def test_large_pictures_make_files_below_a_megabyte(share):
     allowed = torch.rand(4096, 4096) < share
     assert len(dense(allowed).picture(4096, 4096).svg) < 1_000_000
     bias = torch.randn(16, 256, 256) if share < 0.5 else torch.randn(1, 200, 200)
-    assert len(Given(bias).picture(*bias.shape[-2:]).svg) < 1_000_000
+    assert len(TensorBias(bias).picture(*bias.shape[-2:]).svg) < 1_000_000
 
 
-def test_cell_of_many_pairs_is_as_dark_as_their_share_in_quarters_rounded_up():
+def test_darkness_of_a_cell_is_the_allowed_fraction_in_quarters_rounded_up():
     allowed = torch.zeros(401, 401, dtype=torch.bool)
     picture = dense(allowed).picture(401, 401)
     (pairs,) = {panel.pairs for panel in picture.panels}
     assert pairs == 3
-    assert f"a cell is {pairs} x {pairs} pairs" in words(picture)
+    assert f"a cell is {pairs} x {pairs} pairs" in texts(picture)
     allowed[0, 0] = True  # 1 of 9
     allowed[:3, 3:6] = True  # all
     allowed[3:6, :1] = True  # 3 of 9
@@ -102,53 +102,53 @@ def test_cell_of_many_pairs_is_as_dark_as_their_share_in_quarters_rounded_up():
     assert int((levels > 0).sum()) == 5
 
 
-def test_long_read_of_one_query_is_drawn_too():
+def test_long_read_of_one_query_is_drawn():
     (panel,) = causal().picture(1, 4096).panels
     assert len(panel.levels) == 1
     assert len(panel.levels[0]) <= 400
     assert all(level == 4 for level in panel.levels[0])
 
 
-def test_strips_do_not_show(monkeypatch):
-    bias = Given(torch.randn(2, 450, 250))
+def test_strips_do_not_change_the_picture(monkeypatch):
+    bias = TensorBias(torch.randn(2, 450, 250))
     whole = bias.picture(450, 250).svg
     monkeypatch.setattr("regard.attention.picture._STRIP", 2000)
     assert bias.picture(450, 250).svg == whole
 
 
-def test_bias_is_drawn_from_its_lowest_to_its_highest():
+def test_bias_is_drawn_from_its_minimum_to_its_maximum():
     values = torch.tensor([[-2.0, 2.0, 0.0, 0.1], [1.0, -1.0, float("-inf"), -0.5]])
-    picture = Given(values).picture(2, 4)
+    picture = TensorBias(values).picture(2, 4)
     assert picture.panels[0].levels == ((0, 12, 6, 6), (9, 3, 13, 4))
-    assert {"-2", "2", "hidden (-inf)"} <= set(words(picture))
-    assert "hidden (-inf)" not in words(Given(values[:, :2]).picture(2, 2))
-    (table,) = painted(picture)
+    assert {"-2", "2", "masked (-inf)"} <= set(texts(picture))
+    assert "masked (-inf)" not in texts(TensorBias(values[:, :2]).picture(2, 2))
+    (table,) = cell_counts(picture)
     assert table.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
 
 
-def test_bias_of_many_pairs_is_the_mean_of_those_that_are_finite():
+def test_bias_of_a_cell_is_the_mean_of_finite_values():
     values = torch.full((402, 402), 4.0)
     values[:3, :3] = torch.tensor([[0.0, 4.0, float("-inf")]])
     values[3:6, :3] = float("-inf")
-    levels = Given(values).picture(402, 402).panels[0].levels
+    levels = TensorBias(values).picture(402, 402).panels[0].levels
     assert (levels[0][0], levels[1][0], levels[0][1]) == (9, 13, 12)
 
 
-def test_bias_of_zeros_and_of_nothing_finite_is_drawn():
-    assert Given(torch.zeros(2, 3)).picture(2, 3).panels[0].levels == ((6,) * 3,) * 2
-    assert Given(torch.full((2, 3), float("-inf"))).picture(2, 3).panels[0].levels == ((13,) * 3,) * 2
+def test_bias_of_zeros_and_without_finite_values_is_drawn():
+    assert TensorBias(torch.zeros(2, 3)).picture(2, 3).panels[0].levels == ((6,) * 3,) * 2
+    assert TensorBias(torch.full((2, 3), float("-inf"))).picture(2, 3).panels[0].levels == ((13,) * 3,) * 2
 
 
-def test_bias_that_depends_on_queries_asks_for_them():
+def test_bias_that_depends_on_queries_requires_them():
     bias = ShawBias(5, 2)
-    with pytest.raises(ValueError, match="query must have size 5 for this ShawBias, but has 1"):
+    with pytest.raises(ValueError, match="query must have size 5 for this ShawBias, got 1"):
         bias.picture(3, 4)
     torch.nn.init.normal_(bias.table)
     query = torch.randn(2, 3, 5)
     assert len(bias.picture(3, 4, query=query).panels) == 2
 
 
-def test_picture_is_saved_and_does_not_overwrite_unless_told(tmp_path):
+def test_picture_is_saved_and_overwrites_only_on_request(tmp_path):
     picture, path = causal().picture(3, 3), tmp_path / "causal.svg"
     assert picture.save(path) == path
     assert path.read_text() == picture.svg
@@ -158,17 +158,17 @@ def test_picture_is_saved_and_does_not_overwrite_unless_told(tmp_path):
     assert path.read_text() == picture.svg
     other.save(str(path), overwrite=True)
     assert path.read_text() == other.svg
-    with pytest.raises(ValueError, match=r"path of a picture must end in \.svg, but is .*causal\.png"):
+    with pytest.raises(ValueError, match=r"path of a picture must end in \.svg, got .*causal\.png"):
         picture.save(tmp_path / "causal.png")
 
 
-def test_notebooks_show_the_picture_and_terminals_name_it():
+def test_picture_has_svg_and_text_representations():
     picture = causal().picture(3, 3)
     assert picture._repr_svg_() == picture.svg
     assert repr(picture) == "<picture of causal(), 1 panel; .save(path) writes it>"
 
 
-def test_titles_are_escaped_and_cut_where_there_is_no_room():
+def test_titles_are_escaped_and_truncated():
     picture = causal().picture(3, 3, title="a < b & " + "c" * 80)
     (title,) = [
         text for text in ElementTree.fromstring(picture.svg).iter(f"{SVG}text") if text.find(f"{SVG}title") is not None
@@ -178,23 +178,23 @@ def test_titles_are_escaped_and_cut_where_there_is_no_room():
     assert ElementTree.fromstring(picture.svg).get("aria-label").startswith("a < b & c")
 
 
-def test_pictures_stand_side_by_side_if_of_one_scale():
+def test_pictures_side_by_side_need_the_same_scale():
     together = side_by_side([causal().picture(3, 3), padding([1, 2]).picture(3, 3)])
     assert [panel.title for panel in together.panels] == ["causal()", "padding([1, 2]) row 0", "padding([1, 2]) row 1"]
-    with pytest.raises(ValueError, match="pictures side by side must have one scale"):
+    with pytest.raises(ValueError, match="pictures side by side must have the same scale"):
         side_by_side([causal().picture(3, 3), Alibi(1).picture(3, 3)])
 
 
-def test_nothing_to_draw_is_refused():
-    with pytest.raises(ValueError, match="num_queries of a picture must be at least 1, but is 0"):
+def test_empty_and_nan_pictures_are_refused():
+    with pytest.raises(ValueError, match="num_queries of a picture must be at least 1, got 0"):
         causal().picture(0, 3)
-    with pytest.raises(ValueError, match="num_keys of a picture must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="num_keys of a picture must be at least 1, got 0"):
         causal().picture(3, 0)
-    with pytest.raises(ValueError, match="a picture cannot show NaN, but 1 of the values are"):
-        Given(torch.tensor([[0.0, float("nan")]])).picture(1, 2)
+    with pytest.raises(ValueError, match="values must not be NaN to be drawn, got 1 NaN"):
+        TensorBias(torch.tensor([[0.0, float("nan")]])).picture(1, 2)
 
 
-def test_module_draws_all_masks_as_the_documents_show_them(tmp_path):
+def test_module_draws_the_image_in_the_docs(tmp_path):
     command = [sys.executable, "-W", "error", "-m", "regard.attention.patterns", str(tmp_path / "masks.svg")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(tmp_path / "masks.svg")

@@ -1,4 +1,4 @@
-"""ALiBi, T5 and Shaw biases: slopes and buckets worked by hand, the papers' equations, gradients, what is refused."""
+"""ALiBi, T5 and Shaw biases: slopes and buckets by hand, the equations of the papers, gradients, refused inputs."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.attention.attend import attend
 from regard.attention.masks import causal
-from regard.attention.places import Places
+from regard.attention.places import Positions
 from regard.attention.positional import Alibi, RelativeBias, ShawBias
 from regard.attention.scores import Dot, ScaledDot
 from tests.helpers import close
@@ -16,14 +16,14 @@ from tests.helpers import close
 CPU = torch.device("cpu")
 
 
-def filled(bias: RelativeBias | ShawBias) -> RelativeBias | ShawBias:
+def randomize(bias: RelativeBias | ShawBias) -> RelativeBias | ShawBias:
     torch.nn.init.normal_(bias.table)
     return bias
 
 
-def values(bias: Alibi | RelativeBias, places: Places, dtype: torch.dtype = torch.float32) -> Tensor:
-    """(head, query, key)"""
-    return bias.see(torch.zeros(places.num_rows, 1, dtype=dtype), places)[0]
+def values(bias: Alibi | RelativeBias, positions: Positions, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return the bias, (head, query, key)."""
+    return bias.materialize(torch.zeros(positions.num_rows, 1, dtype=dtype), positions)[0]
 
 
 @pytest.mark.parametrize(
@@ -38,18 +38,18 @@ def values(bias: Alibi | RelativeBias, places: Places, dtype: torch.dtype = torc
         (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
     ],
 )
-def test_alibi_slopes_are_those_of_the_paper_s_code(num_heads, exponents):
+def test_alibi_slopes_equal_those_of_the_paper_s_code(num_heads, exponents):
     close(Alibi(num_heads).slopes, torch.tensor([2.0**-exponent for exponent in exponents], dtype=torch.float64))
 
 
-def test_alibi_falls_linearly_on_both_sides():
-    table = values(Alibi(2), Places(3, 5, CPU))
+def test_alibi_decreases_linearly_on_both_sides():
+    table = values(Alibi(2), Positions(3, 5, CPU))
     distances = torch.tensor([[2, 1, 0, 1, 2], [3, 2, 1, 0, 1], [4, 3, 2, 1, 0]])
     assert torch.equal(table, -torch.stack([distances / 16, distances / 256]))
 
 
-def test_alibi_under_a_causal_mask_only_ranks_keys_by_their_place():
-    """A number that a row's keys share is lost in the softmax, so -slope (p - j) reads as slope j does."""
+def test_causal_alibi_equals_a_slope_times_the_key_position():
+    """The softmax is invariant to a constant per row, so -slope (p - j) reads as slope j does."""
     query, keys, read = (torch.randn(1, 3, 5, 7, dtype=torch.float64) for _ in range(3))
     by_place = Alibi(3).slopes[:, None, None] * torch.arange(5)
     close(
@@ -59,15 +59,15 @@ def test_alibi_under_a_causal_mask_only_ranks_keys_by_their_place():
 
 
 def test_alibi_keeps_its_slopes_in_another_dtype():
-    bias, places = Alibi(7), Places(1, 601, CPU)  # bfloat16 holds no odd number above 256
-    exact = values(bias, places, torch.float64)
+    bias, positions = Alibi(7), Positions(1, 601, CPU)  # bfloat16 holds no odd number above 256
+    exact = values(bias, positions, torch.float64)
     close(exact, -bias.slopes[:, None, None] * torch.arange(600, -1, -1))
     half = bias.bfloat16()
-    assert torch.equal(values(half, places, torch.float64), exact)
-    assert torch.equal(values(half, places, torch.bfloat16), exact.bfloat16())
+    assert torch.equal(values(half, positions, torch.float64), exact)
+    assert torch.equal(values(half, positions, torch.bfloat16), exact.bfloat16())
 
 
-def test_alibi_has_nothing_to_learn_or_save():
+def test_alibi_has_no_parameters_and_no_state():
     assert list(Alibi(3).parameters()) == []
     assert Alibi(3).state_dict() == {}
     assert list(RelativeBias(3).state_dict()) == ["table"]
@@ -75,10 +75,10 @@ def test_alibi_has_nothing_to_learn_or_save():
 
 PAST = {0: 0, 1: 1, 7: 7, 8: 8, 11: 8, 12: 9, 15: 9, 16: 10, 22: 10, 23: 11, 31: 11, 32: 12, 45: 12, 46: 13}
 PAST |= {63: 13, 64: 14, 90: 14, 91: 15, 127: 15, 128: 15, 5000: 15}
-"""Two-sided, 32 buckets to 128: 8 exact, then one for each factor sqrt 2: 8, 11.3, 16, 22.6, 32, 45.3, 64, 90.5."""
+"""Two-sided, 32 buckets up to 128: 8 exact, then one per factor of sqrt 2: 8, 11.3, 16, 22.6, 32, 45.3, 64, 90.5."""
 
 
-def test_buckets_are_those_worked_by_hand():
+def test_buckets_by_hand():
     bias = RelativeBias(1)
     for distance, bucket in PAST.items():
         assert bias.bucket(torch.tensor([-distance])).tolist() == [bucket]
@@ -86,8 +86,8 @@ def test_buckets_are_those_worked_by_hand():
             assert bias.bucket(torch.tensor([distance])).tolist() == [16 + bucket]
 
 
-def test_buckets_of_one_side_are_twice_as_many_and_keys_ahead_share_the_first():
-    """16 exact, then a bucket for each factor 8^(1/16) = 1.139: 16, 18.2, 20.7, ... 112.4."""
+def test_one_sided_buckets_are_twice_as_many_and_later_keys_share_the_first():
+    """16 exact, then one bucket per factor of 8^(1/16) = 1.139: 16, 18.2, 20.7, ... 112.4."""
     bias = RelativeBias(1, two_sided=False)
     worked = {0: 0, 3: 0, -1: 1, -15: 15, -16: 16, -18: 16, -19: 17, -20: 17, -21: 18, -112: 30, -113: 31, -128: 31}
     assert bias.bucket(torch.tensor(list(worked))).tolist() == list(worked.values())
@@ -96,7 +96,7 @@ def test_buckets_of_one_side_are_twice_as_many_and_keys_ahead_share_the_first():
 @pytest.mark.parametrize("two_sided", [True, False])
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20), (14, 50), (64, 800), (4, 3)])
 def test_buckets_follow_the_formula_with_logarithms(two_sided, buckets, max_distance):
-    """b/2 + floor(b/2 log(2d/b) / log(2 max/b)), in floating point away from whole numbers."""
+    """b/2 + floor(b/2 log(2d/b) / log(2 max/b)), in floating point, away from integers."""
     distance = torch.arange(-1000, 1001)
     got = RelativeBias(1, buckets, max_distance, two_sided=two_sided).bucket(distance)
     side = buckets // 2 if two_sided else buckets
@@ -107,37 +107,39 @@ def test_buckets_follow_the_formula_with_logarithms(two_sided, buckets, max_dist
     assert torch.equal(got, expected + (side * (distance > 0) if two_sided else 0))
 
 
-def test_relative_bias_reads_its_table_by_bucket_and_head():
-    bias = filled(RelativeBias(2, buckets=4, max_distance=3))
+def test_relative_bias_indexes_its_table_by_bucket_and_head():
+    bias = randomize(RelativeBias(2, buckets=4, max_distance=3))
     # Each side: distance 0 in the first bucket, others in the second.
     here, past, ahead = bias.table[:, 0], bias.table[:, 1], bias.table[:, 3]
     rows = [[past, past, here, ahead], [past, past, past, here]]
     expected = torch.stack([torch.stack(row, -1) for row in rows], -2)
-    assert torch.equal(values(bias, Places(2, 4, CPU)), expected)
+    assert torch.equal(values(bias, Positions(2, 4, CPU)), expected)
 
 
-def test_relative_bias_serves_reads_without_heads():
-    """Of one row, of all at once and through a kernel, as one head of it does."""
-    bias, one = filled(RelativeBias(None, 8, 5, two_sided=False)), RelativeBias(1, 8, 5, two_sided=False)
-    one.load_state_dict({"table": bias.table.unsqueeze(0)})
+def test_relative_bias_supports_reads_without_heads():
+    """The result equals one head of a bias with heads: for one row, for all rows, and through a kernel."""
+    bias, single = randomize(RelativeBias(None, 8, 5, two_sided=False)), RelativeBias(1, 8, 5, two_sided=False)
+    single.load_state_dict({"table": bias.table.unsqueeze(0)})
     query, keys, read = torch.randn(3, 2, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 2)
-    assert torch.equal(bias.see(query, Places(2, 7, CPU)), one.see(query, Places(2, 7, CPU))[:, 0])
-    assert torch.equal(bias.diagonals(Places(2, 7, CPU)), one.diagonals(Places(2, 7, CPU))[:, 0])
-    expected = attend(query.unsqueeze(1), (keys.unsqueeze(1), read.unsqueeze(1)), bias=one).squeeze(1)
+    assert torch.equal(
+        bias.materialize(query, Positions(2, 7, CPU)), single.materialize(query, Positions(2, 7, CPU))[:, 0]
+    )
+    assert torch.equal(bias.diagonals(Positions(2, 7, CPU)), single.diagonals(Positions(2, 7, CPU))[:, 0])
+    expected = attend(query.unsqueeze(1), (keys.unsqueeze(1), read.unsqueeze(1)), bias=single).squeeze(1)
     close(attend(query, (keys, read), bias=bias), expected)
     assert bias.picture(2, 3).heading == "RelativeBias(num_heads=None, buckets=8, max_distance=5, two_sided=False)"
 
 
-def test_learned_biases_are_zero_at_first():
-    assert not values(RelativeBias(3), Places(5, 5, CPU)).any()
-    assert not ShawBias(3, 2).see(torch.randn(5, 3), Places(5, 5, CPU)).any()
+def test_learned_biases_are_initialized_to_zero():
+    assert not values(RelativeBias(3), Positions(5, 5, CPU)).any()
+    assert not ShawBias(3, 2).materialize(torch.randn(5, 3), Positions(5, 5, CPU)).any()
 
 
 @pytest.mark.parametrize("num_heads", [None, 2])
 def test_shaw_with_scaled_dot_is_equation_4(num_heads):
     """(q_i . (k_j + a_clip(j - i))) / sqrt(d), with the vectors a spelled out for every pair."""
     batch, heads, queries, keys, dim, reach = 3, 2, 5, 7, 11, 2
-    bias = filled(ShawBias(dim, reach, num_heads)).double()
+    bias = randomize(ShawBias(dim, reach, num_heads)).double()
     query = torch.randn(batch, heads, queries, dim, dtype=torch.float64)
     key = torch.randn(batch, heads, keys, dim, dtype=torch.float64)
     literal = torch.zeros(batch, heads, queries, keys, dtype=torch.float64)
@@ -147,44 +149,46 @@ def test_shaw_with_scaled_dot_is_equation_4(num_heads):
             for j in range(keys):
                 vector = table[max(-reach, min(reach, j - (i + keys - queries))) + reach]
                 literal[:, h, i, j] = (query[:, h, i] * (key[:, h, j] + vector)).sum(-1) / math.sqrt(dim)
-    places = Places(queries, keys, CPU)
-    close(ScaledDot()(query, key) + bias.see(query, places), literal)
+    positions = Positions(queries, keys, CPU)
+    close(ScaledDot()(query, key) + bias.materialize(query, positions), literal)
 
 
-def test_shaw_serves_reads_without_heads():
-    bias, query = filled(ShawBias(3, 2)), torch.randn(5, 3)
-    table = bias.see(query, Places(5, 7, CPU))
+def test_shaw_supports_reads_without_heads():
+    bias, query = randomize(ShawBias(3, 2)), torch.randn(5, 3)
+    table = bias.materialize(query, Positions(5, 7, CPU))
     assert table.shape == (5, 7)
-    assert torch.equal(bias.see(query.expand(2, 5, 3), Places(5, 7, CPU))[1], table)
+    assert torch.equal(bias.materialize(query.expand(2, 5, 3), Positions(5, 7, CPU))[1], table)
 
 
-@pytest.mark.parametrize("places", [Places(3, 5, CPU), Places(3, 5, CPU, key_places=torch.tensor([4, 0, 3, 1, 2]))])
-def test_gradients_reach_tables_and_queries(places):
+@pytest.mark.parametrize(
+    "positions", [Positions(3, 5, CPU), Positions(3, 5, CPU, key_positions=torch.tensor([4, 0, 3, 1, 2]))]
+)
+def test_gradients_reach_tables_and_queries(positions):
     query = torch.randn(2, 3, 3, 5, dtype=torch.float64, requires_grad=True)
-    relative, shaw = filled(RelativeBias(3, 8, 5)).double(), filled(ShawBias(5, 2)).double()
+    relative, shaw = randomize(RelativeBias(3, 8, 5)).double(), randomize(ShawBias(5, 2)).double()
 
     def by_table(table: Tensor) -> Tensor:
-        return torch.func.functional_call(_Sees(relative, places), {"bias.table": table}, (query.detach(),))
+        return torch.func.functional_call(BiasAt(relative, positions), {"bias.table": table}, (query.detach(),))
 
     def by_both(table: Tensor, query: Tensor) -> Tensor:
-        return torch.func.functional_call(_Sees(shaw, places), {"bias.table": table}, (query,))
+        return torch.func.functional_call(BiasAt(shaw, positions), {"bias.table": table}, (query,))
 
     assert torch.autograd.gradcheck(by_table, relative.table)
     assert torch.autograd.gradcheck(by_both, (shaw.table, query))
 
 
-class _Sees(torch.nn.Module):
-    """A bias at places, called as a module is."""
+class BiasAt(torch.nn.Module):
+    """Module that returns a bias at fixed positions."""
 
-    def __init__(self, bias: RelativeBias | ShawBias, places: Places):
+    def __init__(self, bias: RelativeBias | ShawBias, positions: Positions):
         super().__init__()
-        self.bias, self.places = bias, places
+        self.bias, self.positions = bias, positions
 
     def forward(self, query: Tensor) -> Tensor:
-        return self.bias.see(query, self.places)
+        return self.bias.materialize(query, self.positions)
 
 
-def test_biases_learn_through_a_read():
+def test_biases_get_gradients_through_a_read():
     query, keys, read = (torch.randn(2, 3, 5, 7) for _ in range(3))
     bias = RelativeBias(3) + ShawBias(7, 2) + Alibi(3)
     attend(query, (keys, read), mask=causal(), bias=bias).square().sum().backward()
@@ -193,7 +197,7 @@ def test_biases_learn_through_a_read():
     assert all(grad.isfinite().all() and grad.abs().max() > 0 for grad in grads)
 
 
-def test_biases_name_themselves():
+def test_biases_have_a_repr():
     bias = Alibi(3) + RelativeBias(3, 8, 20, two_sided=False) + ShawBias(5, 4, 3) + ShawBias(5, 4)
     assert bias.picture(2, 3, query=torch.zeros(3, 2, 5)).heading == (
         "Alibi(num_heads=3) + RelativeBias(num_heads=3, buckets=8, max_distance=20, two_sided=False) + "
@@ -204,46 +208,46 @@ def test_biases_name_themselves():
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_sizes_are_refused():
     for make in (Alibi, RelativeBias):
-        with pytest.raises(ValueError, match="num_heads must be at least 1, but is 0"):
+        with pytest.raises(ValueError, match="num_heads must be at least 1, got 0"):
             make(0)
-        with pytest.raises(TypeError, match="num_heads must be an integer, but is float"):
+        with pytest.raises(TypeError, match="num_heads must be an integer, got float"):
             make(2.0)
-    with pytest.raises(ValueError, match="buckets must be at least 4, but is 3"):
+    with pytest.raises(ValueError, match="buckets must be at least 4, got 3"):
         RelativeBias(1, buckets=3)
-    with pytest.raises(ValueError, match="buckets must be at least 2, but is 1"):
+    with pytest.raises(ValueError, match="buckets must be at least 2, got 1"):
         RelativeBias(1, buckets=1, two_sided=False)
-    with pytest.raises(ValueError, match=r"buckets must be even when two-sided.*but are 7"):
+    with pytest.raises(ValueError, match=r"buckets must be even when two-sided.*got 7"):
         RelativeBias(1, buckets=7)
-    with pytest.raises(ValueError, match=r"max_distance must exceed 8, the distances .* but is 8"):
+    with pytest.raises(ValueError, match=r"max_distance must exceed 8, the number of distances .* got 8"):
         RelativeBias(1, max_distance=8)
     for sizes, name in (((0, 1, 1), "query_dim"), ((1, 0, 1), "max_distance"), ((1, 1, 0), "num_heads")):
-        with pytest.raises(ValueError, match=f"{name} must be at least 1, but is 0"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
             ShawBias(*sizes)
 
 
 def test_shaw_refuses_queries_of_another_size_or_number_of_heads():
-    places = Places(2, 3, CPU)
-    with pytest.raises(ValueError, match="query must have size 5 for this ShawBias, but has 7"):
-        ShawBias(5, 1).see(torch.zeros(2, 7), places)
+    positions = Positions(2, 3, CPU)
+    with pytest.raises(ValueError, match="query must have size 5 for this ShawBias, got 7"):
+        ShawBias(5, 1).materialize(torch.zeros(2, 7), positions)
     with pytest.raises(ValueError, match=r"query must be \(\.\.\., 3 heads, query, 5\).*\(2, 2, 5\)"):
-        ShawBias(5, 1, 3).see(torch.zeros(2, 2, 5), places)
+        ShawBias(5, 1, 3).materialize(torch.zeros(2, 2, 5), positions)
 
 
 def test_biases_refuse_another_device():
-    places, query = Places(2, 3, torch.device("meta")), torch.zeros(1, 2, 5, device="meta")
+    positions, query = Positions(2, 3, torch.device("meta")), torch.zeros(1, 2, 5, device="meta")
     for name, bias in (("slopes", Alibi(1)), ("table", RelativeBias(1)), ("table", ShawBias(5, 1))):
         with pytest.raises(ValueError, match=rf"{name} of {type(bias).__name__} must be on the query's device meta"):
-            bias.see(query, places)
+            bias.materialize(query, positions)
 
 
-def test_bias_by_head_needs_a_heads_axis():
+def test_bias_per_head_needs_a_heads_axis():
     query, keys = torch.randn(2, 3, 5), torch.randn(2, 7, 5)
-    with pytest.raises(ValueError, match="4 axes, but the read has only 3"):
+    with pytest.raises(ValueError, match="at most the 3 axes of the read, got 4"):
         attend(query, (keys, keys), bias=Alibi(2))
 
 
 @pytest.mark.parametrize("score", [ScaledDot(), Dot()])
-def test_queries_that_are_not_finite_are_refused_though_their_own_bias_would_hide_all_keys(score):
+def test_queries_that_are_not_finite_are_refused_even_if_their_bias_masks_all_keys(score):
     bias = ShawBias(2, max_distance=1)
     bias.load_state_dict({"table": -torch.ones(3, 2)})
     query, keys = torch.tensor([[torch.inf, 0.0]]), torch.tensor([[-1.0, 0.0], [-2.0, 1.0]])

@@ -1,4 +1,4 @@
-"""Scores: hand-worked values, identities between them, and gradients."""
+"""Scores: values by hand, identities between them, and gradients."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.autograd import gradcheck
 
-from regard.attention.attend import attend, weigh
+from regard.attention.attend import attend, attention_weights
 from regard.attention.choices import Soft
 from regard.attention.masks import causal, padding
 from regard.attention.memory import Memory
@@ -79,7 +79,7 @@ def test_additive_is_a_one_hidden_layer_network_on_key_and_query():
     close(score(query, keys), torch.tanh(layer(pairs)) @ score.v)
 
 
-def test_normed_additive_is_a_length_times_a_direction_and_has_a_bias():
+def test_normed_additive_is_a_gain_times_a_direction_and_has_a_bias():
     score, plain = Additive(3, 5, 7, normed=True).double(), Additive(3, 5, 7).double()
     query, keys = torch.randn(2, 3).double(), torch.randn(11, 5).double()
     with torch.no_grad():
@@ -123,12 +123,12 @@ def test_cosine_is_the_angle_by_hand():
     close(Cosine()(query, keys), torch.tensor([[0.96, -1.0, 0.0]]))
 
 
-def test_cosine_does_not_see_lengths_however_long_or_short():
+def test_cosine_is_independent_of_norms_of_any_magnitude():
     query, keys = torch.randn(3, 5), torch.randn(7, 5)
     close(Cosine()(query * 1e30, keys * 1e-30), Cosine()(query, keys))
 
 
-def test_cosine_of_a_zero_vector_is_zero_and_so_is_its_gradient():
+def test_cosine_of_a_zero_vector_is_zero_with_zero_gradient():
     query = torch.tensor([[0.0, 0.0], [1.0, 2.0]], requires_grad=True)
     keys = torch.tensor([[0.0, 0.0], [3.0, -1.0]], requires_grad=True)
     scores = Cosine()(query, keys)
@@ -140,7 +140,7 @@ def test_cosine_of_a_zero_vector_is_zero_and_so_is_its_gradient():
     assert query.grad.isfinite().all()
 
 
-def test_cosine_read_with_beta_is_the_memory_of_neural_turing_machines():
+def test_cosine_with_beta_is_content_addressing_of_neural_turing_machines():
     query, keys, values = torch.randn(2, 3).double(), torch.randn(5, 3).double(), torch.randn(5, 7).double()
     similarity = nn.functional.cosine_similarity(query[:, None], keys[None], -1)
     expected = (4.0 * similarity).softmax(-1) @ values
@@ -148,7 +148,7 @@ def test_cosine_read_with_beta_is_the_memory_of_neural_turing_machines():
         close(attend(query, (keys, values), score=Cosine(), choose=Soft(4.0), kernel=kernel), expected)
 
 
-def test_location_scores_places_by_hand():
+def test_location_scores_positions_by_hand():
     score = Location(2, 3)
     with torch.no_grad():
         score.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, -1.0]]))
@@ -156,7 +156,7 @@ def test_location_scores_places_by_hand():
     assert score(QUERY, torch.zeros(3, 11)).tolist() == [[1.0, 2.0, 3.0]]
 
 
-def test_location_gives_every_row_its_scores_and_masks_hold():
+def test_location_scores_every_row_and_respects_masks():
     score, lengths = Location(2, 9).double(), torch.tensor([5, 2])
     query, keys, values = (torch.randn(2, n, d).double() for n, d in ((3, 2), (5, 7), (5, 1)))
     out = attend(query, (keys, values), score=score, mask=padding(lengths))
@@ -171,7 +171,7 @@ def test_soft_cap_bounds_scores_by_hand():
     assert (scores <= 2).all()
 
 
-def test_soft_cap_far_away_changes_nothing():
+def test_large_soft_cap_changes_nothing():
     query, keys = torch.randn(2, 3).double(), torch.randn(5, 3).double()
     for score in (ScaledDot(), General(3, 3).double(), Additive(3, 3, 5).double()):
         close(SoftCap(score, 1e8)(query, keys), score(query, keys))
@@ -182,11 +182,11 @@ def test_soft_cap_maps_keys_as_the_inner_score_does():
     query, keys = torch.randn(2, 3).double(), torch.randn(11, 5).double()
     memory = Memory(keys, keys).map_keys_with(score)
     close(memory.keys, keys @ score.score.key_weight.t())
-    close(weigh(query, memory, score=score), score(query, keys).softmax(-1))
+    close(attention_weights(query, memory, score=score), score(query, keys).softmax(-1))
 
 
 @pytest.mark.parametrize("score", [Dot(), ScaledDot(), General(3, 5, 2), Cosine(), SoftCap(ScaledDot(), 0.7)])
-def test_form_of_an_inner_product_is_what_compare_computes(score):
+def test_form_of_an_inner_product_equals_compare(score):
     query, keys = torch.randn(2, 2), torch.randn(5, 2)
     scale, cap = score.form(2)
     expected = scale * query @ keys.t()
@@ -194,13 +194,13 @@ def test_form_of_an_inner_product_is_what_compare_computes(score):
 
 
 @pytest.mark.parametrize("score", [Additive(3, 5, 2), Additive(3, 5, 2, normed=True), Concat(3, 5, 2), BareAdditive(2)])
-def test_form_of_an_additive_score_is_what_compare_computes(score):
+def test_form_of_an_additive_score_equals_compare(score):
     query, keys, form = torch.randn(3, 2), torch.randn(5, 2), score.form(2)
     assert isinstance(form, TanhSum)
     close(score.compare(query, keys), torch.tanh(query[:, None] + keys[None]) @ form.v)
 
 
-def test_scores_of_other_forms_say_so():
+def test_other_scores_have_no_form():
     assert Location(3, 5).form(5) is None
     assert SoftCap(Additive(3, 3, 2), 1.0).form(2) is None
     assert SoftCap(SoftCap(Dot(), 1.0), 1.0).form(2) is None
@@ -237,7 +237,7 @@ def test_parameters_have_the_documented_names_and_shapes():
     ],
     ids=repr,
 )
-def test_score_has_the_gradient_it_claims(score):
+def test_score_has_the_gradient_of_finite_differences(score):
     names, weights = zip(*score.double().named_parameters(), strict=True) if list(score.parameters()) else ((), ())
 
     def run(query, keys, *weights):
@@ -248,10 +248,10 @@ def test_score_has_the_gradient_it_claims(score):
     assert gradcheck(run, (query, keys, *weights))
 
 
-def heads_of(score: Score, single: Score, head: int, num_heads: int) -> Score:
-    """One head of a score for many, as a score of its own."""
-    one = {name: p[head * len(p) // num_heads] for name, p in score.state_dict().items()}
-    single.load_state_dict(one)
+def single_head(score: Score, single: Score, head: int, num_heads: int) -> Score:
+    """Copy one head of a score with heads into a score without."""
+    state = {name: p[head * len(p) // num_heads] for name, p in score.state_dict().items()}
+    single.load_state_dict(state)
     return single
 
 
@@ -268,14 +268,14 @@ every_per_head = pytest.mark.parametrize("make", PER_HEAD.values(), ids=PER_HEAD
 
 @every_per_head
 @pytest.mark.parametrize("key_heads", [6, 1])
-def test_score_of_many_heads_is_as_many_scores(make, key_heads):
+def test_score_of_many_heads_equals_single_scores(make, key_heads):
     score = make(num_heads=6).double()
     query, keys = torch.randn(2, 6, 4, 3).double(), torch.randn(2, key_heads, 11, 5).double()
     values = torch.randn(2, key_heads, 11, 2).double()
     assert score.num_heads == 6
     out = attend(query, (keys, values), score=score, mask=causal())
     for head in range(6):
-        single, at = heads_of(score, make().double(), head, 6), head if key_heads == 6 else 0
+        single, at = single_head(score, make().double(), head, 6), head if key_heads == 6 else 0
         expected = attend(query[:, head], (keys[:, at], values[:, at]), score=single, mask=causal())
         close(out[:, head], expected)
 
@@ -289,11 +289,11 @@ def test_heads_of_a_score_share_grouped_keys(name, key_heads):
     values = torch.randn(2, key_heads, 11, 2).double()
     out = attend(query, (keys, values), score=score, mask=causal())
     for head in range(6):
-        single, at = heads_of(score, make().double(), head, 6), head * key_heads // 6
+        single, at = single_head(score, make().double(), head, 6), head * key_heads // 6
         close(out[:, head], attend(query[:, head], (keys[:, at], values[:, at]), score=single, mask=causal()))
 
 
-def test_bare_additive_of_many_heads_reads_grouped_keys():
+def test_bare_additive_of_many_heads_supports_grouped_keys():
     score = BareAdditive(5, num_heads=6).double()
     query = torch.randn(2, 6, 4, 5).double()
     keys, values = torch.randn(2, 3, 11, 5).double(), torch.randn(2, 3, 11, 7).double()
@@ -304,7 +304,7 @@ def test_bare_additive_of_many_heads_reads_grouped_keys():
 
 
 @every_per_head
-def test_score_of_many_heads_has_the_gradient_it_claims(make):
+def test_score_of_many_heads_has_the_gradient_of_finite_differences(make):
     score = make(num_heads=2).double()
     query = torch.randn(2, 2, 3, dtype=torch.float64, requires_grad=True)
     keys = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
@@ -316,36 +316,36 @@ def test_score_of_many_heads_has_the_gradient_it_claims(make):
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_inner_products_refuse_unequal_sizes_and_name_who_takes_them():
-    with pytest.raises(ValueError, match=r"ScaledDot.*query has 2 and keys have 3.*General, Additive and Concat"):
+def test_inner_products_refuse_unequal_sizes_and_name_alternatives():
+    with pytest.raises(ValueError, match=r"ScaledDot must have equal sizes, got 2 and 3.*General, Additive and Concat"):
         ScaledDot()(torch.zeros(1, 2), torch.zeros(1, 3))
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_mapped_scores_refuse_other_sizes():
-    with pytest.raises(ValueError, match="query must have size 3, but has 4"):
+    with pytest.raises(ValueError, match="query must have size 3, got 4"):
         General(3, 5)(torch.zeros(1, 4), torch.zeros(1, 5))
-    with pytest.raises(ValueError, match="keys must have size 5, but has 4"):
+    with pytest.raises(ValueError, match="keys must have size 5, got 4"):
         Additive(3, 5, 2)(torch.zeros(1, 3), torch.zeros(1, 4))
-    with pytest.raises(ValueError, match="hidden of Additive must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="hidden of Additive must be at least 1, got 0"):
         Additive(3, 5, 0)
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_concat_names_whose_size_is_wrong():
-    with pytest.raises(ValueError, match="keys must have size 5, but has 4"):
+def test_concat_names_the_tensor_with_the_wrong_size():
+    with pytest.raises(ValueError, match="keys must have size 5, got 4"):
         Concat(3, 5, 2)(torch.zeros(1, 3), torch.zeros(1, 4))
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_bare_additive_refuses_other_sizes_than_its_own_and_names_who_takes_them():
-    with pytest.raises(ValueError, match=r"v's size, 3, .*query has 4 and keys have 3; Additive and Concat"):
+def test_bare_additive_refuses_other_sizes_and_names_alternatives():
+    with pytest.raises(ValueError, match=r"the size of v, 3, got 4 and 3; Additive and Concat"):
         BareAdditive(3)(torch.zeros(1, 4), torch.zeros(1, 3))
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_cosine_refuses_unequal_sizes():
-    with pytest.raises(ValueError, match="Cosine needs queries and keys of equal size, but query has 2"):
+    with pytest.raises(ValueError, match="queries and keys of Cosine must have equal sizes, got 2"):
         Cosine()(torch.zeros(1, 2), torch.zeros(1, 3))
 
 
@@ -359,38 +359,38 @@ def test_cosine_refuses_unequal_sizes():
         (BareAdditive(3, num_heads=4), (2, 5, 3), (2, 5, 3), r"query must be \(..., 4 heads, query, dim\)"),
     ],
 )
-def test_scores_by_head_refuse_other_numbers_of_heads(score, query, keys, message):
+def test_scores_per_head_refuse_other_numbers_of_heads(score, query, keys, message):
     with pytest.raises(ValueError, match=message):
         score(torch.zeros(query), torch.zeros(keys))
 
 
-def test_scores_refuse_heads_that_cannot_be():
-    with pytest.raises(ValueError, match="num_heads of Concat must be at least 1, but is 0"):
+def test_scores_refuse_invalid_numbers_of_heads():
+    with pytest.raises(ValueError, match="num_heads of Concat must be at least 1, got 0"):
         Concat(3, 5, 2, num_heads=0)
-    with pytest.raises(ValueError, match="key_heads must divide num_heads=6, but is 4"):
+    with pytest.raises(ValueError, match="key_heads must divide num_heads=6, got 4"):
         General(3, 5, num_heads=6, key_heads=4)
-    with pytest.raises(ValueError, match="key_heads must divide num_heads=None, but is 2"):
+    with pytest.raises(ValueError, match="key_heads must divide num_heads=None, got 2"):
         Additive(3, 5, 2, key_heads=2)
 
 
-def test_location_refuses_more_keys_than_it_has_places_for():
-    with pytest.raises(ValueError, match="at most max_keys=4 keys, but there are 5"):
+def test_location_refuses_more_than_max_keys():
+    with pytest.raises(ValueError, match="the number of keys must be at most max_keys=4 for Location, got 5"):
         Location(2, 4)(torch.zeros(1, 2), torch.zeros(5, 2))
-    with pytest.raises(ValueError, match="max_keys of Location must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="max_keys of Location must be at least 1, got 0"):
         Location(2, 0)
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_soft_cap_refuses_what_is_no_cap_or_no_score():
+def test_soft_cap_refuses_invalid_caps_and_scores():
     for cap in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match=f"cap must be a positive number, but is {cap}"):
+        with pytest.raises(ValueError, match=f"cap must be positive and finite, got {cap}"):
             SoftCap(Dot(), cap)
-    with pytest.raises(TypeError, match="SoftCap caps a Score, but got Linear"):
+    with pytest.raises(TypeError, match="score of SoftCap must be a Score, got Linear"):
         SoftCap(nn.Linear(2, 2), 1.0)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-45, 1e-39, 1e-30, 1.0, 1e30, 3e38])
-def test_cosine_has_finite_gradients_of_vectors_of_any_length(size):
+def test_cosine_has_finite_gradients_for_norms_of_any_magnitude(size):
     query = (torch.tensor([[0.6, -0.8]]) * size).requires_grad_()
     keys = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], requires_grad=True)
     scores = Cosine()(query, keys)

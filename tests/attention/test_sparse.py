@@ -1,4 +1,4 @@
-"""Sparse choices: entmax against its definition, and the k best keys."""
+"""Sparse choices: entmax against its definition, and top-k."""
 
 import itertools
 import math
@@ -29,15 +29,15 @@ def test_sparsemax_by_hand():
     close(entmax(tensor(3.0, 1.5, -8.0), alpha=2), tensor(1.0, 0.0, 0.0))
 
 
-def test_half_way_by_hand():
-    # Two keys that differ by d: shares s^2 and (s - d / 2)^2, which add up to one.
+def test_entmax15_by_hand():
+    # Two keys that differ by d: shares s^2 and (s - d / 2)^2, which sum to one.
     d = 0.4
     s = (d / 2 + math.sqrt(2 - d * d / 4)) / 2
     close(entmax(tensor(d, 0.0), alpha=1.5), tensor(s * s, (s - d / 2) ** 2))
     close(entmax(tensor(2.0, 0.0), alpha=1.5), tensor(1.0, 0.0))  # from a difference of 2 on, one key takes all
 
 
-def test_three_by_hand():
+def test_alpha_three_by_hand():
     # Shares are (2 a_j - tau)^(1/2): 0.6 and 0.4 have squares that differ by 0.2, so scores by 0.1.
     close(entmax(tensor(5.1, 5.0), alpha=3), tensor(0.6, 0.4))
     close(entmax(tensor(5.0, 5.0, 4.0), alpha=3.0), tensor(0.5, 0.5, 0.0))
@@ -46,9 +46,9 @@ def test_three_by_hand():
 @every_alpha
 @settings(max_examples=30)
 @given(scores=rows)
-def test_shares_are_the_best_there_are(alpha, scores):
-    """Conditions of Karush, Kuhn and Tucker: a_j - p_j^(alpha - 1) / (alpha - 1) is one number where p_j > 0, and no
-    less than a_j elsewhere; shares are >= 0 and add up to one."""
+def test_weights_satisfy_the_optimality_conditions(alpha, scores):
+    """Karush-Kuhn-Tucker conditions: a_j - p_j^(alpha - 1) / (alpha - 1) is one number where p_j > 0, and no
+    less than a_j elsewhere; shares are >= 0 and sum to one."""
     a = tensor(*scores)
     p = entmax(a, alpha=alpha)
     assert (p >= 0).all()
@@ -61,17 +61,17 @@ def test_shares_are_the_best_there_are(alpha, scores):
 
 @settings(max_examples=30)
 @given(scores=rows, alpha=st.floats(1.0, 5.0))
-def test_shares_are_no_worse_than_any_others(scores, alpha):
+def test_weights_have_the_largest_objective(scores, alpha):
     a, others = tensor(*scores), torch.rand(20, len(scores), dtype=D).pow(3) + 1e-9
 
-    def worth(p: Tensor) -> Tensor:
+    def objective(p: Tensor) -> Tensor:
         if alpha - 1 < 1e-9:
             return (p * a).sum(-1) - torch.xlogy(p, p).sum(-1)
         return (p * a).sum(-1) + (p - p.pow(alpha)).sum(-1) / (alpha * (alpha - 1))
 
     if 1 < alpha < 1 + 1e-3:  # the entropy itself has no digits left there
         return
-    assert (worth(others / others.sum(-1, keepdim=True)) <= worth(Sparse(alpha)(a[None])[0]) + 1e-10).all()
+    assert (objective(others / others.sum(-1, keepdim=True)) <= objective(Sparse(alpha)(a[None])[0]) + 1e-10).all()
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
@@ -84,7 +84,7 @@ def test_sorting_equals_bisection(alpha):
 @pytest.mark.parametrize("alpha", [1.5, 1.7, 2.0, 3.0])
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e3, 1e30])
 @pytest.mark.parametrize("dtype", [torch.float32, D])
-def test_scores_of_any_size_are_right(alpha, size, dtype):
+def test_scores_of_any_magnitude_are_correct(alpha, size, dtype):
     scores = torch.randn(13, 300, dtype=dtype) * size
     scores[0] = size
     shares = entmax(scores, alpha=alpha)
@@ -94,7 +94,7 @@ def test_scores_of_any_size_are_right(alpha, size, dtype):
         assert (shares - entmax(scores.double(), alpha=alpha)).abs().max() <= 2e-3
 
 
-def test_larger_alpha_keeps_fewer_keys_and_one_tends_to_softmax():
+def test_larger_alpha_selects_fewer_keys_and_alpha_one_is_softmax():
     scores = torch.randn(31, 40, dtype=D)
     kept = [(entmax(scores, alpha=alpha) > 0).sum(-1) for alpha in (1.05, 1.2, 1.5, 2.0, 3.0, 6.0)]
     assert all((more >= fewer).all() and (more > fewer).any() for more, fewer in itertools.pairwise(kept))
@@ -103,7 +103,7 @@ def test_larger_alpha_keeps_fewer_keys_and_one_tends_to_softmax():
 
 
 @every_alpha
-def test_gradients_are_right(alpha):
+def test_gradients_are_correct(alpha):
     scores = (0.5 * torch.randn(3, 5, dtype=D)).requires_grad_()
     allowed = torch.tensor([[True, True, False, True, True], [False] * 5, [True] * 5])
     choose = Sparse(alpha)
@@ -121,7 +121,7 @@ def test_gradient_stays_in_the_support(alpha):
 
 
 def test_gradient_at_the_edge_of_the_support_is_finite():
-    """Above alpha = 2 the slope of a share that is nearly zero is nearly infinite: it must not spoil the others."""
+    """For alpha > 2 the slope of a weight near zero is nearly infinite: it must not affect the others."""
     scores = torch.tensor([[0.0, -0.1, -0.5 + 1e-7], [0.0, -1.0, -40.0], [1.0, 1.0, 1.0]], requires_grad=True)
     for alpha in (2.5, 3.0, 30.0):
         shares = Sparse(alpha)(scores)
@@ -130,17 +130,17 @@ def test_gradient_at_the_edge_of_the_support_is_finite():
         assert gradient.sum(-1).abs().max() <= 1e-3 * gradient.abs().max()
 
 
-def test_entmax_gives_hidden_keys_nothing():
+def test_entmax_gives_masked_keys_zero():
     scores = torch.randn(5, 7, dtype=D)
     scores[:, [1, 4]] = -math.inf
     for alpha in ALPHAS:
         shares = entmax(scores, alpha=alpha)
         assert shares[:, [1, 4]].abs().max() == 0
         close(shares[:, [0, 2, 3, 5, 6]], entmax(scores[:, [0, 2, 3, 5, 6]], alpha=alpha))
-    one = torch.full((2, 7), -math.inf, dtype=D)
-    one[:, 3] = torch.tensor([0.3, -5.0], dtype=D)
+    single = torch.full((2, 7), -math.inf, dtype=D)
+    single[:, 3] = torch.tensor([0.3, -5.0], dtype=D)
     for alpha in ALPHAS:
-        assert torch.equal(entmax(one, alpha=alpha), torch.eye(7, dtype=D)[[3, 3]])
+        assert torch.equal(entmax(single, alpha=alpha), torch.eye(7, dtype=D)[[3, 3]])
 
 
 def test_top_k_by_hand():
@@ -152,7 +152,7 @@ def test_top_k_by_hand():
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
-def test_top_k_keeps_exactly_k_of_equals(k):
+def test_top_k_selects_exactly_k_of_equal_scores(k):
     scores = torch.randint(0, 3, (11, 300), dtype=torch.bfloat16)
     weights = TopK(k)(scores)
     assert torch.equal((weights > 0).sum(-1), torch.full((11,), k))
@@ -161,7 +161,7 @@ def test_top_k_keeps_exactly_k_of_equals(k):
     assert torch.equal((TopK(k)(scores, allowed) > 0).sum(-1), allowed.sum(-1).clamp(max=k))
 
 
-def test_top_k_equals_soft_on_the_kept_keys_with_its_gradient():
+def test_top_k_equals_soft_on_the_selected_keys_with_its_gradient():
     scores, weighting = torch.randn(5, 17, dtype=D, requires_grad=True), torch.randn(17, dtype=D)
     kept = scores >= scores.sort(-1).values[:, -3:-2]
     weights, expected = TopK(3, beta=1.7)(scores), Soft(1.7)(scores, kept)
@@ -173,24 +173,24 @@ def test_top_k_equals_soft_on_the_kept_keys_with_its_gradient():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_mistakes_are_named():
+def test_invalid_arguments_are_refused():
     for alpha in (0.99, -1.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match=f"alpha must be at least 1 and finite, but is {alpha}"):
+        with pytest.raises(ValueError, match=f"alpha must be at least 1 and finite, got {alpha}"):
             Sparse(alpha)
     with pytest.raises(ValueError, match="alpha must be at least 1"):
         entmax(torch.zeros(3), alpha=0.5)
     for k in (0, -2):
-        with pytest.raises(ValueError, match=f"k must be at least 1, but is {k}"):
+        with pytest.raises(ValueError, match=f"k must be at least 1, got {k}"):
             TopK(k)
     for make in (Sparse, lambda beta: TopK(2, beta=beta)):
-        with pytest.raises(ValueError, match=r"beta must be a positive number, but is 0\.0"):
+        with pytest.raises(ValueError, match=r"beta must be positive and finite, got 0\.0"):
             make(beta=0.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("choose", [Sparse(1.5), Sparse(2.0), TopK(3)], ids=repr)
-def test_sparse_choices_are_right_in_half_precision(choose, dtype):
-    """Rows that see nothing are zero; others are those of the same scores in float64, rounded once."""
+def test_sparse_choices_are_correct_in_half_precision(choose, dtype):
+    """Fully masked rows are zero; others equal the float64 result of the same scores, rounded once."""
     scores = torch.randn(5, 7).to(dtype)
     allowed = torch.rand(5, 7) > 0.3
     allowed[2] = False

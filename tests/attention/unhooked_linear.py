@@ -17,7 +17,7 @@ __all__ = ["Reader", "Step"]
 
 
 class Reader(nn.Module):
-    """A read of pairs."""
+    """Linear read of keys and values."""
 
     def __init__(self, score: Features, mask: Mask | None):
         super().__init__()
@@ -29,7 +29,7 @@ class Reader(nn.Module):
 
 
 class Step(nn.Module):
-    """A pair taken in, then a read of the state."""
+    """Extend a linear state by one pair, then read it."""
 
     def __init__(self, score: Features):
         super().__init__()
@@ -40,30 +40,30 @@ class Step(nn.Module):
         return attend(query, state, score=self.score, choose=self.choose, mask=causal()), state
 
 
-def pairs(time: int) -> tuple[Tensor, Tensor, Tensor]:
+def make_pairs(time: int) -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(3, 2, time, 5), torch.randn(3, 2, time, 5), torch.randn(3, 2, time, 7)
 
 
-def same_reads(score: Features, mask: Mask | None) -> None:
-    module, short, long = Reader(score, mask), pairs(150), pairs(64 * 19)
+def check_reads(score: Features, mask: Mask | None) -> None:
+    module, short, long = Reader(score, mask), make_pairs(150), make_pairs(64 * 19)
     tracked = tuple(tensor.clone().requires_grad_() for tensor in short)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")(*tracked)
     close(compiled, module(*short))
-    found = torch.autograd.grad(compiled.square().sum(), tracked)
+    gradients = torch.autograd.grad(compiled.square().sum(), tracked)
     expected = torch.autograd.grad(module(*tracked).square().sum(), tracked)
-    for got, wanted in zip(found, expected, strict=True):
+    for got, wanted in zip(gradients, expected, strict=True):
         close(got, wanted)
     fixed = torch.export.export(module, short).module()
     close(fixed(*short), module(*short))
     # Of any length only where every query sees the same keys; causal reads by whole chunks.
     time = torch.export.Dim("time", min=2) if mask is None else 64 * torch.export.Dim("chunks", min=2)
-    exported = torch.export.export(module, pairs(192), dynamic_shapes=({2: time},) * 3).module()
-    for inputs in (pairs(128), long):
+    exported = torch.export.export(module, make_pairs(192), dynamic_shapes=({2: time},) * 3).module()
+    for inputs in (make_pairs(128), long):
         close(exported(*inputs), module(*inputs))
 
 
-def same_steps(score: Features) -> None:
-    step, inputs = Step(score), pairs(1)
+def check_steps(score: Features) -> None:
+    step, inputs = Step(score), make_pairs(1)
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
     state = plain = LinearState.of(Memory(*inputs[1:]).map_keys_with(score))
     for turn in range(3):
@@ -75,6 +75,6 @@ def same_steps(score: Features) -> None:
 
 if __name__ == "__main__":
     torch.manual_seed(1)
-    same_reads(FeatureMap(), None)
-    same_reads(FeatureMap(), causal())
-    same_steps(RandomFeatures(5, 11))
+    check_reads(FeatureMap(), None)
+    check_reads(FeatureMap(), causal())
+    check_steps(RandomFeatures(5, 11))

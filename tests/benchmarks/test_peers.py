@@ -1,4 +1,4 @@
-"""What comparisons with other libraries rest on: turns, ratios, counted work, equal weights."""
+"""Foundations of the comparisons with other libraries: turns, ratios, counted work, equal weights."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks.peers.decoded import tell
+from benchmarks.peers.decoded import report_decoding
 from benchmarks.peers.engines import OURS, TOKENS, theirs
 from benchmarks.peers.growth import exponent
-from benchmarks.peers.options import Report, parsed
-from benchmarks.peers.rounds import take_turns, tell_ratios
+from benchmarks.peers.options import Report, parse_options
+from benchmarks.peers.rounds import report_ratios, take_turns
 from benchmarks.peers.same_weights import as_marian, our_translator
 from benchmarks.peers.stepping import our_step, their_step
 from benchmarks.peers.translators import flops
 from regard.attention.masks import Padded
-from regard.data.batches import Batch
+from regard.data.batches import PairBatch
 from regard.models.build import build
 from regard.models.config import ModelConfig, TransformerConfig
 
@@ -44,16 +44,16 @@ def test_a_peer_that_fails_leaves_and_ours_does_not(tmp_path: Path) -> None:
 def test_ratio_is_taken_round_by_round() -> None:
     seconds = {"regard": [1.0, 2.0, 4.0], "slow": [3.0, 4.0, 4.0], "fast": [1.5, 3.0, 2.0]}
     report = Report(None)
-    ratios = tell_ratios(report, SimpleNamespace(seconds=seconds, disturbed=0.0), [6.0, 6.0, 6.0], unit="things")
+    ratios = report_ratios(report, SimpleNamespace(seconds=seconds, disturbed=0.0), [6.0, 6.0, 6.0], unit="things")
     assert ratios == {"regard": 1.0, "slow": 2.0, "fast": 1.5}
     assert "1.50 times the best peer (fast)" in report.lines[-1]
 
 
 def test_best_of_one_stream_and_of_any() -> None:
     rates = {"regard, x 1x1": [4.0], "regard, x 2x1": [9.0], "Transformers": [2.0], "CTranslate2 float32 2x1": [3.0]}
-    said = {name: [[1, 2]] for name in rates} | {"Transformers": [[1, 3]]}
+    outputs = {name: [[1, 2]] for name in rates} | {"Transformers": [[1, 3]]}
     report = Report(None)
-    tell(report, "title", rates, said, together=["regard, x 1x1", "regard, x 2x1", "Transformers"])
+    report_decoding(report, "title", rates, outputs, together=["regard, x 1x1", "regard, x 2x1", "Transformers"])
     one, several = report.lines[-2:]
     assert "one stream: regard, x 1x1: 2.00 times Transformers" in one
     assert "CTranslate2" not in one
@@ -84,7 +84,7 @@ def test_exponent_of_a_power() -> None:
 
 
 def test_options_are_those_of_a_comparison() -> None:
-    options = parsed("about", ["--data", "here", "--quick"])
+    options = parse_options("about", ["--data", "here", "--quick"])
     assert (options.rounds(9), options.threads, options.memory) == (2, 2, "kept")
 
 
@@ -99,9 +99,9 @@ def test_transformers_gets_the_same_weights(beam: int) -> None:
     assert first == theirs(as_marian(model, config))(sentences, 2, beam)
 
 
-def batch_of(sources: list[int], targets: list[int]) -> Batch:
+def batch_of(sources: list[int], targets: list[int]) -> PairBatch:
     """Rows of these lengths, specials counted."""
     parts = [
         Padded(torch.full((len(lengths), max(lengths)), 5), torch.tensor(lengths)) for lengths in (sources, targets)
     ]
-    return Batch(*parts, tuple(range(len(sources))))
+    return PairBatch(*parts, tuple(range(len(sources))))

@@ -14,26 +14,26 @@ NAMES = sorted({path.stem for path in FOLDER.glob("[a-z]*.py") if "_" not in pat
 
 
 def main() -> int:
-    reading = argparse.ArgumentParser(prog="python -m tests.campaigns", description=__doc__)
-    reading.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all if none is given")
-    reading.add_argument("--cases", type=int, help="how many cases; each campaign's own number if not given")
-    reading.add_argument("--seed", type=int, default=1, help="another seed makes other cases")
-    reading.add_argument("--processes", type=int, default=2)
-    reading.add_argument("--only", type=int, help="one case alone, in this process, so that a debugger sees it")
-    given = reading.parse_args()
-    if unknown := sorted(set(given.names) - set(NAMES)):
-        reading.error(f"unknown campaign {unknown[0]}; there are {', '.join(NAMES)}")
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all if not given")
+    parser.add_argument("--cases", type=int, help="number of cases; the default of each campaign if not given")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the cases")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", type=int, help="run one case in this process, for a debugger")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.names) - set(NAMES)):
+        parser.error(f"unknown campaign {unknown[0]}; there are {', '.join(NAMES)}")
     bad = 0
-    for name in given.names or NAMES:
+    for name in options.names or NAMES:
         campaign: Campaign = importlib.import_module(f"tests.campaigns.{name}").CAMPAIGN
-        if given.only is not None:
-            outcome = campaign.run(given.seed, given.only)
-            print(f"{name} {given.only}: {outcome.kind} {outcome.detail}\n  {outcome.case}")
+        if options.only is not None:
+            outcome = campaign.run(options.seed, options.only)
+            print(f"{name} {options.only}: {outcome.kind} {outcome.detail}\n  {outcome.case}")
             bad += outcome.kind not in campaign.fine
             continue
-        tally = Tally(campaign, given.seed)
+        tally = Tally(campaign, options.seed)
         for number, outcome in gather(
-            campaign, seed=given.seed, cases=given.cases or campaign.cases, processes=given.processes
+            campaign, seed=options.seed, cases=options.cases or campaign.cases, processes=options.processes
         ):
             tally.add(number, outcome)
         print(tally.table())

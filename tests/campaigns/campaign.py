@@ -1,6 +1,6 @@
-"""Many random cases of one kind: each is a pure function of a seed and a number, so that it can be made again.
+"""Campaigns of random cases: each case is a pure function of a seed and a number, so that it can be reproduced.
 
-Cases run in processes of their own, so that a crash ends its case alone and a hang is seen.
+Cases run in separate processes, so that a crash ends only its case and a hang is detected.
 """
 
 import json
@@ -19,14 +19,14 @@ __all__ = ["Campaign", "Outcome", "Tally", "gather"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case."""
+    """Result of a case."""
 
     kind: str
     """In a word or two: equal, refused, traceback ..."""
     case: str
-    """How the case was made."""
+    """Description of the case."""
     detail: str = ""
-    """What a person needs to find the cause; cases of one cause should share it."""
+    """Information to find the cause; cases with the same cause should share it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,13 @@ class Campaign:
     name: str
     about: str
     cases: int
-    """How many make it whole."""
+    """Number of cases in a full run."""
     run: Callable[[int, int], Outcome]
-    """The case of a seed and a number. What it raises is an outcome of the kind `exception`."""
+    """Run the case of a seed and a number. An exception becomes an outcome of the kind `exception`."""
     fine: frozenset[str]
-    """The kinds of outcome that are as they should be."""
+    """Kinds of outcomes that are expected."""
     seconds: float = 120.0
-    """A case that takes longer hangs."""
+    """Time limit of a case."""
 
 
 @dataclass
@@ -55,17 +55,17 @@ class Tally:
     began: float = field(default_factory=time.monotonic)
 
     def add(self, number: int, outcome: Outcome) -> None:
-        """Count one."""
+        """Count an outcome."""
         detail = "" if outcome.kind in self.campaign.fine else outcome.detail
         self.counts[outcome.kind, detail].append((number, outcome.case))
 
     @property
     def num_bad(self) -> int:
-        """Cases that are not as they should be."""
+        """Number of unexpected outcomes."""
         return sum(len(cases) for (kind, _), cases in self.counts.items() if kind not in self.campaign.fine)
 
     def table(self) -> str:
-        """How often each came, with the first case of each that is not fine."""
+        """Return a table of the outcomes, with the first case of each unexpected one."""
         total = sum(map(len, self.counts.values()))
         minutes = (time.monotonic() - self.began) / 60
         cost = f"{total:,} cases of seed {self.seed}, {minutes:.1f} min"
@@ -80,7 +80,7 @@ class Tally:
 
 
 def gather(campaign: Campaign, *, seed: int, cases: int, processes: int) -> Iterator[tuple[int, Outcome]]:
-    """The outcomes of cases 0 .. cases - 1, in the order in which they end; shows progress on a terminal."""
+    """Yield the outcomes of cases 0 .. cases - 1 in the order in which they end; shows progress on a terminal."""
     workers = [_Worker(campaign, seed, range(first, cases, processes)) for first in range(min(processes, cases))]
     began, done = time.monotonic(), 0
     try:
@@ -101,7 +101,7 @@ def gather(campaign: Campaign, *, seed: int, cases: int, processes: int) -> Iter
 
 
 class _Worker:
-    """A process that runs some of the cases; started anew behind a case that ends it."""
+    """Process that runs some of the cases; restarted after a case that crashes it."""
 
     def __init__(self, campaign: Campaign, seed: int, numbers: range):
         self.campaign, self.seed, self.left = campaign, seed, list(numbers)
@@ -124,11 +124,11 @@ class _Worker:
         os.close(theirs)
 
     def read(self) -> Iterator[tuple[int, Outcome]]:
-        """What has come; at the end of the pipe, what ended it."""
+        """Yield the outcomes that have arrived; at the end of the pipe, the reason why the process ended."""
         part = os.read(self.pipe, 1 << 16)
         if not part:
             status = os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
-            yield from self._ended(f"exit status {status}")
+            yield from self._finish(f"exit status {status}")
             return
         *lines, self.text = (self.text + part).split(b"\n")
         for line in lines:
@@ -138,30 +138,30 @@ class _Worker:
             yield number, Outcome(kind, case, detail)
 
     def overdue(self) -> Iterator[tuple[int, Outcome]]:
-        """Ends a case that takes too long."""
+        """End a case that takes too long."""
         if time.monotonic() - self.since > self.campaign.seconds:
             self.end()
-            yield from self._ended(f"hangs: over {self.campaign.seconds:.0f} s")
+            yield from self._finish(f"hangs: over {self.campaign.seconds:.0f} s")
 
     def end(self) -> None:
-        """Kill it, and what it started."""
+        """Kill the process and its children."""
         os.killpg(self.child, signal.SIGKILL)
         os.waitpid(self.child, 0)
 
-    def _ended(self, how: str) -> Iterator[tuple[int, Outcome]]:
+    def _finish(self, reason: str) -> Iterator[tuple[int, Outcome]]:
         os.close(self.pipe)
         if not self.left:
             self.is_done = True
             return
         number = self.left.pop(0)
         self.start()
-        yield number, Outcome("crash", f"case {number} of seed {self.seed}", how)
+        yield number, Outcome("crash", f"case {number} of seed {self.seed}", reason)
 
 
 def _run(campaign: Campaign, seed: int, number: int) -> Outcome:
     try:
         return campaign.run(seed, number)
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is what the campaign looks for
+    except Exception as error:  # noqa: BLE001  # any exception is a finding
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{'/'.join(where.filename.split('/')[-2:])}:{where.lineno}"
         detail = f"{type(error).__name__}: {str(error)[:200]} at {place}"

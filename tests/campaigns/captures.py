@@ -1,6 +1,6 @@
 """Captures and recordings with a few bytes or values changed, opened and drawn by `regard look`.
 
-What must come of each: a page or a picture, or one line that names the file, and nothing else written or changed.
+Each case must give a page or a figure, or one line that names the file, with nothing else written or changed.
 """
 
 import functools
@@ -16,8 +16,8 @@ from typing import Any
 from regard.look.record import record
 from regard.recipes.task import load
 from tests.campaigns.campaign import Campaign, Outcome
-from tests.campaigns.child import command, forked, judged
-from tests.campaigns.options_data import folder, inputs_of, trained
+from tests.campaigns.child import command, judge, run_forked
+from tests.campaigns.options_data import finished_run, folder, inputs_of
 
 __all__ = ["CAMPAIGN"]
 
@@ -41,7 +41,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def run(seed: int, number: int) -> Outcome:
-    """The case of a seed and a number."""
+    """Run the case of a seed and a number."""
     draw = random.Random(f"captures/{seed}/{number}")
     recipe, is_recording = draw.choice(RECIPES), draw.random() < 0.5
     base = recording(recipe) if is_recording else capture(recipe)
@@ -52,15 +52,15 @@ def run(seed: int, number: int) -> Outcome:
             shutil.copytree(base, path)
             what = _change_recording(draw, path)
         else:
-            path.write_bytes(_changed(draw, base.read_bytes()))
+            path.write_bytes(_damage_file(draw, base.read_bytes()))
             what = "bytes"
-        before = _listed(path)
+        before = _checksums(path)
         out = place / f"out{draw.choice(('.html', '.html', '.png', '.svg', '.pdf', '.safetensors'))}"
         ended = command(["look", str(path), "--out", str(out)], seconds=60.0)
         case = f"{'recording' if is_recording else 'capture'} of {recipe}, {what}, to {out.suffix}"
-        outcome = judged(ended, case, names=("in.safetensors",))
-        left = sorted(one.name for one in place.iterdir())
-        if outcome.kind in ("accepted", "refused") and _listed(path) != before:
+        outcome = judge(ended, case, names=("in.safetensors",))
+        left = sorted(file.name for file in place.iterdir())
+        if outcome.kind in ("accepted", "refused") and _checksums(path) != before:
             return Outcome("changed", case, outcome.detail)
         if left != (["in.safetensors", out.name] if outcome.kind == "accepted" else ["in.safetensors"]):
             return Outcome(outcome.kind if outcome.kind not in ("accepted", "refused") else "left", case, str(left))
@@ -71,17 +71,17 @@ def run(seed: int, number: int) -> Outcome:
 
 @functools.cache
 def capture(recipe: str) -> Path:
-    """A capture of a run of the recipe."""
+    """Write a capture of a run of the recipe."""
     path = folder() / f"capture-{recipe}-{os.getpid()}.safetensors"
-    ended = command(["look", str(trained(recipe)), *inputs_of(recipe), "--out", str(path)], seconds=120)
+    ended = command(["look", str(finished_run(recipe)), *inputs_of(recipe), "--out", str(path)], seconds=120)
     assert ended.code == 0, ended.err
     return path
 
 
 @functools.cache
 def recording(recipe: str) -> Path:
-    """A recording of a run of the recipe."""
-    path, source = folder() / f"recording-{recipe}-{os.getpid()}", trained(recipe)
+    """Write a recording of a run of the recipe."""
+    path, source = folder() / f"recording-{recipe}-{os.getpid()}", finished_run(recipe)
 
     def work() -> int:
         model = load(source)
@@ -89,13 +89,13 @@ def recording(recipe: str) -> Path:
             model.predict(inputs_of(recipe))
         return 0
 
-    ended = forked(work, seconds=120)
+    ended = run_forked(work, seconds=120)
     assert ended.code == 0, ended.err
     return path
 
 
 def _change_recording(draw: random.Random, path: Path) -> str:
-    """Change one of its files."""
+    """Change one file of a recording."""
     file = path / "index.json" if draw.random() < 0.6 else draw.choice(sorted(path.iterdir()))
     match draw.randrange(12):
         case 0:
@@ -111,34 +111,34 @@ def _change_recording(draw: random.Random, path: Path) -> str:
             return f"{file.name} another's"
         case _:
             content = file.read_bytes()
-            change = _changed_bytes if draw.random() < 0.2 else _changed_json if file.suffix == ".json" else _changed
+            change = _damage_bytes if draw.random() < 0.2 else _damage_json if file.suffix == ".json" else _damage_file
             file.write_bytes(change(draw, content))
             return f"{file.name} changed"
 
 
-def _changed(draw: random.Random, content: bytes) -> bytes:
-    """A safetensors file with a few bytes or numbers of it changed, or values of its header."""
-    length, way = int.from_bytes(content[:8], "little"), draw.random()
-    if way < 0.25:
+def _damage_file(draw: random.Random, content: bytes) -> bytes:
+    """Change a few bytes or numbers of a safetensors file, or values of its header."""
+    length, choice = int.from_bytes(content[:8], "little"), draw.random()
+    if choice < 0.25:
         at = draw.randrange(8 + length, len(content) + 1)
         bytes_ = draw.choice((b"\0", b"\xff", b"\x7c", draw.randbytes(1))) * min(
             len(content) - at, draw.choice((1, 2, 40))
         )
         return content[:at] + bytes_ + content[at + len(bytes_) :]
-    if way < 0.8:
+    if choice < 0.8:
         header = json.loads(content[8 : 8 + length])
         facts = header.get("__metadata__", {})
         if "index" in facts and draw.random() < 0.8:
-            facts["index"] = _changed_json(draw, facts["index"].encode()).decode("utf-8", "replace")
+            facts["index"] = _damage_json(draw, facts["index"].encode()).decode("utf-8", "replace")
         else:
             _replace_one(draw, header)
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         return len(text).to_bytes(8, "little") + text + content[8 + length :]
-    return _changed_bytes(draw, content)
+    return _damage_bytes(draw, content)
 
 
-def _changed_bytes(draw: random.Random, content: bytes) -> bytes:
+def _damage_bytes(draw: random.Random, content: bytes) -> bytes:
     for _ in range(draw.choice((1, 1, 4))):
         at = draw.choice((draw.randrange(len(content)), draw.randrange(min(16, len(content)))))
         size = draw.choice((1, 1, 8, 100))
@@ -157,8 +157,8 @@ def _changed_bytes(draw: random.Random, content: bytes) -> bytes:
     return content
 
 
-def _changed_json(draw: random.Random, content: bytes) -> bytes:
-    """JSON with a few values replaced, left out or doubled, or with bytes changed."""
+def _damage_json(draw: random.Random, content: bytes) -> bytes:
+    """Replace, remove or duplicate a few values of a JSON document, or change its bytes."""
     kind = draw.random()
     if kind < 0.05:
         return b"[" * 100_000
@@ -172,7 +172,7 @@ def _changed_json(draw: random.Random, content: bytes) -> bytes:
 
 
 def _replace_one(draw: random.Random, tree: Any) -> None:
-    """Replace, remove or double a value somewhere in a tree of lists and dicts."""
+    """Replace, remove or duplicate a value in a tree of lists and dicts."""
     while True:
         places: list[Any] = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
         if not places:
@@ -194,10 +194,10 @@ def _replace_one(draw: random.Random, tree: Any) -> None:
         return
 
 
-def _listed(path: Path) -> dict[str, str]:
-    """What there is, and a checksum of it."""
+def _checksums(path: Path) -> dict[str, str]:
+    """Return a checksum of each file."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return {str(one): hashlib.sha256(one.read_bytes()).hexdigest() if one.is_file() else "" for one in files}
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "" for file in files}
 
 
 CAMPAIGN = Campaign(

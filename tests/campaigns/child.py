@@ -1,6 +1,6 @@
-"""A command line, run in a child that is forked from this process, which has loaded torch and computed nothing.
+"""Command lines run in a child that is forked from this process, which has loaded torch and computed nothing.
 
-So a case costs a fork instead of a start of Python and torch, and a crash, a hang or much memory is the child's alone.
+A case costs a fork instead of a start of Python and torch, and a crash, a hang or high memory use affects one child.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.campaigns.campaign import Outcome
 
-__all__ = ["Ended", "command", "forked", "judged"]
+__all__ = ["Ended", "command", "judge", "run_forked"]
 
 MOST_BYTES = 2 << 30
 MOST_LINE = 1200
@@ -26,37 +26,37 @@ ALLOWANCE = 24 << 30
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended."""
+    """Result of a child process."""
 
     code: int
-    """Its exit status, or minus the signal that ended it."""
+    """Exit status, or minus the signal that ended the child."""
     out: str
     err: str
     seconds: float
     peak: int
-    """Bytes of memory in use at most, with what it shares with its parent."""
+    """Peak memory in bytes, including memory shared with the parent."""
     is_late: bool
-    """Whether it had to be killed."""
+    """True if the child was killed after the time limit."""
 
 
 def command(
     words: Sequence[str], *, seconds: float = 20.0, stdin: bytes = b"", env: Mapping[str, str] | None = None
 ) -> Ended:
-    """`regard WORDS` as a user would run it."""
+    """Run `regard WORDS` as a user would."""
 
     def work() -> int:
-        from regard.cli.main import main  # noqa: PLC0415  # the parent may be about other things
+        from regard.cli.main import main  # noqa: PLC0415  # the parent may not need it
 
         os.environ.update(env or {})
         return main(list(words))
 
-    return forked(work, seconds=seconds, stdin=stdin)
+    return run_forked(work, seconds=seconds, stdin=stdin)
 
 
-def forked(work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes = b"") -> Ended:
-    """What comes of `work`, which returns an exit code, in a child with files for its standard streams.
+def run_forked(work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes = b"") -> Ended:
+    """Run `work`, which returns an exit code, in a child whose standard streams are files.
 
-    It works in an empty folder, which is removed with all that is written there.
+    Its working directory is an empty folder, which is removed afterwards.
     """
     with tempfile.TemporaryDirectory() as name:
         paths = [Path(name) / which for which in ("in", "out", "err")]
@@ -80,10 +80,10 @@ def forked(work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes = b""
     return Ended(code, out, err, time.monotonic() - began, usage.ru_maxrss * 1024, is_late)
 
 
-def judged(ended: Ended, case: str, *, names: Sequence[str] = (), fine: Sequence[int] = (0, 2)) -> Outcome:
-    """What came of a command: `accepted` (exit 0), `refused` (exit 2 and one line), or what is wrong with it.
+def judge(ended: Ended, case: str, *, names: Sequence[str] = (), fine: Sequence[int] = (0, 2)) -> Outcome:
+    """Return the outcome of a command: `accepted` (exit 0), `refused` (exit 2 and one line), or the problem.
 
-    names: what a refusal must hold, such as the name of the file; any of them will do.
+    names: texts of which a refusal must contain at least one, such as the name of the file.
     """
     last = (ended.err.strip().splitlines() or [""])[-1]
     wrong = {
@@ -103,7 +103,7 @@ def judged(ended: Ended, case: str, *, names: Sequence[str] = (), fine: Sequence
 
 
 def _work(work: Callable[[], int], paths: Sequence[Path]) -> None:
-    """Never returns."""
+    """Run the work in the child and exit; never returns."""
     code = 99
     try:
         os.chdir(paths[0].parent / "here")
@@ -114,11 +114,11 @@ def _work(work: Callable[[], int], paths: Sequence[Path]) -> None:
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
         resource.setrlimit(resource.RLIMIT_AS, (ALLOWANCE, ALLOWANCE))
-        warnings.resetwarnings()  # those who test make errors of warnings, a user's Python does not
+        warnings.resetwarnings()  # pytest turns warnings into errors, a user's Python does not
         code = work()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:  # noqa: BLE001  # shown as Python would show it
+    except BaseException:  # noqa: BLE001  # printed as Python would
         import traceback  # noqa: PLC0415
 
         traceback.print_exc()

@@ -1,11 +1,11 @@
-"""Random small models, answered by the torch engine, compiled code and CTranslate2: outputs, scores and refusals.
+"""Random small models decoded by torch, compiled code and CTranslate2: outputs, scores and errors.
 
-An engine's answer counts as torch's if it is the same. It counts as a tie if torch itself, in double precision, scores
-what the engine found as the engine does, and either scores both answers alike to within the rounding of float32, or
-finds the other one, too, when its scores are moved by as little (a hypothesis may have left the beam by a hair). Of
-CTranslate2, log p may be off by what its norms round (see `_shift_by_norms`).
+An answer is equal if it is the same as torch's. It is a tie if torch in double precision gives the engine's output the
+engine's score, and either scores both answers alike within the rounding of float32, or also finds the other answer when
+its scores are perturbed by as little (a hypothesis may have left the beam by a rounding error). For CTranslate2, log p
+may be off by the rounding of its norms (see `_shift_by_norms`).
 A request that torch refuses must be refused by every engine with an error of the same kind, and a model or a request
-that an engine refuses alone with a sentence.
+that only one engine refuses must be refused with a documented message.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import Stepper, score
 from regard.engines.engine import Engine
 from regard.engines.reference import TorchEngine
-from regard.engines.registry import prepare, refusal
+from regard.engines.registry import prepare, refusal_reason
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
@@ -38,30 +38,29 @@ __all__ = ["CAMPAIGN"]
 ENGINES = ("compiled", "ctranslate2")
 BANNED = (PAD, BOS)
 CLOSE = 2e-4
-"""How far scores may lie apart, of sums of some dozens of float32 log-probabilities of some units each; relative where
-they are larger than one."""
+"""Tolerance of scores, sums of some dozens of float32 log-probabilities of some units each; relative above one."""
 MAY_ALONE = {
     "ctranslate2": r"must hold no PAD|learned positions",
     "compiled": r"$^",
 }
-"""Requests that an engine refuses though torch answers, as docs/engines.md says."""
+"""Requests that only this engine refuses, as documented in docs/engines.md."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """A model and what is asked of it."""
+class EngineCase:
+    """Model and request."""
 
     model: Any
-    told: str
+    text: str
     decode: DecodeConfig | None
-    """None: a language model goes on with the inputs."""
+    """None: a language model continues the inputs."""
     sample: SampleConfig
     inputs: list[list[int]]
     window: int | None
 
 
-def case_of(seed: int, number: int) -> Case:
-    """The case of this number."""
+def make_case(seed: int, number: int) -> EngineCase:
+    """Return the case of this number."""
     draw = random.Random(f"{seed} {number}")
     torch.manual_seed(draw.getrandbits(32))
     core, reads_source, vocab = _core(draw), draw.random() < 0.7, draw.choice([6, 7, 19, 33, 100])
@@ -89,22 +88,22 @@ def case_of(seed: int, number: int) -> Case:
     window = draw.choice([None, 1, 2, 8, 40])
     inputs = _inputs(draw, others, core.max_positions)
     request = decode if reads_source else (sample, window)
-    told = f"{core}, vocab {others}, {vocab}, strength {strength}, {request}, {inputs}"
-    return Case(model.eval(), told, decode if reads_source else None, sample, inputs, window)
+    text = f"{core}, vocab {others}, {vocab}, strength {strength}, {request}, {inputs}"
+    return EngineCase(model.eval(), text, decode if reads_source else None, sample, inputs, window)
 
 
 def _core(draw: random.Random) -> TransformerConfig:
     chosen: dict[str, Any] = {}
-    is_plain = draw.random() < 0.5  # of those that CTranslate2 runs, too
+    is_eager = draw.random() < 0.5  # of those that CTranslate2 runs, too
     for name, hint in get_type_hints(TransformerConfig).items():
         if get_origin(hint) is Literal:  # the default half of the time: most models are to be ones that engines run
             chosen[name] = draw.choice([*get_args(hint), *[get_args(hint)[0]] * len(get_args(hint))])
     heads = draw.choice([1, 2, 3, 4, 8])
     width = draw.choice([1, 2, 3, 5, 8, 12, 16, 31, 33, 48, 64])
-    if is_plain or draw.random() < 0.5:
+    if is_eager or draw.random() < 0.5:
         width = -(-width // heads) * heads
     chosen |= {"heads": heads, "width": width, "feedforward": draw.choice([1, 7, 16, 33, 64, 100])}
-    if is_plain and (chosen["positions"] in ("alibi", "relative") or chosen["score"] in ("cosine", "additive")):
+    if is_eager and (chosen["positions"] in ("alibi", "relative") or chosen["score"] in ("cosine", "additive")):
         chosen |= {"positions": draw.choice(["sinusoidal", "learned", "none"]), "score": "scaled-dot"}
     chosen |= {"layers": draw.randint(1, 3), "decoder_layers": draw.choice([None, None, 1, 2, 3])}
     others = {
@@ -114,7 +113,7 @@ def _core(draw: random.Random) -> TransformerConfig:
         "window": (0.2, draw.choice([1, 2, 5, 50])),
         "soft_cap": (0.05, 3.0),
     }
-    chosen |= {name: value for name, (share, value) in others.items() if draw.random() < share and not is_plain}
+    chosen |= {name: value for name, (share, value) in others.items() if draw.random() < share and not is_eager}
     return TransformerConfig(max_positions=draw.choice([4, 10, 30, 60, 200]), **chosen)
 
 
@@ -135,8 +134,8 @@ def _inputs(draw: random.Random, vocab: int, most: int) -> list[list[int]]:
 Answer = list[list[Hypothesis]] | list[list[int]] | Exception
 
 
-def asked(engine: Engine, case: Case) -> Answer:
-    """What it answers, or the error."""
+def get_answer(engine: Engine, case: EngineCase) -> Answer:
+    """Return the engine's answer, or the error."""
     try:
         if case.decode is not None:
             return engine.search(case.inputs, config=case.decode, bos=BOS, eos=EOS, pad=PAD)
@@ -146,49 +145,49 @@ def asked(engine: Engine, case: Case) -> Answer:
         return error
 
 
-class Without(torch.nn.Module):
-    """A model that gives banned ids no share of the softmax, which is where CTranslate2 bans them."""
+class BannedTokens(torch.nn.Module):
+    """Model that excludes banned ids from the softmax, as CTranslate2 does."""
 
     def __init__(self, model: Any):
         super().__init__()
         self.model = model
 
     def start(self, source: Padded) -> Any:
-        """The model's."""
+        """Start the model."""
         return self.model.start(source)
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """The model's, banned ids all but impossible."""
+        """Step the model and mask banned ids."""
         logits, state = self.model.step(tokens, state)
         return logits.index_fill(1, torch.tensor(BANNED), -1e30), state
 
 
 def run(seed: int, number: int) -> Outcome:
-    """One model by every engine."""
-    case = case_of(seed, number)
-    exact, kinds = asked(TorchEngine(case.model), case), []
+    """Run one model with every engine."""
+    case = make_case(seed, number)
+    exact, kinds = get_answer(TorchEngine(case.model), case), []
     for name in ENGINES:
-        if refusal(name, case.model) is not None:
+        if refusal_reason(name, case.model) is not None:
             kinds.append("refused")
             continue
         model, expected = case.model, exact
         if name == "ctranslate2" and case.decode is not None and isinstance(exact, list):
-            model = Without(case.model)
-            expected = asked(TorchEngine(model), case)
-        found = asked(prepare(name, case.model, threads=2, workers=number % 2 + 1), case)
-        kind, detail = compared(model, case, found, expected, alone=MAY_ALONE[name])
+            model = BannedTokens(case.model)
+            expected = get_answer(TorchEngine(model), case)
+        found = get_answer(prepare(name, case.model, threads=2, workers=number % 2 + 1), case)
+        kind, detail = compare(model, case, found, expected, alone=MAY_ALONE[name])
         if kind in ("different", "refusal"):
-            return Outcome(kind, case.told, f"{name}: {detail}")
+            return Outcome(kind, case.text, f"{name}: {detail}")
         kinds.append(kind)
-    if kinds[0] != "refused" and (problem := rougher(case, exact)) is not None:
-        return Outcome("different", case.told, problem)
-    return Outcome(_kind(kinds), case.told)
+    if kinds[0] != "refused" and (problem := check_lower_precision(case, exact)) is not None:
+        return Outcome("different", case.text, problem)
+    return Outcome(_kind(kinds), case.text)
 
 
-def rougher(case: Case, exact: Answer) -> str | None:
-    """What is wrong with the answers in fewer bits: as many must come, and errors be the same."""
+def check_lower_precision(case: EngineCase, exact: Answer) -> str | None:
+    """Check answers in lower precision: as many hypotheses, and the same errors. Return the problem, or None."""
     for compute_type in ("bfloat16", "int8"):
-        found = asked(prepare("compiled", case.model, compute_type=compute_type), case)
+        found = get_answer(prepare("compiled", case.model, compute_type=compute_type), case)
         if isinstance(found, Exception) or isinstance(exact, Exception):
             past = isinstance(found, Exception) and "learned positions" in str(found)
             if type(found) is not type(exact) and not past and "learned positions" not in str(exact):
@@ -198,8 +197,8 @@ def rougher(case: Case, exact: Answer) -> str | None:
     return None
 
 
-def compared(model: Any, case: Case, found: Answer, expected: Answer, *, alone: str) -> tuple[str, str]:
-    """equal, tie, refused, alone, or what is wrong: refusal or different; with the detail."""
+def compare(model: Any, case: EngineCase, found: Answer, expected: Answer, *, alone: str) -> tuple[str, str]:
+    """Return equal, tie, error, alone, or a problem (refusal or different), with the detail."""
     if isinstance(found, Exception) or isinstance(expected, Exception):
         if type(found) is type(expected) and _sense(found) == _sense(expected):
             return "error", ""
@@ -207,23 +206,21 @@ def compared(model: Any, case: Case, found: Answer, expected: Answer, *, alone: 
             return "alone", ""
         return "refusal", f"{_sense(found)} for {_sense(expected)}"
     if case.decode is None:
-        return compared_texts(case, cast("list[list[int]]", found), cast("list[list[int]]", expected))
-    return compared_outputs(
-        model, case, cast("list[list[Hypothesis]]", found), cast("list[list[Hypothesis]]", expected)
-    )
+        return compare_texts(case, cast("list[list[int]]", found), cast("list[list[int]]", expected))
+    return compare_outputs(model, case, cast("list[list[Hypothesis]]", found), cast("list[list[Hypothesis]]", expected))
 
 
 def _sense(answer: Answer) -> str:
-    """An error without the numbers that tell where; `an answer` for what is none."""
+    """Return the text of an error without numbers; `an answer` if it is not an error."""
     if not isinstance(answer, Exception):
         return "an answer"
     return f"{type(answer).__name__} {re.sub(r'[0-9]+', 'N', str(answer).split(', got')[0])}"
 
 
-def compared_outputs(
-    model: Any, case: Case, found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
+def compare_outputs(
+    model: Any, case: EngineCase, found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
 ) -> tuple[str, str]:
-    """Of hypotheses."""
+    """Compare hypotheses."""
     assert case.decode is not None
     is_tie = False
     for source, ours, theirs in zip(case.inputs, found, expected, strict=True):
@@ -237,41 +234,41 @@ def compared_outputs(
             exact = [_exact(model, source, some) for some in (one, other)]
             off = abs(one.log_prob - exact[0])
             is_off = not _close(one.log_prob, exact[0], among=exact)
-            if is_off and not (isinstance(model, Without) and off <= _shift_by_norms(model, source, one)):
+            if is_off and not (isinstance(model, BannedTokens) and off <= _shift_by_norms(model, source, one)):
                 return "different", f"log p off by {one.log_prob - exact[0]:.1e}"
             scores = [
                 total / some.length**case.decode.length_penalty for total, some in zip(exact, (one, other), strict=True)
             ]
-            if not _close(*scores) and not _left_by_a_hair(model, case, source, ours):
+            if not _close(*scores) and not _is_numerical_tie(model, case, source, ours):
                 return "different", f"score off by {scores[0] - scores[1]:.1e}"
     return ("tie", "") if is_tie else ("equal", "")
 
 
-class Shaken(torch.nn.Module):
-    """A model whose scores are moved at random by so much of the largest."""
+class PerturbedModel(torch.nn.Module):
+    """Model whose scores are perturbed at random by a fraction of the largest score."""
 
     def __init__(self, model: Any, share: float):
         super().__init__()
         self.model, self.share = model, share
 
     def start(self, source: Padded) -> Any:
-        """The model's."""
+        """Start the model."""
         return self.model.start(source)
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """The model's, moved."""
+        """Step the model and perturb its scores."""
         logits, state = self.model.step(tokens, state)
         largest = logits.where(logits > -1e20, 0.0).abs().amax()
         return logits + self.share * largest.clamp(min=1) * (2 * torch.rand_like(logits) - 1), state
 
 
-def _left_by_a_hair(model: Any, case: Case, source: list[int], ours: list[Hypothesis]) -> bool:
-    """Whether torch's own search finds these outputs when scores are moved by the rounding of float32."""
+def _is_numerical_tie(model: Any, case: EngineCase, source: list[int], ours: list[Hypothesis]) -> bool:
+    """Return True if torch finds these outputs when scores are perturbed by the rounding of float32."""
     wanted = [one.tokens for one in ours]
     for attempt in range(150):
-        shaken = TorchEngine(Shaken(model, 3e-7 * 10 ** (attempt / 100)))
+        perturbed = TorchEngine(PerturbedModel(model, 3e-7 * 10 ** (attempt / 100)))
         assert case.decode is not None
-        (found,) = shaken.search([source], config=case.decode, bos=BOS, eos=EOS, pad=PAD)
+        (found,) = perturbed.search([source], config=case.decode, bos=BOS, eos=EOS, pad=PAD)
         if [one.tokens for one in found] == wanted:
             return True
     return False
@@ -282,34 +279,32 @@ def _close(one: float, other: float, among: Sequence[float] = ()) -> bool:
 
 
 def _exact(model: Any, source: Sequence[int], one: Hypothesis) -> float:
-    """log p of a hypothesis in double precision."""
+    """Return log p of a hypothesis in double precision."""
     targets = [[*one.tokens, EOS] if one.finished else list(one.tokens)]
-    return _in_double(
-        model, lambda: float(score(cast("Stepper[Any]", model), _padded(source), targets=targets, bos=BOS))
-    )
+    return _in_double(model, lambda: float(score(cast("Stepper[Any]", model), _pad(source), targets=targets, bos=BOS)))
 
 
 def _shift_by_norms(model: Any, source: Sequence[int], one: Hypothesis) -> float:
-    """How far log p moves if norms round E[x^2] and E[x]^2 to float32, whose difference is CTranslate2's variance.
+    """Return the change of log p if norms round E[x^2] and E[x]^2 to float32, as CTranslate2's variance does.
 
-    Hardly at all, unless the numbers of a vector lie far closer together than to zero, as few numbers may.
+    It is tiny unless the numbers of a vector lie much closer to each other than to zero.
     """
 
-    def rounded(x: Tensor, _: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    def noisy_layer_norm(x: Tensor, _: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         mean, squares = x.mean(-1, keepdim=True), x.square().mean(-1, keepdim=True)
         noise = 2**-22 * (2 * torch.rand(squares.shape, generator=draw, dtype=x.dtype) - 1)
         variance = (squares * (1 + noise) - mean.square()).clamp(min=0)
         return (x - mean) / (variance + eps).sqrt() * weight + bias
 
     exact, draw = _exact(model, source, one), torch.Generator().manual_seed(1)
-    whole, functional.layer_norm = functional.layer_norm, rounded
+    whole, functional.layer_norm = functional.layer_norm, noisy_layer_norm
     try:
         return max(abs(_exact(model, source, one) - exact) for _ in range(30))
     finally:
         functional.layer_norm = whole
 
 
-def _padded(source: Sequence[int]) -> Padded:
+def _pad(source: Sequence[int]) -> Padded:
     return Padded(torch.tensor([list(source)]), torch.tensor([len(source)]))
 
 
@@ -322,8 +317,8 @@ def _in_double(model: Any, work: Callable[[], float]) -> float:
         model.float()
 
 
-def compared_texts(case: Case, found: list[list[int]], expected: list[list[int]]) -> tuple[str, str]:
-    """Of texts that go on: where they part first, both tokens must be as likely."""
+def compare_texts(case: EngineCase, found: list[list[int]], expected: list[list[int]]) -> tuple[str, str]:
+    """Compare continuations: where they first differ, both tokens must be equally likely."""
     is_tie = False
     for prompt, ours, theirs in zip(case.inputs, found, expected, strict=True):
         if len(ours) != len(theirs):
@@ -332,15 +327,15 @@ def compared_texts(case: Case, found: list[list[int]], expected: list[list[int]]
             continue
         is_tie = True
         place = next(at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other)
-        seen = _seen(prompt, theirs[:place], case.window)
+        seen = _context(prompt, theirs[:place], case.window)
         gap = _in_double(case.model, lambda seen=seen, pair=(ours[place], theirs[place]): _gap(case.model, seen, *pair))
         if not gap <= CLOSE:
             return "different", f"logits off by {gap:.1e}"
     return ("tie", "") if is_tie else ("equal", "")
 
 
-def _seen(prompt: list[int], said: list[int], window: int | None) -> list[int]:
-    """What the model sees before the next token: see `regard.decode.sample.sample`."""
+def _context(prompt: list[int], said: list[int], window: int | None) -> list[int]:
+    """Return the context of the next token, as in `regard.decode.sample.sample`."""
     seen, fed = list(prompt), list(prompt if window is None else prompt[-window:])
     for token in said:
         seen.append(token)
@@ -357,7 +352,7 @@ def _gap(model: Any, seen: list[int], one: int, other: int) -> float:
 
 
 _FINE = ("equal", "tie", "error", "alone", "refused")
-"""Answered as torch does, or but for ties; refused by both; a request that an engine refuses alone; a model."""
+"""Same answer as torch; a tie; an error of both; a request, or a model, that only this engine refuses."""
 
 
 def _kind(kinds: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Data files of every format, damaged: one step is trained as it should be, or a line names the file and refuses."""
+"""Damaged data files of every format: one step is trained, or the file is refused in one line that names it."""
 
 import json
 import os
@@ -30,12 +30,12 @@ import regard.recipes.tags
 import regard.recipes.tracks
 import regard.recipes.translate
 from tests.campaigns.campaign import Campaign, Outcome
-from tests.campaigns.child import command, judged
-from tests.campaigns.files_damage import damaged
+from tests.campaigns.child import command, judge
+from tests.campaigns.files_damage import apply_damage
 from tests.campaigns.files_handmade import HANDMADE
 from tests.campaigns.files_specimens import SPECIMENS, Specimen, specimen
 
-__all__ = ["CAMPAIGN", "trained"]
+__all__ = ["CAMPAIGN", "train_on"]
 
 _COMPILED = (
     regard.attention.kernels.rows,
@@ -53,11 +53,11 @@ _KIND_SHARE = 0.02
 
 
 def case(seed: int, number: int) -> Outcome:
-    """The files made by hand, then one format, one damage, one run."""
+    """Run a handmade file, or a file of one format with one kind of damage."""
     if number < len(HANDMADE):
         one = HANDMADE[number]
         content = one.content() if callable(one.content) else one.content
-        found = trained(specimen(one.specimen), one.file, content, one.name)
+        found = train_on(specimen(one.specimen), one.file, content, one.name)
         wrong = found.kind in ("refused", "accepted") and found.kind != one.expected
         return Outcome(f"{found.kind}, not {one.expected}", one.name, found.detail) if wrong else found
     draw = random.Random(f"files {seed} {number}")
@@ -67,15 +67,15 @@ def case(seed: int, number: int) -> Outcome:
     file = draw.choice(good.mutated)
     if draw.random() < _KIND_SHARE:
         kind = draw.choice(_KINDS)
-        return trained(good, file, kind, f"{name}: {file}: {kind}")
+        return train_on(good, file, kind, f"{name}: {file}: {kind}")
     content = other.files[draw.choice(other.mutated)]
     is_text = not name.startswith(_BINARY)
-    how, content = damaged(draw, good.files[file], content, is_text=is_text)
-    return trained(good, file, content, f"{name}: {file}: {how}")
+    description, content = apply_damage(draw, good.files[file], content, is_text=is_text)
+    return train_on(good, file, content, f"{name}: {file}: {description}")
 
 
-def trained(good: Specimen, file: str, content: bytes | str, about: str) -> Outcome:
-    """What comes of a training run where one file has this content, or (a word) is no file at all."""
+def train_on(good: Specimen, file: str, content: bytes | str, about: str) -> Outcome:
+    """Train with this content in one file, or (a word) with something else in its place, and return the outcome."""
     folder = Path(tempfile.mkdtemp(prefix="regard-files-"))
     try:
         for name, whole in good.files.items():
@@ -88,10 +88,10 @@ def trained(good: Specimen, file: str, content: bytes | str, about: str) -> Outc
             _no_file(folder / file, content)
         words = [word.replace("{}", str(folder)) for word in good.words.split()]
         _plain_torch()
-        with _written(folder / file, good.files[file]) if content == "pipe" else nullcontext():
+        with _feed_pipe(folder / file, good.files[file]) if content == "pipe" else nullcontext():
             ended = command(["train", *words, "--run", str(folder / "run")])
         names = [part for name in good.files for part in (Path(name).name,)]
-        outcome = judged(ended, about, names=[*names, f"{folder}/all"])
+        outcome = judge(ended, about, names=[*names, f"{folder}/all"])
         if outcome.kind == "accepted" and not _is_finite(folder / "run" / "report.json"):
             return Outcome("nan", about, ended.err[-200:])
         return outcome
@@ -114,8 +114,8 @@ def _no_file(path: Path, kind: str) -> None:
 
 
 @contextmanager
-def _written(pipe: Path, content: bytes) -> Generator[None, None, None]:
-    """Another process that writes the content to a named pipe once and closes it, as soon as the pipe is read."""
+def _feed_pipe(pipe: Path, content: bytes) -> Generator[None, None, None]:
+    """Write the content to a named pipe once, from another process, as soon as the pipe is read."""
     child = os.fork()
     if child == 0:
         try:
@@ -130,13 +130,13 @@ def _written(pipe: Path, content: bytes) -> Generator[None, None, None]:
 
 
 def _plain_torch() -> None:
-    """Compiling loops takes each child seconds, and what they compute is not what this is about."""
+    """Disable compiled loops, which would take each child seconds to compile."""
     for module in _COMPILED:
-        module.is_compiled_for = lambda *_: False
+        module.is_supported = lambda *_: False
 
 
 def _is_finite(path: Path) -> bool:
-    """Whether a report holds no NaN."""
+    """Return True if a report holds no NaN."""
     found: list[str] = []
     json.loads(path.read_text(encoding="utf-8"), parse_constant=found.append)
     return not found

@@ -1,4 +1,4 @@
-"""What may have happened to a file before somebody trains on it: bytes, lines, numbers, JSON values, kinds of files."""
+"""Damage to data files: bytes, lines, numbers, JSON values, encodings."""
 
 import gzip
 import json
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["DAMAGES", "damaged"]
+__all__ = ["DAMAGES", "apply_damage"]
 
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
 _WORD = re.compile(rb"[A-Za-z\xc3-\xff][\w\x80-\xff]*")
@@ -31,15 +31,15 @@ _VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 Damage = Callable[[random.Random, bytes, bytes], bytes]
-"""Of a generator, a file and another format's file."""
+"""Function of a random generator, the content of a file, and that of a file in another format."""
 
 
 def _place(draw: random.Random, content: bytes) -> int:
-    """Anywhere, half the time near the beginning, where headers are."""
+    """Return a random position, half the time near the beginning, where headers are."""
     return draw.randrange(min(len(content), 64) + 1) if draw.random() < 0.5 else draw.randrange(len(content) + 1)
 
 
-def _flipped(draw: random.Random, content: bytes, _: bytes) -> bytes:
+def _flip(draw: random.Random, content: bytes, _: bytes) -> bytes:
     changed = bytearray(content)
     for _ in range(draw.choice((1, 1, 2, 4, 16))):
         place = min(_place(draw, content), len(content) - 1)
@@ -51,26 +51,26 @@ def _cut_off(draw: random.Random, content: bytes, _: bytes) -> bytes:
     return content[: _place(draw, content)]
 
 
-def _inserted(draw: random.Random, content: bytes, _: bytes) -> bytes:
+def _insert(draw: random.Random, content: bytes, _: bytes) -> bytes:
     place = _place(draw, content)
     return content[:place] + draw.choice(_PARTS) + content[place:]
 
 
-def _removed(draw: random.Random, content: bytes, _: bytes) -> bytes:
+def _remove(draw: random.Random, content: bytes, _: bytes) -> bytes:
     place = _place(draw, content)
     return content[:place] + content[place + draw.choice((1, 2, 4, 16, 100)) :]
 
 
-def _repeated(draw: random.Random, content: bytes, _: bytes) -> bytes:
+def _repeat(draw: random.Random, content: bytes, _: bytes) -> bytes:
     first, last = sorted((_place(draw, content), _place(draw, content)))
     return content[:last] + content[first:last] * draw.choice((1, 2, 20)) + content[last:]
 
 
-def _spliced(draw: random.Random, content: bytes, other: bytes) -> bytes:
+def _splice(draw: random.Random, content: bytes, other: bytes) -> bytes:
     return content[: _place(draw, content)] + other[_place(draw, other) :]
 
 
-def _replaced(_: random.Random, content: bytes, other: bytes) -> bytes:
+def _replace(_: random.Random, content: bytes, other: bytes) -> bytes:
     return other
 
 
@@ -85,7 +85,7 @@ def _token(pattern: re.Pattern[bytes], choices: tuple[bytes, ...]) -> Damage:
     def change(draw: random.Random, content: bytes, other: bytes) -> bytes:
         found = list(pattern.finditer(content))
         if not found:
-            return _flipped(draw, content, other)
+            return _flip(draw, content, other)
         for one in sorted(draw.sample(found, min(len(found), draw.choice((1, 1, 3)))), key=lambda m: -m.start()):
             content = content[: one.start()] + draw.choice(choices) + content[one.end() :]
         return content
@@ -116,13 +116,13 @@ def _lines(draw: random.Random, content: bytes, other: bytes) -> bytes:
     return b"\n".join(rows)
 
 
-def _encoded(draw: random.Random, content: bytes, _: bytes) -> bytes:
+def _reencode(draw: random.Random, content: bytes, _: bytes) -> bytes:
     text = content.decode("utf-8", "replace")
     return text.encode(draw.choice(("latin-1", "utf-16", "utf-8-sig", "cp1252", "utf-32", "utf-7")), "replace")
 
 
-def _valued(draw: random.Random, content: bytes, other: bytes) -> bytes:
-    """A JSON value at some path is another one, missing, or nested; of JSON lines, in one line."""
+def _change_value(draw: random.Random, content: bytes, other: bytes) -> bytes:
+    """Replace, remove or nest a JSON value; for JSON lines, in one line."""
     rows = content.split(b"\n")
     place = draw.randrange(len(rows))
     for whole, row in ((True, content), (False, rows[place])):
@@ -149,24 +149,24 @@ def _other_value(draw: random.Random, tree: Any) -> Any:
 
 
 DAMAGES: dict[str, Damage] = {
-    "bytes": _flipped,
+    "bytes": _flip,
     "cut": _cut_off,
-    "inserted": _inserted,
-    "removed": _removed,
-    "repeated": _repeated,
-    "spliced": _spliced,
-    "replaced": _replaced,
+    "inserted": _insert,
+    "removed": _remove,
+    "repeated": _repeat,
+    "spliced": _splice,
+    "replaced": _replace,
     "integer": _integer,
     "numbers": _token(_NUMBER, _NUMBERS),
     "words": _token(_WORD, _WORDS),
     "lines": _lines,
-    "encoding": _encoded,
-    "values": _valued,
+    "encoding": _reencode,
+    "values": _change_value,
 }
 
 
-def damaged(draw: random.Random, content: bytes, other: bytes, *, is_text: bool) -> tuple[str, bytes]:
-    """What was done to a file, and what it is now. Inside of gzip as often as outside."""
+def apply_damage(draw: random.Random, content: bytes, other: bytes, *, is_text: bool) -> tuple[str, bytes]:
+    """Damage a file, inside gzip as often as outside; return a description and the new content."""
     binary = ("bytes", "cut", "inserted", "removed", "repeated", "spliced", "replaced", "integer")
     names = list(DAMAGES) if is_text else list(binary)
     weights = [

@@ -1,4 +1,4 @@
-"""Files that somebody made to see what happens: what each must come to. The first cases of the campaign `files`."""
+"""Handmade files and the expected outcome of each: the first cases of the campaign `files`."""
 
 import functools
 import gzip
@@ -19,7 +19,7 @@ __all__ = ["HANDMADE", "Handmade"]
 
 _HEAD = b"file,x,y,width,height,label\n"
 _REGULAR = ("idx", "tar")
-"""Formats that are read from regular files only; images are, too."""
+"""Formats that are read from regular files only, as images are."""
 _EVENTS = b"file,onset,duration,label\n"
 
 
@@ -43,7 +43,7 @@ def _of(name: str, file: str = "") -> bytes:
 
 @functools.cache
 def _bomb(unit: bytes = b"\0", size: int = 3 << 30) -> bytes:
-    """A gzip file of several parts that unpacks to `size` bytes."""
+    """Return a gzip file of several parts that decompresses to `size` bytes."""
     part = 1 << 26
     return gzip.compress(unit * (part // len(unit)), 6, mtime=0) * (size // part)
 
@@ -69,7 +69,7 @@ def _npy(shape: str, dtype: str = "<i2", body: bytes = b"") -> bytes:
     return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + body
 
 
-def _encrypted() -> bytes:
+def _encrypt() -> bytes:
     content = bytearray(_of("npz"))
     for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         start = -1
@@ -79,23 +79,23 @@ def _encrypted() -> bytes:
 
 
 def _packed_bomb() -> bytes:
-    """A member of 1.2 GB of zeros."""
+    """Return an archive with a member of 1.2 GB of zeros."""
     return _member("samples", _npy("(600000000,)") + bytes(1_200_000_000), zipfile.ZIP_DEFLATED)
 
 
-def _changed(content: bytes, place: int, value: int, size: int, order: str = "little") -> bytes:
+def _patch(content: bytes, place: int, value: int, size: int, order: str = "little") -> bytes:
     return content[:place] + value.to_bytes(size, order) + content[place + size :]  # type: ignore[arg-type]
 
 
 def _flac(stated: int) -> bytes:
-    """A FLAC file whose header states so many samples, 0 if it does not know."""
+    """Return a FLAC file whose header states this number of samples (0: unknown)."""
     content = _of("flac")
     number = int.from_bytes(content[18:26], "big") >> 36 << 36 | stated
     return content[:18] + number.to_bytes(8, "big") + content[26:]
 
 
 def _silence() -> bytes:
-    """50 million samples in 0.2 MB, of which the header does not tell."""
+    """Return a file of 0.2 MB with 50 million samples that its header does not state."""
     out = io.BytesIO()
     with soundfile.SoundFile(out, "w", 655_350, 1, format="FLAC") as file:
         for _ in range(50):
@@ -113,7 +113,7 @@ def _arrays() -> Iterator[Handmade]:
         "truncated": _of("npz")[:-30],
         "no zip": b"no zip" * 9,
         "empty zip": b"PK\x05\x06" + bytes(18),
-        "encrypted": _encrypted,
+        "encrypted": _encrypt,
         "npy": _npy("(3,)", body=bytes(6)),
         "claims 10^13": lambda: _member("samples", _npy("(10000000000000,)")),
         "claims -1": lambda: _member("samples", _npy("(-1,)")),
@@ -145,19 +145,19 @@ def _sounds() -> Iterator[Handmade]:
     wav = _of("wav")
     yield from (Handmade(f"wav first {n} bytes", "wav", "a.wav", wav[:n]) for n in range(46))
     for rate in (0, 1, 999, 768_001, 2**31 - 1, 2**32 - 1):
-        yield Handmade(f"wav rate {rate}", "wav", "a.wav", _changed(wav, 24, rate, 4))
+        yield Handmade(f"wav rate {rate}", "wav", "a.wav", _patch(wav, 24, rate, 4))
     for channels in (0, 65, 65535):
-        yield Handmade(f"wav {channels} channels", "wav", "a.wav", _changed(wav, 22, channels, 2))
-    yield Handmade("wav 0 bits", "wav", "a.wav", _changed(wav, 34, 0, 2))
-    yield Handmade("wav format 0", "wav", "a.wav", _changed(wav, 20, 0, 2))
+        yield Handmade(f"wav {channels} channels", "wav", "a.wav", _patch(wav, 22, channels, 2))
+    yield Handmade("wav 0 bits", "wav", "a.wav", _patch(wav, 34, 0, 2))
+    yield Handmade("wav format 0", "wav", "a.wav", _patch(wav, 20, 0, 2))
     yield Handmade("wav no data", "wav", "a.wav", wav.replace(b"data", b"atad"))
     yield Handmade("wav nan", "wav float", "a.wav", lambda: _of("wav float")[:-4] + b"\0\0\xc0\x7f")
     for stated in (0x7FFF_F000, 0xFFFF_FFFF, 0xFFFF_FFDB):
-        yield Handmade(f"wav of a stream {stated}", "wav", "a.wav", _changed(wav, 40, stated, 4), "accepted")
-    streamed = _changed(_changed(wav, 4, 0, 4), 40, 0, 4)
+        yield Handmade(f"wav of a stream {stated}", "wav", "a.wav", _patch(wav, 40, stated, 4), "accepted")
+    streamed = _patch(_patch(wav, 4, 0, 4), 40, 0, 4)
     yield Handmade("wav that was never finished", "wav", "a.wav", streamed, "accepted")
     yield Handmade("wav and junk", "wav", "a.wav", wav + b"junk" * 7, "accepted")
-    yield Handmade("wav claims 2^31", "wav", "a.wav", _changed(wav, 40, 1 << 31, 4))
+    yield Handmade("wav claims 2^31", "wav", "a.wav", _patch(wav, 40, 1 << 31, 4))
     for form in ("wav", "w64", "rf64", "aiff", "au", "caf", "alac", "flac", "ogg", "opus", "mp3", "mp3 bare"):
         (file,) = specimen(form).mutated
         yield Handmade(f"{form} cut off", form, file, _of(form)[:-100])
@@ -259,9 +259,9 @@ def _tiff(mode: str) -> bytes:
 
 
 def _png(width: int, height: int) -> bytes:
-    """A PNG whose header says these sizes."""
-    content = _changed(_changed(_of("png"), 16, width, 4, "big"), 20, height, 4, "big")
-    return _changed(content, 29, zlib.crc32(content[12:29]), 4, "big")
+    """Return a PNG whose header states this size."""
+    content = _patch(_patch(_of("png"), 16, width, 4, "big"), 20, height, 4, "big")
+    return _patch(content, 29, zlib.crc32(content[12:29]), 4, "big")
 
 
 def _images() -> Iterator[Handmade]:

@@ -1,4 +1,4 @@
-"""A small valid data set in every format, and the words that train one step on it."""
+"""Small valid data sets in every format, with the command line that trains one step on each."""
 
 import gzip
 import io
@@ -33,7 +33,7 @@ WORDS = ("ein Hund", "zwei Katzen", "drei rote B\u00e4ume", "ein Haus am See", "
 
 @dataclass(frozen=True)
 class Specimen:
-    """Files of a data set by name, those that are mutated, and what trains on them; {} in a word is their folder."""
+    """Files of a data set by name, the ones to damage, and the training options; {} in a word is their folder."""
 
     recipe: str
     words: str
@@ -166,24 +166,24 @@ def _folder(form: str, ending: str) -> Callable[[], Specimen]:
     return make
 
 
-def _listed(name: str, content: bytes, more: str = "") -> Specimen:
+def _list_files(name: str, content: bytes, more: str = "") -> Specimen:
     draw = np.random.default_rng(3)
     files = {f"{i}.png": _image(draw, "PNG") for i in range(6)}
     return Specimen("images", f"images --data.train {{}}/{name} {more} {_IMAGES}", files | {name: content}, (name,))
 
 
 def _list_tsv() -> Specimen:
-    return _listed("list.tsv", _lines("file\tlabel", *(f"{i}.png\t{'ab'[i % 2]}" for i in range(6))))
+    return _list_files("list.tsv", _lines("file\tlabel", *(f"{i}.png\t{'ab'[i % 2]}" for i in range(6))))
 
 
 def _list_csv() -> Specimen:
     rows = (f'{i}.png,"{i * 1.5},{7 - i}"' for i in range(6))
-    return _listed("list.csv", _lines("file,label", *rows), "--data.target number")
+    return _list_files("list.csv", _lines("file,label", *rows), "--data.target number")
 
 
 def _list_jsonl() -> Specimen:
     rows = [{"file": f"{i}.png", "label": ["a", "b"][: i % 3]} for i in range(6)]
-    return _listed("list.jsonl", _json_lines(rows), "--data.target labels")
+    return _list_files("list.jsonl", _json_lines(rows), "--data.target labels")
 
 
 def _boxes(name: str, content: bytes, mutated: str = "") -> Specimen:
@@ -235,7 +235,7 @@ def _sound(form: str = "WAV", **options: Any) -> bytes:
 
 
 def _bare_mp3() -> bytes:
-    """Without the first frame, which states the length."""
+    """Remove the first frame, which states the length."""
     content = _sound("MP3")
     return content[content.index(content[:2], 2) :]
 
@@ -344,5 +344,5 @@ SPECIMENS: dict[str, Callable[[], Specimen]] = {
 
 @cache
 def specimen(name: str) -> Specimen:
-    """The data set of this format."""
+    """Return the data set of this format."""
     return SPECIMENS[name]()

@@ -1,9 +1,9 @@
-"""Run folders, damaged in one place each: gone on with, used, looked at.
+"""Run folders damaged in one place: training is resumed, or the run is used.
 
-What comes must be what an undamaged folder gives, bit for bit, or a refusal that names a file of the folder. No
-checkpoint that could be mended goes, nor a file that is not ours.
+The result must be that of an undamaged folder, bit for bit, or a refusal that names a file of the folder. No checkpoint
+that could be repaired is removed, and no file that does not belong to the run.
 
-One thing is no damage: weights of this very model in the place of a model.safetensors, which a user may put there.
+Weights of the same model in place of model.safetensors are not damage, because a user may put them there.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaigns.campaign import Campaign, Outcome
-from tests.campaigns.child import Ended, command, judged
+from tests.campaigns.child import Ended, command, judge
 from tests.campaigns.small_runs import RECIPES, SmallRun, home, small_run
 
 __all__ = ["CAMPAIGN"]
@@ -55,7 +55,7 @@ def _bytes(change: Callable[[random.Random, bytearray], object]) -> Damage:
 
 @_bytes
 def flip(draw: random.Random, content: bytearray) -> str:
-    """One bit; most often near the beginning, where the words are."""
+    """Flip one bit, most often near the beginning, where the header is."""
     at = draw.randrange(min(len(content), draw.choice((200, 2000, len(content)))))
     content[at] ^= 1 << draw.randrange(8)
     return f"bit of byte {at}"
@@ -102,7 +102,7 @@ def become_nested(draw: random.Random, content: bytearray) -> str:
 
 
 def become_other(draw: random.Random, path: Path) -> str:
-    """No regular file, or a huge one."""
+    """Replace the file by something that is not a regular file, or by a huge one."""
     kind = draw.choice(("device", "pipe", "folder", "nothing", "socket", "huge", "loop"))
     path.unlink()
     if kind == "device":
@@ -133,7 +133,7 @@ def go(draw: random.Random, path: Path) -> str:
 
 
 def edit(draw: random.Random, path: Path) -> str:
-    """Another value at one place of a JSON file."""
+    """Change one value of a JSON file."""
     content = json.loads(path.read_text(encoding="utf-8"))
     places = list(_places(content))
     holder, key = draw.choice(places)
@@ -188,25 +188,25 @@ def case(seed: int, number: int) -> Outcome:
     with tempfile.TemporaryDirectory(dir=home()) as name:
         folder = Path(name) / "run"
         shutil.copytree(original, folder, symlinks=True)
-        before = _held(folder)
-        what, foreign = _damaged(draw, folder)
-        damaged = _held(folder)
+        before = _digests(folder)
+        what, foreign = _damage(draw, folder)
+        damaged = _digests(folder)
         verb = draw.choice(("resume", "resume", "predict", "evaluate", "look"))
         if what.startswith(("checkpoints", "snapshots", "log.jsonl", "tb")):
             verb = "resume"
         said = f"{made.recipe} {what}: {verb}"
-        ended, answer = _used(made, folder, verb, Path(name))
-        expected = _expected(made.recipe, verb)
-        outcome = judged(ended, said, names=(str(folder), "run/", *[Path(one).name for one in before]))
+        ended, answer = _use(made, folder, verb, Path(name))
+        expected = _expected_answer(made.recipe, verb)
+        outcome = judge(ended, said, names=(str(folder), "run/", *[Path(one).name for one in before]))
         if outcome.kind == "accepted" and answer != expected:
             outcome = Outcome("other answer", said, f"{verb} after {what.split(':')[0]}: {ended.err[-150:]}")
-        lost = _lost(folder, before, damaged, foreign=foreign, ended=ended, verb=verb)
+        lost = _find_losses(folder, before, damaged, foreign=foreign, ended=ended, verb=verb)
         if outcome.kind in CAMPAIGN.fine and lost:
             outcome = Outcome("lost", said, lost)
         return outcome
 
 
-def _damaged(draw: random.Random, folder: Path) -> tuple[str, dict[str, bytes]]:
+def _damage(draw: random.Random, folder: Path) -> tuple[str, dict[str, bytes]]:
     """Damage one place; how, and what was put there that is not ours."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     how = draw.random()
@@ -243,8 +243,8 @@ def _damaged(draw: random.Random, folder: Path) -> tuple[str, dict[str, bytes]]:
     return f"{path.relative_to(folder)} {getattr(damage, '__name__', 'bytes')} {said}", {}
 
 
-def _used(made: SmallRun, folder: Path, verb: str, work: Path) -> tuple[Ended, str]:
-    """What a command on the folder answers, as far as it must always be the same."""
+def _use(made: SmallRun, folder: Path, verb: str, work: Path) -> tuple[Ended, str]:
+    """Run a command on the folder, and return the part of its output that must be reproducible."""
     if verb == "resume":
         ended = command(made.train(folder, MORE), seconds=SECONDS)
         return ended, _weights(folder) if ended.code == 0 else ""
@@ -261,26 +261,26 @@ def _used(made: SmallRun, folder: Path, verb: str, work: Path) -> tuple[Ended, s
 
 
 @cache
-def _expected(recipe: str, verb: str) -> str:
-    """The same of an undamaged copy."""
+def _expected_answer(recipe: str, verb: str) -> str:
+    """Return the output for an undamaged copy."""
     made, original = small_run(recipe, steps=STEPS)
     with tempfile.TemporaryDirectory(dir=home()) as name:
         folder = Path(name) / "run"
         shutil.copytree(original, folder, symlinks=True)
-        ended, answer = _used(made, folder, verb, Path(name))
+        ended, answer = _use(made, folder, verb, Path(name))
         assert ended.code == 0, ended.err
         return answer
 
 
 def _weights(folder: Path) -> str:
-    """The weights, and the scores of the report."""
+    """Return a digest of the weights and the scores of the report."""
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     return f"{weights} {report['test']} {report['validation']}"
 
 
-def _held(folder: Path) -> dict[str, str]:
-    """A digest of each regular file, by name."""
+def _digests(folder: Path) -> dict[str, str]:
+    """Return a digest of each regular file, by name."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -288,11 +288,11 @@ def _held(folder: Path) -> dict[str, str]:
     }
 
 
-def _lost(
+def _find_losses(
     folder: Path, before: dict[str, str], damaged: dict[str, str], *, foreign: dict[str, bytes], ended: Ended, verb: str
 ) -> str:
-    """What went that should have stayed; nothing if all is well."""
-    after = _held(folder)
+    """Return a message about a file that was lost but should have been kept, or an empty text."""
+    after = _digests(folder)
     contents = list(after.values())
     for name in foreign:
         moved = re.sub(r"(step-00000003)/", r"\1.aside/", name)

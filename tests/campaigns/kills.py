@@ -1,8 +1,8 @@
-"""Whole runs, disturbed at a random moment and started again: what is left must be what an undisturbed run leaves.
+"""Training runs that are interrupted at a random moment and resumed: the result must be that of an uninterrupted run.
 
-Killed (SIGKILL) before a file is opened for writing, renamed, copied, removed or flushed, once or time and again; told
-that the disk is full or read-only, at one operation or from it on; files limited in size (RLIMIT_FSIZE); interrupted by
-a signal once or twice; the clock set back.
+Killed (SIGKILL) before a file is opened for writing, renamed, copied, removed or flushed, once or repeatedly; errors
+that the disk is full or read-only, for one operation or from there on; files limited in size (RLIMIT_FSIZE); one or two
+signals; the clock set back.
 """
 
 import builtins
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaigns.campaign import Campaign, Outcome
-from tests.campaigns.child import Ended, command, forked, judged
+from tests.campaigns.child import Ended, command, judge, run_forked
 from tests.campaigns.small_runs import RECIPES, SmallRun, home, small_run
 
 __all__ = ["CAMPAIGN"]
@@ -33,11 +33,13 @@ SECONDS = 60.0
 _OPERATIONS = ("fsync", "copy_file_range", "truncate", "rename", "replace", "unlink", "rmdir", "mkdir")
 
 
-def _disturbed(words: list[str], folder: Path, act: Callable[[int], None], *, set_up: Callable[[], object]) -> Ended:
-    """Run a command; before each of its operations on files in its folder, `act` gets how many came before."""
+def _run_disturbed(
+    words: list[str], folder: Path, act: Callable[[int], None], *, set_up: Callable[[], object]
+) -> Ended:
+    """Run a command, and call `act` with the number of each operation on files in its folder before it."""
 
     def work() -> int:
-        from regard.cli.main import main  # noqa: PLC0415  # its patches end with this process
+        from regard.cli.main import main  # noqa: PLC0415  # patched only in this process
 
         seen = 0
 
@@ -53,35 +55,35 @@ def _disturbed(words: list[str], folder: Path, act: Callable[[int], None], *, se
             setattr(os, name, _before(getattr(os, name), happen))
         real = io.open
 
-        def opened(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
+        def open_counted(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
             if set(mode) & set("wxa") and not str(file).endswith("/events"):
                 happen(file)
             return real(file, mode, *rest, **more)
 
-        io.open = builtins.open = opened  # type: ignore[assignment]
+        io.open = builtins.open = open_counted  # type: ignore[assignment]
         set_up()
         code = main(words)
         (folder.parent / "events").write_text(str(seen), encoding="ascii")
         return code
 
-    return forked(work, seconds=SECONDS)
+    return run_forked(work, seconds=SECONDS)
 
 
 def _before(real: Callable[..., Any], happen: Callable[..., None]) -> Callable[..., Any]:
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         happen(*args)
         return real(*args, **kwargs)
 
-    return counted
+    return wrapper
 
 
 @cache
 def _events(recipe: str) -> int:
-    """How many operations a run makes."""
+    """Return the number of file operations of a run."""
     made, _ = small_run(recipe, steps=STEPS)
     with tempfile.TemporaryDirectory(dir=home()) as name:
         folder = Path(name) / "run"
-        ended = _disturbed(made.train(folder, STEPS), folder, lambda number: None, set_up=lambda: None)
+        ended = _run_disturbed(made.train(folder, STEPS), folder, lambda number: None, set_up=lambda: None)
         assert ended.code == 0, ended.err
         return int((Path(name) / "events").read_text(encoding="ascii"))
 
@@ -98,52 +100,54 @@ def case(seed: int, number: int) -> Outcome:
         if wrong:
             return Outcome(*wrong[:1], said, wrong[1])
         ended = command(made.train(folder, STEPS), seconds=SECONDS)
-        outcome = judged(ended, said, fine=(0,))
+        outcome = judge(ended, said, fine=(0,))
         if outcome.kind != "accepted":
             return Outcome(f"not gone on with: {outcome.kind}", said, outcome.detail)
-        expected, found = _left(whole), _left(folder)
+        expected, found = _digests(whole), _digests(folder)
         if expected != found:
             names = sorted(one for one in {*expected, *found} if expected.get(one) != found.get(one))
             return Outcome("different", said, f"{kind}: {re.sub(r'[0-9]+', 'N', names[0])}")
         return Outcome("equal", said)
 
 
-def _killed(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _kill(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
     def act(number: int) -> None:
         if number == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return _unless(_disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None), (-9,))
+    return _unless(_run_disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None), (-9,))
 
 
-def _killed_often(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _kill_repeatedly(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
     for _ in range(3):
-        _killed(draw, made, folder, draw.randrange(1, at + 1))
+        _kill(draw, made, folder, draw.randrange(1, at + 1))
     return None
 
 
-def _refused(number: int, *, always: bool) -> Callable[[random.Random, SmallRun, Path, int], tuple[str, str] | None]:
+def _fail_operations(
+    number: int, *, always: bool
+) -> Callable[[random.Random, SmallRun, Path, int], tuple[str, str] | None]:
     def disturbance(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
         def act(seen: int) -> None:
             if seen == at or (always and seen > at):
                 raise OSError(number, os.strerror(number), str(folder))
 
-        ended = _disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None)
+        ended = _run_disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None)
         return _unless(ended, (0, 2))
 
     return disturbance
 
 
-def _limited(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _limit_file_size(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
     most = draw.choice((100, 1000, 3000, 10_000, 30_000))
 
     def set_up() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
 
-    return _unless(_disturbed(made.train(folder, STEPS), folder, lambda number: None, set_up=set_up), (0, 2))
+    return _unless(_run_disturbed(made.train(folder, STEPS), folder, lambda number: None, set_up=set_up), (0, 2))
 
 
-def _interrupted(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _interrupt(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
     first, second = draw.choice(((signal.SIGINT,) * 2, (signal.SIGTERM,) * 2, (signal.SIGTERM, signal.SIGINT)))
     again = at + draw.choice((1, 1, 2, 5, 1000))
 
@@ -151,7 +155,7 @@ def _interrupted(draw: random.Random, made: SmallRun, folder: Path, at: int) -> 
         if number in (at, again):
             os.kill(os.getpid(), first if number == at else second)
 
-    ended = _disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None)
+    ended = _run_disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None)
     return _unless(ended, (0, 130, -signal.SIGTERM))
 
 
@@ -165,22 +169,22 @@ def _clock_back(draw: random.Random, made: SmallRun, folder: Path, at: int) -> t
         if number == at + 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return _unless(_disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None), (0, -9))
+    return _unless(_run_disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None), (0, -9))
 
 
 _DISTURBANCES: dict[str, Callable[[random.Random, SmallRun, Path, int], tuple[str, str] | None]] = {
-    "kill": _killed,
-    "kills": _killed_often,
-    "full": _refused(errno.ENOSPC, always=False),
-    "read-only": _refused(errno.EROFS, always=True),
-    "limit": _limited,
-    "signals": _interrupted,
+    "kill": _kill,
+    "kills": _kill_repeatedly,
+    "full": _fail_operations(errno.ENOSPC, always=False),
+    "read-only": _fail_operations(errno.EROFS, always=True),
+    "limit": _limit_file_size,
+    "signals": _interrupt,
     "clock": _clock_back,
 }
 
 
 def _unless(ended: Ended, codes: tuple[int, ...]) -> tuple[str, str] | None:
-    """What is wrong with how a disturbed command ended."""
+    """Return what is wrong with the way in which an interrupted command ended, or None."""
     last = (ended.err.strip().splitlines() or [""])[-1]
     if ended.is_late:
         return "timeout", last
@@ -193,8 +197,8 @@ def _unless(ended: Ended, codes: tuple[int, ...]) -> tuple[str, str] | None:
     return None
 
 
-def _left(folder: Path) -> dict[str, str]:
-    """A digest of each file of a run, of logs and reports without what depends on the clock, by name."""
+def _digests(folder: Path) -> dict[str, str]:
+    """Return a digest of each file of a run by name, without values in logs and reports that depend on the clock."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

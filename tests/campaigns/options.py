@@ -1,11 +1,11 @@
-"""Options at random: every setting of every recipe and verb, YAML files of them, and inputs of trained runs.
+"""Random options: every setting of every recipe and command, YAML files of settings, and inputs of trained runs.
 
-A case is a command line; what must come of it is a result without NaN, or one line and exit code 2, within 20 s of a
-machine of one's own and 2 GB, once its loops are compiled. Settings are found by walking the configurations, so a new
-one is tried by itself.
+A case is a command line. It must give a result without NaN, or one line and exit code 2, within 20 s on an otherwise
+idle machine and 2 GB, once its loops are compiled. Settings are collected from the configurations, so new ones are
+covered automatically.
 
-Some valid settings take long because they ask for much (a thousand layers, ten million scenes): where a value is valid
-and beyond what is quick, the case prints the configuration instead of training with it, so that it is read and checked.
+Some valid settings take long (a thousand layers, ten million scenes): if a valid value is not quick, the case prints
+the configuration instead of training with it, so that it is still parsed and checked.
 """
 
 import importlib
@@ -21,15 +21,20 @@ from typing import Any
 
 import yaml
 
-from regard.cli import bench, evaluate, look, predict, train
+from regard.cli import evaluate, predict
+from regard.cli.bench import BenchOptions
+from regard.cli.evaluate import EvaluateOptions
+from regard.cli.look import LookOptions
+from regard.cli.predict import PredictOptions
+from regard.cli.train import TrainOptions
 from regard.recipes.folder import read_run
 from regard.recipes.kinds import Kind
-from regard.recipes.registry import RECIPES, entry
-from regard.recipes.settings import Setting, groups, plain
+from regard.recipes.registry import RECIPES, get_entry
+from regard.recipes.settings import Setting, collect_groups, to_plain
 from tests.campaigns.campaign import Campaign, Outcome
-from tests.campaigns.child import Ended, command, judged
-from tests.campaigns.options_damage import mutate_tree, mutated
-from tests.campaigns.options_data import BASE, SMALL_MEMORY, folder, inputs_of, trained
+from tests.campaigns.child import Ended, command, judge
+from tests.campaigns.options_damage import mutate, mutate_tree
+from tests.campaigns.options_data import BASE, SMALL_MEMORY, finished_run, folder, inputs_of
 
 __all__ = ["CAMPAIGN"]
 
@@ -61,7 +66,7 @@ ANY_IS_QUICK = {
     *("noise", "sparsity", "commitment", "minutes", "val_sample", "least", "neighbors", "source_column", "hop"),
     *("target_column", "text_column", "label_column", "first_year", "last_year", "context", "n_best", "threshold"),
 }
-"""Settings of which no valid value takes long; what is too large for memory is refused."""
+"""Settings for which no valid value takes long; values too large for memory are refused."""
 WEIRD = (
     "",
     " ",
@@ -97,17 +102,17 @@ HUGE = ("1000000000", "1" + "0" * 30, str(2**31), str(2**63 - 1), str(2**63), "1
 
 
 def run(seed: int, number: int) -> Outcome:
-    """The case of a seed and a number."""
+    """Run the case of a seed and a number."""
     draw = random.Random(f"options/{seed}/{number}")
     kinds: list[tuple[Callable[[random.Random, Path], tuple[list[str], bytes]], int]] = [
-        *((_training, 10), (_settings_file, 4), (_using, 7), (_small_verbs, 1)),
+        *((_training, 10), (_settings_file, 4), (_using, 7), (_small_commands, 1)),
     ]
     make = draw.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
     place = Path(tempfile.mkdtemp(prefix="case-", dir=folder()))
     try:
         words, stdin = make(draw, place)
         ended = command(words, seconds=_patience(), stdin=stdin, env=SMALL_MEMORY)
-        if ended.is_late:  # the first that needs a loop waits until it is compiled, and kept: that does not count
+        if ended.is_late:  # the first case that needs a loop waits for its compilation, which is then cached
             command(words, seconds=300.0, stdin=stdin, env=SMALL_MEMORY)
             shutil.rmtree(place / "run", ignore_errors=True)
             ended = command(words, seconds=_patience(), stdin=stdin, env=SMALL_MEMORY)
@@ -118,18 +123,18 @@ def run(seed: int, number: int) -> Outcome:
             .encode("utf-8", "backslashreplace")
             .decode()[:600]
         )
-        return _with_numbers_checked(ended, judged(ended, case), words, place)
+        return _with_numbers_checked(ended, judge(ended, case), words, place)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
 def _patience() -> float:
-    """20 s of a machine of one's own: longer where others compute on it, too."""
+    """Return the time limit: 20 s on an idle machine, longer under load."""
     return 20.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _with_numbers_checked(ended: Ended, outcome: Outcome, words: list[str], place: Path) -> Outcome:
-    """A result with NaN in it is none."""
+    """Return the outcome, or `NaN accepted` if the result holds NaN."""
     report = place / "run" / "report.json"
     if ended.code == 0 and words[0] == "train" and report.is_file():
         text = json.dumps([json.loads(report.read_text(encoding="utf-8")).get(name) for name in ("validation", "test")])
@@ -142,8 +147,8 @@ def _with_numbers_checked(ended: Ended, outcome: Outcome, words: list[str], plac
 
 def _training(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
     recipe = draw.choice(NAMES)
-    config, given, is_quick = entry(recipe).config(), [], True
-    for setting in _some(draw, [*groups(config), *groups(train.Options())]):
+    config, given, is_quick = get_entry(recipe).config(), [], True
+    for setting in _some(draw, [*collect_groups(config), *collect_groups(TrainOptions())]):
         if setting.path in ("run", "print_config"):
             continue
         words, quick = _value(draw, setting, place)
@@ -151,24 +156,26 @@ def _training(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
         is_quick &= quick
         for variant in setting.variants.values() if setting.variants and words and words[0] in setting.variants else ():
             if variant.name == words[0]:
-                below = draw.choice([one for group in groups(variant(), setting.path) for one in group.settings])
+                below = draw.choice(
+                    [one for group in collect_groups(variant(), setting.path) for one in group.settings]
+                )
                 words, quick = _value(draw, below, place)
                 given += [_name(below.path), *words]
                 is_quick &= quick
     base = BASE[recipe]
-    if any(word == "--model.core" for word in given):  # another core has not the options of the usual one
+    if any(word == "--model.core" for word in given):  # another core does not have the options of the usual one
         base = [word for pair in _pairs(base) if not pair[0].startswith("--model.core") for word in pair]
     return ["train", recipe, *base, *given, "--run", str(place / "run"), *([] if is_quick else ["--print-config"])], b""
 
 
 def _settings_file(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
     recipe = draw.choice(NAMES)
-    content = plain(entry(recipe).config(), whole=True)
+    content = to_plain(get_entry(recipe).config(), whole=True)
     path = place / "run.yaml"
     for _ in range(draw.randint(0, 3)):
         mutate_tree(draw, content)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode("utf-8", "surrogatepass")
-    path.write_bytes(mutated(draw, text) if draw.random() < 0.7 else text)
+    path.write_bytes(mutate(draw, text) if draw.random() < 0.7 else text)
     if draw.random() < 0.05:
         path.unlink()
         _odd_path(draw, path)
@@ -177,19 +184,20 @@ def _settings_file(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
 
 def _using(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
     recipe = draw.choice(NAMES)
-    verb = draw.choices(("predict", "look", "evaluate", "bench"), (6, 4, 3, 1))[0]
-    path = trained(recipe)
+    command_name = draw.choices(("predict", "look", "evaluate", "bench"), (6, 4, 3, 1))[0]
+    path = finished_run(recipe)
     record = read_run(path)
-    module: Any = {"predict": predict, "look": look, "evaluate": evaluate, "bench": bench}[verb]
-    known = groups(module.Options())
-    known += groups(module._settings(record)) if verb in ("predict", "evaluate") else []
-    words, stdin = [verb, str(path)], b""
-    if verb in ("predict", "look") and draw.random() < 0.95:
+    options = {"predict": PredictOptions, "look": LookOptions, "evaluate": EvaluateOptions, "bench": BenchOptions}
+    modules: dict[str, Any] = {"predict": predict, "evaluate": evaluate}
+    known = collect_groups(options[command_name]())
+    known += collect_groups(modules[command_name]._settings(record)) if command_name in modules else []
+    words, stdin = [command_name, str(path)], b""
+    if command_name in ("predict", "look") and draw.random() < 0.95:
         given, stdin = _input(draw, recipe, place)
         words += given
-    elif verb == "bench":
+    elif command_name == "bench":
         words += ["--seconds", "0.01", "--batches", "1"]
-    if verb == "look":
+    if command_name == "look":
         words += ["--out", str(place / f"look{draw.choice(('.html', '.html', '.png', '.svg', '.safetensors'))}")]
     for setting in _some(draw, known, most=3):
         if setting.path == "open":
@@ -200,20 +208,24 @@ def _using(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
     return words, stdin
 
 
-def _small_verbs(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
-    verb = draw.choice(("recipes", "new", "", "train", draw.choice(WEIRD), "--version", "predict", "bench", "look"))
+def _small_commands(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
+    command_name = draw.choice(
+        ("recipes", "new", "", "train", draw.choice(WEIRD), "--version", "predict", "bench", "look")
+    )
     words = [
         draw.choice((*WEIRD, *NUMBERS, "--help", "dates", "/", "a/b", "class", "a" * 300, "--x")) for _ in range(2)
     ]
-    # `new` writes where it is called: only names that it refuses.
+    # `new` writes to the working directory, so only names that it refuses.
     words = [
-        word for word in words[: draw.randint(0, 2)] if verb != "new" or not word.isidentifier() or word == "class"
+        word
+        for word in words[: draw.randint(0, 2)]
+        if command_name != "new" or not word.isidentifier() or word == "class"
     ]
-    return [verb, *words] if "\0" not in verb else [verb], b""
+    return [command_name, *words] if "\0" not in command_name else [command_name], b""
 
 
 def _input(draw: random.Random, recipe: str, place: Path) -> tuple[list[str], bytes]:
-    """Texts, files and lines of standard input, right and wrong."""
+    """Return texts, files and lines of standard input, valid and invalid."""
     lines = [
         b"May 1",
         b"a b",
@@ -243,7 +255,7 @@ def _input(draw: random.Random, recipe: str, place: Path) -> tuple[list[str], by
         _odd_path(draw, path)
     else:
         whole = Path(inputs_of(recipe)[0])
-        path.write_bytes(mutated(draw, whole.read_bytes() if whole.is_file() else b"a b"))
+        path.write_bytes(mutate(draw, whole.read_bytes() if whole.is_file() else b"a b"))
     return [str(path)], b""
 
 
@@ -253,7 +265,7 @@ def _some(draw: random.Random, known: list[Any], most: int = 6) -> list[Setting]
 
 
 def _value(draw: random.Random, setting: Setting, place: Path) -> tuple[list[str], bool]:
-    """Words to give an option, and whether what they ask for is quick if they are taken."""
+    """Return the words of an option, and whether it is quick if they are accepted."""
     kind, name = setting.kind, setting.path.rpartition(".")[2]
     if kind.bases == (bool,):
         word = draw.choice(("true", "false", "yes", "off", "maybe", ""))
@@ -270,7 +282,7 @@ def _one(draw: random.Random, kind: Kind, name: str, place: Path) -> tuple[str, 
     if ways in ("valid", "boundary") and kind.within is not None:
         value = _within(draw, kind, ways == "boundary")
         quick = value not in kind.within or name in ANY_IS_QUICK or value <= QUICK
-        quick |= float in kind.bases and name != "seconds"  # `bench` takes as long as it is told to
+        quick |= float in kind.bases and name != "seconds"  # `bench` takes as long as requested
         return repr(value), quick
     if kind.optional and draw.random() < 0.1:
         return "none", name != "steps"
@@ -285,14 +297,14 @@ def _one(draw: random.Random, kind: Kind, name: str, place: Path) -> tuple[str, 
 
 def _is_valid(kind: Kind, word: str) -> bool:
     try:
-        kind.value(word)
+        kind.convert(word)
     except ValueError:
         return False
     return True
 
 
 def _within(draw: random.Random, kind: Kind, is_boundary: bool) -> float:
-    """A number of the range, small ones more often; or one at its ends or just outside."""
+    """Return a number in the range, small ones more often; or one at its ends or just outside."""
     within = kind.within
     assert within is not None
     least, most = within.least, within.most
@@ -309,7 +321,7 @@ def _within(draw: random.Random, kind: Kind, is_boundary: bool) -> float:
 
 
 def _odd_path(draw: random.Random, path: Path) -> None:
-    """Put something there that is no file as one expects; a pipe that nobody writes to is waited for, by design."""
+    """Create something unexpected at the path, except a pipe without a writer, which would block by design."""
     match draw.randrange(1, 7):
         case 1:
             path.mkdir()
@@ -327,7 +339,7 @@ def _odd_path(draw: random.Random, path: Path) -> None:
 
 
 def _pairs(words: list[str]) -> list[list[str]]:
-    """Options with their values."""
+    """Group words into options with their values."""
     found: list[list[str]] = []
     for word in words:
         if word.startswith("--"):
@@ -341,7 +353,7 @@ def _name(path: str) -> str:
     return "--" + path.replace("_", "-")
 
 
-# What cases would import, so that each costs a fork.
+# Imported here, so that each case costs only a fork.
 for _module in (
     *(f"regard.{name}" for name in ("recipes.running", "look.figures", "look.page", "recipes.bench.bench")),
     *(f"regard.engines.{name}" for name in ("reference", "compiled.engine")),
@@ -352,7 +364,7 @@ assert set(NAMES) == set(RECIPES), "every recipe has tiny data in options_data"
 
 CAMPAIGN = Campaign(
     name="options",
-    about="random options, settings files and inputs of every recipe and verb",
+    about="random options, settings files and inputs of every recipe and command",
     cases=3000,
     run=run,
     fine=frozenset({"accepted", "refused"}),

@@ -1,10 +1,10 @@
-"""How the campaign `options` damages settings files and inputs."""
+"""Damage to settings files and inputs for the campaign `options`."""
 
 import copy
 import random
 from typing import Any
 
-__all__ = ["mutate_tree", "mutated"]
+__all__ = ["mutate", "mutate_tree"]
 
 
 def mutate_tree(draw: random.Random, tree: dict[str, Any]) -> None:
@@ -33,8 +33,8 @@ def mutate_tree(draw: random.Random, tree: dict[str, Any]) -> None:
     tree[name] = copy.deepcopy(draw.choice(values))
 
 
-def mutated(draw: random.Random, content: bytes) -> bytes:
-    """A few bytes or lines changed, doubled, cut or put in."""
+def mutate(draw: random.Random, content: bytes) -> bytes:
+    """Change, duplicate, cut or insert a few bytes or lines."""
     for _ in range(draw.randint(1, 3)):
         at = draw.randrange(len(content) + 1)
         to = min(len(content), at + draw.choice((1, 4, 40)))

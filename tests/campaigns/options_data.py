@@ -1,4 +1,4 @@
-"""Tiny data for every recipe, and settings that make a run of it take a moment: what the campaign `options` varies."""
+"""Tiny data and settings of a quick run for every recipe, which the campaign `options` varies."""
 
 import atexit
 import contextlib
@@ -14,10 +14,10 @@ from PIL import Image
 
 from tests.campaigns.child import command
 
-__all__ = ["BASE", "SMALL_MEMORY", "folder", "inputs_of", "trained"]
+__all__ = ["BASE", "SMALL_MEMORY", "finished_run", "folder", "inputs_of"]
 
 SMALL_MEMORY = {"REGARD_MAX_MEMORY_MIB": "512"}
-"""Larger models are refused, as they would be on a small machine, so that a case stays below the campaign's bound."""
+"""Larger models are refused, as on a small machine, so that a case stays below the memory limit of the campaign."""
 
 _CORE = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8"
 _DECODER = "--model.core.decoder-layers 1"
@@ -46,7 +46,7 @@ _BASE = {
 
 @functools.cache
 def folder() -> Path:
-    """A folder with the data, made when it is first asked for and removed at the end of the process that asked."""
+    """Create the folder with the data on first use; it is removed when the process ends."""
     path, owner = Path(tempfile.mkdtemp(prefix="regard-options-")), os.getpid()
     _write_texts(path)
     _write_images(path)
@@ -62,12 +62,12 @@ class _Base(dict[str, list[str]]):
 
 
 BASE = _Base()
-"""By recipe, the options of a run that takes a moment."""
+"""Options of a quick run, by recipe."""
 
 
 @functools.cache
-def trained(recipe: str) -> Path:
-    """A finished run of the recipe, which cases only read; of several processes the first to finish gives it."""
+def finished_run(recipe: str) -> Path:
+    """Return a finished run of the recipe, which cases only read; the first process to finish provides it."""
     path = folder() / f"run-{recipe}"
     if not path.exists():
         own = folder() / f"run-{recipe}-{os.getpid()}"
@@ -79,7 +79,7 @@ def trained(recipe: str) -> Path:
 
 
 def inputs_of(recipe: str) -> list[str]:
-    """Inputs that a run of the recipe takes."""
+    """Return valid inputs of a run of the recipe."""
     files = {"tracks": "tracks.txt", "events": "1.wav"} | dict.fromkeys(
         ("images", "rebuild", "boxes"), "images/a/1.png"
     )

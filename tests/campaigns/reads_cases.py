@@ -1,4 +1,4 @@
-"""Random reads: numbers for the oracle, and the same read as the package takes it."""
+"""Random reads: numbers for the oracle, and the same read for the package."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,14 +14,14 @@ from regard.attention.hard import Hard
 from regard.attention.linear import Proportional
 from regard.attention.masks import Mask, causal, dense, padding
 from regard.attention.memories import StaticMemory
-from regard.attention.memory import Memory, Store
+from regard.attention.memory import KeyValueCache, Memory
 from regard.attention.patterns import documents, prefix, window
 from regard.attention.positional import Alibi, RelativeBias, ShawBias
 from regard.attention.scores import Additive, BareAdditive, Concat, Dot, General, ScaledDot, Score
 from regard.attention.scores_more import Cosine, Location, SoftCap
 from regard.attention.sparse import Sparse, TopK
-from tests.campaigns.reads_layouts import laid_out
-from tests.campaigns.reads_misfits import numbers_that_do_not_fit, sizes_that_do_not_fit, used
+from tests.campaigns.reads_layouts import lay_out
+from tests.campaigns.reads_misfits import numbers_that_do_not_fit, sizes_that_do_not_fit, used_items
 from tests.campaigns.reads_oracle import Case, leading_axes
 
 __all__ = ["Read", "make"]
@@ -51,11 +51,11 @@ class Read:
     mask: Mask | None
     biases: list[Bias]
     misfits: list[str] = field(default_factory=list)
-    """What of it does not fit, and must be refused."""
+    """Properties that do not fit and must be refused."""
     text: str = ""
 
-    def stored(self) -> Store | tuple[Tensor, Tensor]:
-        """The memory, as `attend` is given it."""
+    def make_memory(self) -> KeyValueCache | tuple[Tensor, Tensor]:
+        """Return the memory argument of `attend`."""
         if self.memory == "pair":
             return self.keys, self.values
         memory = Memory(self.keys, self.values)
@@ -69,7 +69,7 @@ class Read:
 
 
 class Maker:
-    """Draws one read, part by part."""
+    """Generator of one random read, part by part."""
 
     def __init__(self, seed: int, number: int):
         self.rng = np.random.default_rng([seed, number])
@@ -78,7 +78,7 @@ class Maker:
         self.words: list[str] = []
 
     def of(self, choices: dict[Any, float] | list | tuple) -> Any:
-        """One of them, by weight."""
+        """Return one of the choices, by weight."""
         if not isinstance(choices, dict):
             return choices[self.rng.integers(len(choices))]
         names = list(choices)
@@ -88,8 +88,8 @@ class Maker:
     def has(self, share: float) -> bool:
         return bool(self.rng.random() < share)
 
-    def rounded(self, array: Array) -> Array:
-        """As numbers of the dtype are."""
+    def round_to_dtype(self, array: Array) -> Array:
+        """Round numbers to the dtype."""
         with np.errstate(over="ignore"):
             return torch.tensor(np.asarray(array, float)).to(self.dtype).double().numpy()
 
@@ -105,7 +105,7 @@ class Maker:
         self.value_dim = int(self.of([0] if self.has(0.02) else [1, 2, 3, 7, 16]))
 
     def axes(self, *, can_group: bool = False) -> tuple[int, ...]:
-        """Leading axes that fit the read's: all, fewer of them, some of size 1, fewer heads."""
+        """Return leading axes that fit the read: all, fewer, some of size 1, fewer heads."""
         axes = list(self.leading)
         kind = self.of({"all": 0.5, "missing": 0.2, "ones": 0.2, "grouped": 0.1})
         if kind == "missing":
@@ -119,7 +119,7 @@ class Maker:
         return tuple(axes)
 
     def numbers(self, *shape: int) -> Array:
-        """Random numbers of a random kind."""
+        """Return random numbers of a random kind."""
         array = self.rng.standard_normal(shape)
         tiny = torch.finfo(self.dtype).tiny
         kind = self.of(
@@ -142,13 +142,13 @@ class Maker:
                 array = array * tiny / 8
             case "equal":
                 array = np.broadcast_to(array[..., :1], shape)
-        return self.rounded(array)
+        return self.round_to_dtype(array)
 
     def parameter(self, *shape: int) -> Array:
-        return self.rounded(self.rng.standard_normal(shape) / np.sqrt(shape[-1]))
+        return self.round_to_dtype(self.rng.standard_normal(shape) / np.sqrt(shape[-1]))
 
     def score(self) -> tuple[dict, Score, int]:
-        """Of the oracle, of the package, and the size of keys."""
+        """Return a score for the oracle, for the package, and the size of keys."""
         kind = self.of(SCORES)
         heads = int(self.leading[-1]) if self.leading and self.leading[-1] > 0 and self.has(0.4) else None
         self.heads: int | None = None
@@ -227,11 +227,11 @@ class Maker:
         if self.has(0.02):
             self.misfits.append("beta")
             shape = (self.num_queries + 2, 1) if self.num_queries != 1 else (*self.leading, 1, 1, 1)
-        array = self.rounded(self.rng.uniform(0.3, 2.5, shape))
+        array = self.round_to_dtype(self.rng.uniform(0.3, 2.5, shape))
         return array, torch.tensor(array).to(self.dtype), self.has(0.3)
 
     def kernel(self, score: dict, choice: dict) -> str:
-        """By name, mostly of those that can."""
+        """Return the name of a kernel, mostly one that supports the read."""
         kind = score["kind"]
         suited = {
             "soft": ("additive",) if kind in ("additive", "concat", "bare") else ("products", "sdpa"),
@@ -274,7 +274,7 @@ class Maker:
         return own, made
 
     def table_axes(self, name: str) -> tuple[int, ...]:
-        """Axes of a mask or bias given as a tensor."""
+        """Return the axes of a mask or bias given as a tensor."""
         axes = list(self.axes())
         if any(n not in (1, m) for n, m in zip(axes, self.leading, strict=False)):
             self.misfits.append(name)
@@ -310,13 +310,13 @@ class Maker:
                         array[self.rng.random(array.shape) < 0.3] = -np.inf
                     if self.has(0.08):
                         array[self.rng.random(array.shape) < 0.1] = self.of([np.inf, np.nan])
-                    own.append(("given", self.rounded(array)))
+                    own.append(("given", self.round_to_dtype(array)))
                     made.append(torch.tensor(array).to(self.dtype))
         return own, made
 
 
 def make(seed: int, number: int) -> Read:
-    """The read of a seed and a number."""
+    """Return the read of a seed and a number."""
     maker = Maker(seed, number)
     maker.sizes()
     own_score, score, key_dim = maker.score()
@@ -330,7 +330,7 @@ def make(seed: int, number: int) -> Read:
     step = limits.tiny * (1.0 if maker.dtype == torch.bfloat16 else limits.eps)
     case = Case(
         query, keys, values, own_score, own_choice, own_mask, own_biases,
-        eps, eps_sum, limits.tiny, step, _heads_made(maker),
+        eps, eps_sum, limits.tiny, step, _count_heads(maker),
     )  # fmt: skip
     memory = maker.of({"pair": 0.75, "memory": 0.1, "mapped": 0.08, "masked": 0.04, "static": 0.03})
     fixed = "dense" in str(own_mask) or "documents" in str(own_mask) or own_biases or "location" in str(own_score)
@@ -345,7 +345,7 @@ def make(seed: int, number: int) -> Read:
         _spoil(maker, case)
     maker.misfits += [] if maker.misfits else numbers_that_do_not_fit(case)
     plain = memory == "static"
-    layouts = [laid_out(maker, array, plain=plain) for array in (case.query, case.keys, case.values)]
+    layouts = [lay_out(maker, array, plain=plain) for array in (case.query, case.keys, case.values)]
     read = Read(
         case, maker.dtype, maker.kernel(own_score, own_choice), *layouts, memory, score, choose, mask, biases,
         maker.misfits,
@@ -359,8 +359,8 @@ def make(seed: int, number: int) -> Read:
 
 
 def _tensors(maker: Maker, key_dim: int) -> tuple[Array, Array, Array]:
-    """Queries, keys and values of which one has all leading axes of the read, unless they do not fit at all."""
-    heads = _heads_made(maker)
+    """Return queries, keys and values of which one has all leading axes of the read, unless they do not fit."""
+    heads = _count_heads(maker)
     while True:
         query, keys = maker.axes(), maker.axes(can_group=True)
         values = keys if maker.has(0.8) else maker.axes(can_group=True)
@@ -379,17 +379,17 @@ def _tensors(maker: Maker, key_dim: int) -> tuple[Array, Array, Array]:
     )
 
 
-def _heads_made(maker: Maker) -> int | None:
+def _count_heads(maker: Maker) -> int | None:
     return None if maker.kind == "bare" else maker.heads
 
 
 def _spoil(maker: Maker, case: Case) -> None:
-    """Infinity or NaN in some numbers, which must be refused if a query sees it, and else makes no difference."""
+    """Put infinity or NaN into some numbers, which must be refused if visible to a query, and ignored otherwise."""
     for name in maker.of([("keys",), ("values",), ("query",), ("keys", "values")]):
         array = getattr(case, name).copy()
         if array.size:
             items = array.reshape(-1, array.shape[-1])
-            hidden = np.flatnonzero(~used(case, name).reshape(-1))
+            hidden = np.flatnonzero(~used_items(case, name).reshape(-1))
             chosen = hidden if maker.has(0.7) else np.arange(len(items))
             for i in maker.rng.permutation(chosen)[: max(1, len(items) // 3)]:
                 # An infinite key that all queries score minus infinity has no weight, which is right as well.

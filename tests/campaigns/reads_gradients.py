@@ -18,13 +18,13 @@ from regard.attention.scores import Concat
 from tests.campaigns.reads_cases import Read
 from tests.campaigns.reads_oracle import Array, Case, Result, entry, parameter, read, totals
 
-__all__ = ["compared", "parameters"]
+__all__ = ["compare", "parameters"]
 
 _NAMES = {"query_weight": "weight_q", "key_weight": "weight_k", "v": "v", "weight": "weight_q"}
 
 
 def parameters(made: Read) -> dict[str, Tensor]:
-    """What learns, by the oracle's names; "both" is the matrix of Concat."""
+    """Return the parameters by the oracle's names; "both" is the matrix of Concat."""
     found = {}
     score = getattr(made.score, "score", made.score)
     for name, learned in score.named_parameters():
@@ -35,8 +35,8 @@ def parameters(made: Read) -> dict[str, Tensor]:
     return found
 
 
-def compared(made: Read, out: Tensor, inputs: dict[str, Tensor], exact: Result) -> tuple[str, str] | None:
-    """What is wrong with the gradients; None if nothing is, or if rounding decides which keys are chosen."""
+def compare(made: Read, out: Tensor, inputs: dict[str, Tensor], exact: Result) -> tuple[str, str] | None:
+    """Return the problem with the gradients; None if there is none, or if rounding decides which keys are selected."""
     case, kind = made.case, made.case.choice["kind"]
     names = f"{case.score['kind']} {kind} {made.kernel} {made.dtype}"
     rng = np.random.default_rng(len(made.text))
@@ -63,7 +63,7 @@ def compared(made: Read, out: Tensor, inputs: dict[str, Tensor], exact: Result) 
 
 @dataclass
 class Line:
-    """What is read, times random numbers and summed, as a function of one number: a step in a direction."""
+    """Weighted sum of the output as a function of a step in a random direction."""
 
     case: Case
     name: str
@@ -73,7 +73,7 @@ class Line:
     exact: Result
 
     def derivative(self) -> tuple[float, float, bool]:
-        """It, a bound of the error of the package's, and whether finite differences settle."""
+        """Return the derivative, an error bound for the package, and whether finite differences converge."""
         if self.case.choice["kind"] == "hard" and self.name != "values":  # that of the softmax stands in for its own
             self.case = replace(self.case, choice={"kind": "soft", "beta": 1.0})
             self.exact = read(self.case)
@@ -90,7 +90,7 @@ class Line:
         return (4 * fine - coarse) / 3, bound, settled
 
     def at(self, step: float) -> float:
-        """The sum after a step."""
+        """Return the sum after a step."""
         return float((read(_with(self.case, self.name, self.x + step * self.direction)).out * self.weighting).sum())
 
     def slopes(self, case: Case) -> dict[tuple[int, ...], Array]:
@@ -112,7 +112,7 @@ class Line:
         return slopes
 
     def unbent(self) -> dict[tuple[int, ...], Array]:
-        """The same if tanh were a line of slope one: tanh's own is off by a few roundings of one."""
+        """Return the slopes with tanh replaced by the identity, to bound the rounding error of its derivative."""
         case, leading = self.case, self.exact.out.shape[:-2]
         inner = case.score.get("inner") or case.score
         if not (self.name in inner or self.name in ("both", "query", "keys")):
@@ -133,7 +133,7 @@ class Line:
         return slopes
 
     def terms(self, slopes: dict[tuple[int, ...], Array], relative: float | None) -> float:
-        """The magnitudes of the terms times what rounding makes of them, or times a number that is given."""
+        """Return the magnitudes of the terms times their relative rounding error, or times a given number."""
         case, exact, leading = self.case, self.exact, self.exact.out.shape[:-2]
         values, total = np.abs(np.where(np.isfinite(case.values), case.values, 0.0)), 0.0
         for index, slope in slopes.items():
@@ -158,13 +158,13 @@ class Line:
 
 
 def _largest_product(case: Case, weighting: Array) -> float:
-    """The largest magnitude of a sum that a gradient of weights is."""
+    """Return the largest magnitude of the sums in a gradient of weights."""
     values = np.abs(np.where(np.isfinite(case.values), case.values, 0.0))
     return float(values.max(initial=0.0)) * float(np.abs(weighting).max(initial=0.0)) * max(1, values.shape[-1])
 
 
 def _least_total(case: Case, exact: Result) -> float:
-    """What gradients of shares are divided by, at the least: a sum of a row's scores; 1 for other choices."""
+    """Return the smallest divisor in gradients of shares, the sum of a row's scores; 1 for other choices."""
     if case.choice["kind"] != "shares":
         return 1.0
     leading = exact.out.shape[:-2]
@@ -188,7 +188,7 @@ def _get(case: Case, name: str) -> Array:
 
 
 def _with(case: Case, name: str, x: Array) -> Case:
-    """The case with other numbers at one place."""
+    """Return the case with other numbers for one input."""
     if name.startswith("bias"):
         i = int(name[5:])
         biases = [(bias[0], x, *bias[2:]) if i == j else bias for j, bias in enumerate(case.biases)]
@@ -207,7 +207,7 @@ def _with(case: Case, name: str, x: Array) -> Case:
 
 
 def _direction(case: Case, name: str, rng: np.random.Generator) -> Array:
-    """Random, as large as each vector is; nothing along vectors that a cosine takes for zero, nor along infinities."""
+    """Return a random direction as large as each vector; zero at infinities and where a cosine treats it as zero."""
     x = _get(case, name)
     direction = rng.standard_normal(x.shape)
     if name in ("query", "keys", "values"):

@@ -1,4 +1,4 @@
-"""How the numbers of a random read lie in memory, which makes no difference."""
+"""Memory layouts of random tensors, which must make no difference."""
 
 from typing import Any, Protocol
 
@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["laid_out"]
+__all__ = ["lay_out"]
 
 
 class Drawing(Protocol):
-    """What draws."""
+    """Interface of the generator of random reads."""
 
     dtype: torch.dtype
     leading: tuple[int, ...]
@@ -20,8 +20,8 @@ class Drawing(Protocol):
     def has(self, share: float) -> bool: ...
 
 
-def laid_out(maker: Drawing, array: np.ndarray, *, plain: bool) -> Tensor:
-    """The numbers in memory in some order, with steps, or spread over axes of size one."""
+def lay_out(maker: Drawing, array: np.ndarray, *, plain: bool) -> Tensor:
+    """Return the numbers as a contiguous, transposed, strided or expanded tensor."""
     tensor = torch.tensor(array).to(maker.dtype)
     if plain:
         return tensor

@@ -1,16 +1,16 @@
-"""What of a random read does not fit, and must be refused: told from the numbers alone."""
+"""Misfits of a random read that must be refused, determined from the numbers alone."""
 
 import numpy as np
 
-from tests.campaigns.reads_oracle import Case, entry, seen
+from tests.campaigns.reads_oracle import Case, entry, visible_keys
 
-__all__ = ["numbers_that_do_not_fit", "sizes_that_do_not_fit", "used"]
+__all__ = ["numbers_that_do_not_fit", "sizes_that_do_not_fit", "used_items"]
 
 Array = np.ndarray
 
 
 def sizes_that_do_not_fit(leading: tuple[int, ...], heads: int | None, kind: str, case: Case, memory: str) -> list[str]:
-    """Leading axes, sizes of numbers and heads."""
+    """Return the misfits of leading axes, sizes and heads."""
     found = ["leading axes"] if case.leading is None else []
     if 0 in (case.query.shape[-1], case.keys.shape[-1]):
         found.append("dim")
@@ -27,9 +27,9 @@ def sizes_that_do_not_fit(leading: tuple[int, ...], heads: int | None, kind: str
 
 
 def numbers_that_do_not_fit(case: Case) -> list[str]:
-    """Numbers that are not finite where a query sees them."""
+    """Return the misfit of numbers that are not finite and visible to a query."""
     for name in ("query", "keys", "values"):
-        if (~np.isfinite(getattr(case, name)).all(-1) & used(case, name)).any():
+        if (~np.isfinite(getattr(case, name)).all(-1) & used_items(case, name)).any():
             return ["not finite"]
     if any(bias[0] == "given" and not _is_bias(case, bias[1]) for bias in case.biases):
         return ["not finite"]
@@ -37,34 +37,34 @@ def numbers_that_do_not_fit(case: Case) -> list[str]:
 
 
 def _is_bias(case: Case, array: Array) -> bool:
-    """Whether a bias is finite or minus infinity wherever a query sees a key."""
+    """Return True if a bias is finite or minus infinity wherever a query may attend to a key."""
     leading = case.leading
     assert leading is not None
     shape = case.query.shape[-2], case.keys.shape[-2]
     for index in np.ndindex(leading):
         at = tuple(i if n > 1 else 0 for i, n in zip(index, array.shape[:-2], strict=False))
         bad = np.broadcast_to(np.isnan(array[at]) | np.isposinf(array[at]), shape)
-        if (bad & seen(case.mask, index, *shape)).any():
+        if (bad & visible_keys(case.mask, index, *shape)).any():
             return False
     return True
 
 
-def used(case: Case, name: str) -> Array:
-    """(..., item): whether any query sees an item, or for queries whether it sees any key."""
+def used_items(case: Case, name: str) -> Array:
+    """Return (..., item): True if any query may attend to the item; for queries, if it may attend to any key."""
     array = getattr(case, name)
-    used = np.zeros(array.shape[:-1], bool)
+    used_items = np.zeros(array.shape[:-1], bool)
     leading = case.leading
     if leading is None or any(n not in (1, m) for n, m in _rule_axes(case, leading)):
-        return used
+        return used_items
     shape = case.query.shape[-2], case.keys.shape[-2]
     for index in np.ndindex(leading):
-        allowed = seen(case.mask, index, *shape)
+        allowed = visible_keys(case.mask, index, *shape)
         for bias in case.biases:
             if bias[0] == "given":
                 at = tuple(i if n > 1 else 0 for i, n in zip(index, bias[1].shape[:-2], strict=False))
                 allowed = allowed & ~np.isneginf(np.broadcast_to(bias[1][at], shape))
-        entry(used[..., None], index, leading)[..., 0] |= allowed.any(1 if name == "query" else 0)
-    return used
+        entry(used_items[..., None], index, leading)[..., 0] |= allowed.any(1 if name == "query" else 0)
+    return used_items
 
 
 def _rule_axes(case: Case, leading: tuple[int, ...]) -> list[tuple[int, int]]:

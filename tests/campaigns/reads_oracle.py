@@ -1,4 +1,4 @@
-"""The read by its formulas, in float64 and plain loops over leading axes: what the campaign compares the package with.
+"""Reference of the campaign `reads`: the read by its formulas, in float64 and plain loops over leading axes.
 
     out_i = sum_j w_ij v_j      w_i = choose(t_i)      t_ij = beta_i (score(q_i, k_j) + bias_ij) where the mask allows
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Case", "Result", "leading_axes", "parameter", "read", "seen", "totals"]
+__all__ = ["Case", "Result", "leading_axes", "parameter", "read", "totals", "visible_keys"]
 
 Array = np.ndarray
 
@@ -53,7 +53,7 @@ class Case:
 
 @dataclass
 class Result:
-    """What is read, with bounds; leading axes are those of the read."""
+    """Output with bounds; leading axes are those of the read."""
 
     out: Array
     error: Array
@@ -65,7 +65,7 @@ class Result:
     high: Array
     """The least and the largest value that a query may read, with the slack of rounding."""
     closed: Array
-    """(..., query): whether it sees no key."""
+    """(..., query): True if the query may attend to no key."""
     scores: float
     """The largest magnitude on the way to a score or a sum of values."""
     blurred: Array = field(default_factory=lambda: np.zeros(0))
@@ -73,7 +73,7 @@ class Result:
 
 
 def leading_axes(*arrays: Array, heads: int | None = None) -> tuple[int, ...] | None:
-    """Leading axes of a read of query, keys and values, lined up from the left; None if they do not fit.
+    """Return the leading axes of a read of query, keys and values, lined up from the left; None if they do not fit.
 
     The query has them all; of keys and values the last ones may be missing.
     """
@@ -96,7 +96,7 @@ def leading_axes(*arrays: Array, heads: int | None = None) -> tuple[int, ...] | 
 
 
 def entry(array: Array, index: tuple[int, ...], leading: tuple[int, ...]) -> Array:
-    """What stands at an index of the read's leading axes; a head serves several where there are fewer."""
+    """Return the part of an array at an index of the read's leading axes; a head serves several if there are fewer."""
     at = []
     for axis in range(array.ndim - 2):
         size = array.shape[axis]
@@ -109,8 +109,8 @@ def parameter(array: Array, index: tuple[int, ...], axes: int) -> Array:
     return array if array.ndim == axes else array[index[-1]]
 
 
-def seen(mask: tuple | None, index: tuple[int, ...], num_queries: int, num_keys: int) -> Array:
-    """(query, key): whether a query may attend to a key."""
+def visible_keys(mask: tuple | None, index: tuple[int, ...], num_queries: int, num_keys: int) -> Array:
+    """Return (query, key): True if the query may attend to the key."""
     key = np.arange(num_keys)[None, :]
     place = np.arange(num_queries)[:, None] + num_keys - num_queries
     found = np.ones((num_queries, num_keys), bool)
@@ -131,11 +131,11 @@ def seen(mask: tuple | None, index: tuple[int, ...], num_queries: int, num_keys:
             at = tuple(i if n > 1 else 0 for i, n in zip(index, array.shape[:-2], strict=False))
             found = found & array[at]
         case ("and", left, right):
-            found = seen(left, index, num_queries, num_keys) & seen(right, index, num_queries, num_keys)
+            found = visible_keys(left, index, num_queries, num_keys) & visible_keys(right, index, num_queries, num_keys)
         case ("or", left, right):
-            found = seen(left, index, num_queries, num_keys) | seen(right, index, num_queries, num_keys)
+            found = visible_keys(left, index, num_queries, num_keys) | visible_keys(right, index, num_queries, num_keys)
         case ("not", hidden):
-            found = ~seen(hidden, index, num_queries, num_keys)
+            found = ~visible_keys(hidden, index, num_queries, num_keys)
     return found
 
 
@@ -143,8 +143,8 @@ def _of_row(lengths: Array, index: tuple[int, ...]) -> int:
     return int(lengths[tuple(i if n > 1 else 0 for i, n in zip(index, lengths.shape, strict=False))])
 
 
-def _mapped(case: Case, x: Array, weight: Array | None) -> tuple[Array, Array, Array]:
-    """W x, its error, and the sum of the magnitudes."""
+def _linear(case: Case, x: Array, weight: Array | None) -> tuple[Array, Array, Array]:
+    """Return W x, its error, and the sum of the magnitudes."""
     if weight is None:
         return _as_it_is(case, x)
     size = np.abs(x) @ np.abs(weight).T
@@ -193,7 +193,7 @@ def _features(case: Case, x: Array) -> tuple[Array, Array, Array]:
 
 
 def score_of(case: Case, q: Array, k: Array, index: tuple[int, ...]) -> tuple[Array, Array, float]:
-    """Scores (query, key) of one leading index, their errors, and the largest magnitude on the way."""
+    """Return the scores (query, key) at one leading index, their errors, and the largest intermediate magnitude."""
     score, kind = case.score, case.score["kind"]
     if kind == "capped":
         inner, error, most = score_of(Case(**{**vars(case), "score": score["inner"]}), q, k, index)
@@ -209,7 +209,7 @@ def score_of(case: Case, q: Array, k: Array, index: tuple[int, ...]) -> tuple[Ar
     if kind in ("dot", "scaled", "cosine", "features"):
         make = {"cosine": _direction, "features": _features}.get(kind, _as_it_is)
         return _products(case, make(case, q), make(case, k), 1 / math.sqrt(q.shape[-1]) if kind == "scaled" else 1.0)
-    query, keys = _mapped(case, q, own.get("weight_q")), _mapped(case, k, own.get("weight_k"))
+    query, keys = _linear(case, q, own.get("weight_q")), _linear(case, k, own.get("weight_k"))
     if kind == "location":
         found, error, most = (x[:, : len(k)] for x in query)
         error = error + case.eps * np.abs(found)
@@ -232,7 +232,7 @@ def _as_it_is(case: Case, x: Array) -> tuple[Array, Array, Array]:
 
 
 def bias_of(case: Case, q: Array, shape: tuple[int, int], index: tuple[int, ...]) -> tuple[Array, Array]:
-    """The sum of the biases, and its error."""
+    """Return the sum of the biases and its error."""
     total, error = np.zeros(shape), np.zeros(shape)
     distance = np.arange(shape[1])[None, :] - (np.arange(shape[0])[:, None] + shape[1] - shape[0])
     for bias in case.biases:
@@ -259,10 +259,10 @@ def bias_of(case: Case, q: Array, shape: tuple[int, int], index: tuple[int, ...]
 
 
 def totals(case: Case, index: tuple[int, ...], leading: tuple[int, ...]) -> tuple[Array, Array, Array, float]:
-    """beta (score + bias) of one leading index, errors, which pairs are seen, and the largest magnitude."""
+    """Return beta (score + bias) at one leading index, errors, the allowed pairs, and the largest magnitude."""
     q, k = entry(case.query, index, leading), entry(case.keys, index, leading)
     shape = len(q), len(k)
-    allowed = seen(case.mask, index, *shape)
+    allowed = visible_keys(case.mask, index, *shape)
     bias, off = bias_of(case, q, shape, index)
     allowed = allowed & ~np.isneginf(bias)
     # What nothing sees is absent, whatever its numbers.
@@ -280,7 +280,7 @@ def totals(case: Case, index: tuple[int, ...], leading: tuple[int, ...]) -> tupl
 
 
 def weights_of(case: Case, total: Array, error: Array, allowed: Array) -> tuple[Array, Array]:
-    """Weights (query, key) and their errors; errors of NaN where rounding may change which keys are chosen."""
+    """Return weights (query, key) and their errors; NaN where rounding may change which keys are selected."""
     choice, kind = case.choice, case.choice["kind"]
     error = np.where(allowed, error, 0.0)
     if kind == "shares":
@@ -348,7 +348,7 @@ def _sparse(case: Case, total: Array, error: Array, allowed: Array) -> tuple[Arr
 
 
 def _best(total: Array, error: Array, allowed: Array, k: int) -> tuple[Array, Array]:
-    """The k best keys of each query, ties to the first, and whether rounding leaves no doubt of them."""
+    """Return the k best keys of each query, ties to the first, and whether they are certain despite rounding."""
     kept, sure = np.zeros(total.shape, bool), np.ones(len(total), bool)
     for i, row in enumerate(total):
         order = sorted(np.flatnonzero(allowed[i]), key=lambda j: (-row[j], j))
@@ -361,7 +361,7 @@ def _best(total: Array, error: Array, allowed: Array, k: int) -> tuple[Array, Ar
 
 
 def read(case: Case) -> Result:
-    """What is read, with the bounds of its errors."""
+    """Return the output with bounds of its errors."""
     leading = case.leading
     assert leading is not None
     num_queries, value_dim = case.query.shape[-2], case.values.shape[-1]

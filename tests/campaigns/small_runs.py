@@ -1,6 +1,6 @@
-"""Runs of a few steps on little data, one a kind of run folder: what is learned, trained first, decoded, kept.
+"""Runs of a few steps on little data, one for each kind of run folder.
 
-They are trained once, in a folder that ends with the process that imported this; workers that are forked from it share
+They are trained once, in a folder that is removed with the process that imported this module; forked workers share
 them.
 """
 
@@ -24,7 +24,7 @@ from tests.recipes.toy import SOURCES, write_pairs
 
 __all__ = ["RECIPES", "SmallRun", "home", "small_run"]
 
-# Loaded before any child is forked, which then need not.
+# Loaded before any child is forked, so that children need not load them.
 for _name in (
     "torch._dynamo",
     "regard.engines.compiled.engine",
@@ -46,25 +46,25 @@ _TRAIN = (
 
 @dataclass(frozen=True)
 class SmallRun:
-    """How a run is made and used."""
+    """Command lines that train and use a run."""
 
     recipe: str
     words: tuple[str, ...]
-    """The options that make it, beside its folder and its number of steps."""
+    """Training options, except the folder and the number of steps."""
     given: tuple[str, ...]
-    """What is predicted."""
+    """Inputs of `predict`."""
 
     def train(self, folder: Path, steps: int, *more: str) -> list[str]:
-        """The words of the command that trains it."""
+        """Return the training command."""
         return ["train", self.recipe, "--run", str(folder), "--train.steps", str(steps), *self.words, *more]
 
     def predict(self, folder: Path, work: Path) -> list[str]:
-        """The words of the command that answers; drawings go into the folder `work`."""
+        """Return the prediction command; images are written to the folder `work`."""
         more = ["--out", str(work / "drawn.png"), "--force"] if self.recipe == "draw" else []
         return ["predict", str(folder), *self.given, *more]
 
     def evaluate(self, folder: Path) -> list[str]:
-        """The words of the command that scores."""
+        """Return the evaluation command."""
         return ["evaluate", str(folder), "--json"]
 
 
@@ -75,23 +75,23 @@ def _end() -> None:
 
 
 def home() -> Path:
-    """The folder of all of them, with their data."""
+    """Return the folder of all runs and their data."""
     return _HOME
 
 
 def small_run(recipe: str, *, steps: int = 2) -> tuple[SmallRun, Path]:
-    """A run of these steps, trained if it is not yet; the folder must not be changed."""
+    """Return a run of this number of steps, trained if necessary; the folder must not be changed."""
     folder = _HOME / f"{recipe}-{steps}"
     with (_HOME / f"{recipe}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        made = _made(recipe)
+        made = _make(recipe)
         if not (folder / "report.json").exists():
             ended = command(made.train(folder, steps), seconds=300.0)
             assert ended.code == 0, ended.err
     return made, folder
 
 
-def _made(recipe: str) -> SmallRun:
+def _make(recipe: str) -> SmallRun:
     data = _HOME / f"{recipe}-data"
     if not data.exists():
         data.mkdir()
@@ -134,7 +134,7 @@ def _language(data: Path) -> None:
 
 
 def _nothing(data: Path) -> None:
-    """The embedded digits."""
+    """Write nothing: the recipe has embedded digits."""
 
 
 _FILES = "--data.train {data}/train.X --data.val {data}/val.X --data.test {data}/test.X"
@@ -167,4 +167,4 @@ RECIPES: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
         ("a three",),
     ),
 }
-"""Of each recipe: what writes its data, the options, what is predicted."""
+"""For each recipe: the function that writes its data, the options, the inputs of `predict`."""

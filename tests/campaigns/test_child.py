@@ -1,8 +1,8 @@
-"""A child of a campaign leaves nothing behind."""
+"""Children of campaigns leave no files behind."""
 
 from pathlib import Path
 
-from tests.campaigns.child import forked
+from tests.campaigns.child import run_forked
 
 
 def test_what_a_child_writes_where_it_stands_is_removed(monkeypatch, tmp_path):
@@ -12,6 +12,6 @@ def test_what_a_child_writes_where_it_stands_is_removed(monkeypatch, tmp_path):
         print(*Path.cwd().iterdir())
         return Path("left.png").write_bytes(b"1234")
 
-    ended = forked(work)
+    ended = run_forked(work)
     assert (ended.code, ended.out, ended.err) == (4, "\n", "")
     assert not list(tmp_path.iterdir())

@@ -1,8 +1,8 @@
-"""A sample of the campaign `files`: some files made by hand, some damaged at random, every format as it should be."""
+"""A sample of the campaign `files`: handmade files, files damaged at random, and every format undamaged."""
 
 import pytest
 
-from tests.campaigns.files import CAMPAIGN, trained
+from tests.campaigns.files import CAMPAIGN, train_on
 from tests.campaigns.files_handmade import HANDMADE
 from tests.campaigns.files_specimens import specimen
 
@@ -12,12 +12,12 @@ SAMPLE = 20
 @pytest.mark.parametrize("name", ["tsv.gz", "idx.gz", "tar", "flac", "mp3", "mp3 bare", "caf", "npz packed", "tracks"])
 def test_whole_files_are_trained_on(name: str) -> None:
     good = specimen(name)
-    found = trained(good, good.mutated[0], good.files[good.mutated[0]], name)
+    found = train_on(good, good.mutated[0], good.files[good.mutated[0]], name)
     assert found.kind == "accepted", found
 
 
 def test_named_pipe_that_is_written_once_is_enough_for_a_run_and_its_report() -> None:
-    found = trained(specimen("npz"), "sounds.npz", "pipe", "npz pipe")  # the recordings of the test scenes, too
+    found = train_on(specimen("npz"), "sounds.npz", "pipe", "npz pipe")  # the recordings of the test scenes, too
     assert found.kind == "accepted", found
 
 

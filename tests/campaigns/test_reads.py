@@ -1,4 +1,4 @@
-"""That the campaign of reads sees what it is there to see."""
+"""The campaign `reads` detects mutants of the package."""
 
 from collections.abc import Iterator
 
@@ -6,24 +6,24 @@ import pytest
 import torch
 
 from regard.attention.kernels import additive
-from regard.attention.kernels.problem import Problem
+from regard.attention.kernels.problem import AttentionInputs
 from regard.attention.scores_more import Cosine
 from regard.attention.sparse import TopK
 from tests.campaigns import reads
 
 
 def bad(seed: int, numbers: range) -> Iterator[str]:
-    """Outcomes that are not as they should be."""
+    """Yield unexpected outcomes."""
     for number in numbers:
         outcome = reads.CAMPAIGN.run(seed, number)
         if outcome.kind not in reads.CAMPAIGN.fine:
             yield f"{number} of seed {seed}: {outcome.kind} {outcome.detail}; {outcome.case}"
 
 
-def _from_the_right(problem: Problem, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    tensor = tensor[(None,) * (problem.num_axes - tensor.dim()) + (...,)]
-    fits = all(n in (1, m) for n, m in zip(tensor.shape[:-2], problem.leading, strict=True))
-    return tensor if fits else tensor.flatten(0, -3)[:1].reshape(*(1,) * len(problem.leading), *tensor.shape[-2:])
+def _from_the_right(inputs: AttentionInputs, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor[(None,) * (inputs.num_axes - tensor.dim()) + (...,)]
+    fits = all(n in (1, m) for n, m in zip(tensor.shape[:-2], inputs.leading, strict=True))
+    return tensor if fits else tensor.flatten(0, -3)[:1].reshape(*(1,) * len(inputs.leading), *tensor.shape[-2:])
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -40,12 +40,12 @@ def _from_the_right(problem: Problem, name: str, tensor: torch.Tensor) -> torch.
 def test_campaign_sees_a_mutant(monkeypatch, mutant, seed, numbers):
     assert not [*bad(seed, numbers)]
     if mutant == "masks from the right":
-        monkeypatch.setattr(Problem, "_lined_up", _from_the_right)
+        monkeypatch.setattr(AttentionInputs, "_align", _from_the_right)
     elif mutant == "beta forgotten in biases":
-        monkeypatch.setattr(additive, "_times", lambda bias, beta, allowed: bias)
+        monkeypatch.setattr(additive, "_scale_bias", lambda bias, beta, allowed: bias)
     elif mutant == "cosine is dot":
         monkeypatch.setattr(Cosine, "map_keys", lambda self, keys: keys)
     else:
-        whole = TopK.pick
-        monkeypatch.setattr(TopK, "pick", lambda self, scores, allowed: whole(self, -scores, allowed))
+        whole = TopK.select_keys
+        monkeypatch.setattr(TopK, "select_keys", lambda self, scores, allowed: whole(self, -scores, allowed))
     assert next(bad(seed, numbers), None)

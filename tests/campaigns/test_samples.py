@@ -1,7 +1,7 @@
-"""A sample of each campaign but `files`; the whole is `make campaigns`.
+"""A sample of each campaign but `files`; the full campaigns run with `make campaigns`.
 
-Each runs as a program of its own: a process that has computed with several threads must not fork a case, which would
-wait for threads that it has not.
+Each runs in a separate program: a process that has computed with several threads must not fork, because the child would
+wait for threads that it does not have.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What cannot be: one line on standard error, an exit code, nothing sent to a terminal that it would obey."""
+"""Errors: one line on standard error, an exit code, and no control characters sent to a terminal."""
 
 import lzma
 import os
@@ -8,27 +8,33 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
-from regard.cli.notices import tell
+from regard.cli.notices import print_notice
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("model: {core: {layrs: 3}}", ", line 1: model.core.layrs is not a setting; did you mean layers?"),
-        ("model:\n  core:\n    layers: 0\n", ", line 3: model.core.layers must be from 1 to 1,000, but is 0"),
-        ("model: [", ", line 1: no YAML file of settings"),
-        ("- 1", ": must hold settings by name, but holds list"),
-        ("model: !!python/object/apply:os.system [ls]", ", line 1: no YAML file of settings: a value of the kind"),
-        ("data: 2001-01-01", ", line 1: data must hold settings by name, but is '2001-01-01'"),
-        ("data: &a {val_size: 1}\nmodel: *a", ", line 2: no YAML file of settings: an alias (*) is not read"),
-        ("data: {<<: {val_size: 1}}", ", line 1: no YAML file of settings: a merge (<<) is not read"),
-        ("max_length: 1\nmax_length: 2", ", line 2: no YAML file of settings: 'max_length' is given twice"),
-        ("model: " + "[" * 10_000, ", line 1: no YAML file of settings: nested more than 16 deep"),
-        ("model: " + "{a: " * 10_000, ", line 1: no YAML file of settings: nested more than 16 deep"),
-        ("max_length: " + "9" * 400, ", line 1: max_length must be from 1 to 1,000,000, but is 999"),
-        ("max_length: " + "9" * 5000, ", line 1: no YAML file of settings: '999"),
-        ("train: {lr: " + "9" * 400 + "}", ", line 1: train.lr must be from 1e-12 to 100, but is inf"),
-        ("train: {lr: .nan}", ", line 1: train.lr must be a number, but is nan"),
+        ("model:\n  core:\n    layers: 0\n", ", line 3: model.core.layers must be from 1 to 1,000, got 0"),
+        ("model: [", ", line 1: not a valid YAML file of settings"),
+        ("- 1", ": must hold settings by name, got list"),
+        (
+            "model: !!python/object/apply:os.system [ls]",
+            ", line 1: not a valid YAML file of settings: a value with the tag",
+        ),
+        ("data: 2001-01-01", ", line 1: data must hold settings by name, got '2001-01-01'"),
+        (
+            "data: &a {val_size: 1}\nmodel: *a",
+            ", line 2: not a valid YAML file of settings: an alias (*) is not allowed",
+        ),
+        ("data: {<<: {val_size: 1}}", ", line 1: not a valid YAML file of settings: a merge (<<) is not allowed"),
+        ("max_length: 1\nmax_length: 2", ", line 2: not a valid YAML file of settings: 'max_length' is given twice"),
+        ("model: " + "[" * 10_000, ", line 1: not a valid YAML file of settings: nested more than 16 deep"),
+        ("model: " + "{a: " * 10_000, ", line 1: not a valid YAML file of settings: nested more than 16 deep"),
+        ("max_length: " + "9" * 400, ", line 1: max_length must be from 1 to 1,000,000, got 999"),
+        ("max_length: " + "9" * 5000, ", line 1: not a valid YAML file of settings: '999"),
+        ("train: {lr: " + "9" * 400 + "}", ", line 1: train.lr must be from 1e-12 to 100, got inf"),
+        ("train: {lr: .nan}", ", line 1: train.lr must be a number, got nan"),
         ("#" * (300 << 10), ": has 307,200 bytes, more than the 262,144 that are read."),
         ("a: \x07", "special characters are not allowed"),
     ],
@@ -98,8 +104,8 @@ def test_answers_are_escaped_on_a_terminal_alone(
 
 def test_notices_and_warnings_are_escaped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def warn(_words: list[str]) -> int:
-        tell("line 1\nlabel \x1b[2J")
-        warnings.simplefilter("always")  # the tests make errors of them
+        print_notice("line 1\nlabel \x1b[2J")
+        warnings.simplefilter("always")  # pytest turns warnings into errors
         warnings.warn("bad \x1b]0;title\x07", stacklevel=1)
         return 0
 
@@ -114,7 +120,7 @@ def test_settings_file_that_is_no_file_is_refused(tmp_path: Path, capsys: pytest
         assert f"{tmp_path / name}: {message}" in capsys.readouterr().err
 
 
-def test_settings_that_cannot_be_are_told_before_anything_is_written(
+def test_invalid_settings_are_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words in ("--threads 100000", "--train.device meta", "--train.eps 1e-308", "--decode.max-ratio 1e308"):
@@ -127,14 +133,17 @@ def test_settings_that_cannot_be_are_told_before_anything_is_written(
 def test_line_that_is_too_long_is_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "long.txt"
     file.write_bytes(b"stop\n" + b"x" * 1_000_001)
-    for verb in ("predict", "look"):
-        assert main([verb, str(run), str(file), *(["--out", str(tmp_path / "a.html")] if verb == "look" else [])]) == 2
+    for command in ("predict", "look"):
+        assert (
+            main([command, str(run), str(file), *(["--out", str(tmp_path / "a.html")] if command == "look" else [])])
+            == 2
+        )
         assert f"{file}, line 2: has more than 1,000,000 bytes" in capsys.readouterr().err
 
 
 def test_input_that_is_a_device_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in ("predict", "look"):
-        assert main([verb, str(run), "/dev/zero"]) == 2
+    for command in ("predict", "look"):
+        assert main([command, str(run), "/dev/zero"]) == 2
         assert "/dev/zero: is a device or socket" in capsys.readouterr().err
 
 

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from regard.cli.main import VERBS, main
+from regard.cli.main import COMMANDS, main
 from regard.models.config import CORES
 from regard.recipes.registry import RECIPES
-from regard.recipes.settings import changed, groups
+from regard.recipes.settings import apply_changes, collect_groups
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -15,17 +15,17 @@ def help_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return capsys.readouterr().out
 
 
-def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     page = help_of(capsys)
-    assert [verb for verb in VERBS if f"  {verb} " not in page] == []
+    assert [command for command in COMMANDS if f"  {command} " not in page] == []
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_a_page(capsys: pytest.CaptureFixture[str], verb: str) -> None:
-    assert help_of(capsys, verb).startswith(f"usage: regard {verb}")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_page(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert help_of(capsys, command).startswith(f"usage: regard {command}")
 
 
-WITH_A_CORE = [name for name, one in RECIPES.items() if hasattr(one.config().model, "core")]
+WITH_A_CORE = [name for name, recipe in RECIPES.items() if hasattr(recipe.config().model, "core")]
 PAGES = [(name, core) for name in WITH_A_CORE for core in CORES]
 PAGES += [(name, None) for name in RECIPES if name not in WITH_A_CORE]
 
@@ -37,11 +37,11 @@ def test_page_of_a_recipe_explains_every_setting(
     page = help_of(capsys, "train", recipe, *(["--model.core", core] if core else []))
     config = RECIPES[recipe].config()
     if core:
-        config = changed(config, {"model": {"core": core}}, called=str)
+        config = apply_changes(config, {"model": {"core": core}}, called=str)
         assert f"Shown here: {core};" in " ".join(page.split())
-    settings = [setting for group in groups(config) for setting in group.settings]
-    shown = re.findall(r"^  --([\w.-]+)", page, re.MULTILINE)
-    assert sorted(name.replace("-", "_") for name in shown) == sorted(
+    settings = [setting for group in collect_groups(config) for setting in group.settings]
+    names = re.findall(r"^  --([\w.-]+)", page, re.MULTILINE)
+    assert sorted(name.replace("-", "_") for name in names) == sorted(
         [*(setting.path for setting in settings), "run", "seed", "threads", "config", "print_config"]
     )
     assert [setting.path for setting in settings if not setting.doc] == []

@@ -1,4 +1,4 @@
-"""The command line as a whole: verbs, exit codes, messages."""
+"""The command line as a whole: commands, exit codes, messages."""
 
 import gzip
 import io
@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 import regard
-from regard.cli.inputs import text_of
+from regard.cli.inputs import decode_argument
 from regard.cli.main import main
 from regard.look.capture import Capture
-from regard.recipes.config import Dates
-from regard.recipes.settings import plain
+from regard.recipes.config import DatesRunConfig
+from regard.recipes.settings import to_plain
 from regard.recipes.task import load
 from tests.look.pages import page_of
 
@@ -44,43 +44,43 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 BAD = {
     "trian": "unknown command 'trian'; did you mean train?",
     "--verbose": "unknown option '--verbose'; there are train, evaluate",
-    "train": "which recipe? .*the recipes are dates, translate",
+    "train": "RECIPE is missing: .*the recipes are dates, translate",
     "train dats": "unknown recipe 'dats'; did you mean dates?",
     "train xyzzy": "unknown recipe 'xyzzy'; the recipes are dates, translate",
     "train dates extra": "'extra' is one argument too many",
     "train dates --model.core.layrs 2": "did you mean --model.core.layers?",
     "train dates --model.core.norm psot": "--model.core.norm must be pre or post.*did you mean post?",
-    "train dates --seed -1": "--seed must be from 0 to .*, but is -1",
-    "train dates --threads 0": "--threads must be from 1 to 1,024, but is 0",
+    "train dates --seed -1": "--seed must be from 0 to .*, got -1",
+    "train dates --threads 0": "--threads must be from 1 to 1,024, got 0",
     "train dates --config nowhere.yaml": "nowhere.yaml: no such file",
-    "train dates --train.steps 0": "--train.steps must be from 1 to 1,000,000,000, but is 0",
+    "train dates --train.steps 0": "--train.steps must be from 1 to 1,000,000,000, got 0",
     "train dates --model.tie all": "model.tie must be target or none",
     "train dates --source-tokenizer.joint": "source_tokenizer.joint must be false",
-    "predict": "which run?",
+    "predict": "RUN is missing",
     "predict nowhere text": "nowhere does not exist",
-    "evaluate tests": "tests is no run folder: it holds no run.json",
+    "evaluate tests": "tests is not a run folder: it has no run.json",
     "evaluate {run} --data.test nowhere.tsv": "nowhere.tsv",
     "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
-    "evaluate {run} --data.test a.tsv --data.test-target b c": "must name a file for each of test, 1",
-    "predict {run} a b": "'b' is one argument too many: several inputs must be files that exist; .* in quotes",
+    "evaluate {run} --data.test a.tsv --data.test-target b c": "must name one file for each of test, 1",
+    "predict {run} a b": "'b' is one argument too many: several inputs must be existing files; .* in quotes",
     "predict {run}/run.json text": "run.json is a file, expected a run folder",
-    "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, but is 0",
-    "predict {run} stop --device warp": "device must be auto, cpu, .* but is 'warp'",
+    "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, got 0",
+    "predict {run} stop --device warp": "device must be auto, cpu, .* got 'warp'",
     "predict {run} too_long_for_it": "input 1 is too long: 15 tokens; the limit is max_length = 9",
-    "look {run}": "at which text or file?",
+    "look {run}": "INPUT is missing: expected a text or a file",
     "look {run} stop --out {run}/../val.tsv": "val.tsv exists; it is replaced only with --force",
-    "look {run} stop --out {run}/../a.jpg": "must end in one of .html, .safetensors, .png, .svg, .pdf, but is 'a.jpg'",
-    "look {run} stop --out {run}/b/a.html": "there is no folder .*b",
+    "look {run} stop --out {run}/../a.jpg": "must end in one of .html, .safetensors, .png, .svg, .pdf, got 'a.jpg'",
+    "look {run} stop --out {run}/b/a.html": "the folder .*b does not exist",
     "look {run} stop --out {run}/../a.svg --beside {run}": "--beside needs a page, FILE.html",
     "look {run} stop --out {run}/../a.html --beside nowhere": "nowhere does not exist",
-    "look {run} --test 5000 --out {run}/../a.html": "has .* inputs, from 0 to .*; there is no number 5000",
-    "look {run} --test x --out {run}/../a.html": "--test must be a whole number, but is 'x'",
+    "look {run} --test 5000 --out {run}/../a.html": "has .* inputs, from 0 to .*; there is no input 5000",
+    "look {run} --test x --out {run}/../a.html": "--test must be a whole number, got 'x'",
     "look {run} stop --view chian": "did you mean chain?",
 }
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_mistake_is_told_in_one_line(line: str, run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_mistake_is_reported_in_one_line(line: str, run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(line.format(run=run).split()) == 2
     out, err = capfd.readouterr()
     assert out == ""
@@ -100,7 +100,7 @@ def test_config_is_printed_and_read_again(tmp_path: Path, capsys: pytest.Capture
     printed = capsys.readouterr().out
     content = yaml.safe_load(printed)
     assert content["model"]["core"]["cell"] == "lstm"
-    assert content.keys() == plain(Dates()).keys()
+    assert content.keys() == to_plain(DatesRunConfig()).keys()
     file = tmp_path / "run.yaml"
     file.write_text(printed, encoding="utf-8")
     assert main(["train", "dates", "--config", str(file), "--print-config"]) == 0
@@ -121,18 +121,18 @@ def test_evaluate_prints_a_table_or_json(run: Path, capsys: pytest.CaptureFixtur
     assert {row["beam"] for row in rows} == {1}
 
 
-@pytest.mark.parametrize("way", ["text", "file", "dash", "nothing"])
+@pytest.mark.parametrize("source", ["text", "file", "dash", "nothing"])
 def test_predict_takes_its_input_from_anywhere(
-    way: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = ["stop"] if way == "text" else ["stop", "live", "pots"]
+    lines = ["stop"] if source == "text" else ["stop", "live", "pots"]
     content = "\n".join(lines).encode()
-    if way == "file":
+    if source == "file":
         (tmp_path / "lines.txt").write_bytes(content)
     else:
         type_in(monkeypatch, content)
-    where = {"text": ["stop"], "file": [str(tmp_path / "lines.txt")], "dash": ["-"], "nothing": []}[way]
-    assert main(["predict", str(run), *where]) == 0
+    words = {"text": ["stop"], "file": [str(tmp_path / "lines.txt")], "dash": ["-"], "nothing": []}[source]
+    assert main(["predict", str(run), *words]) == 0
     assert capsys.readouterr().out.splitlines() == load(run).predict(lines)
 
 
@@ -149,19 +149,17 @@ def test_predict_answers_the_lines_of_several_files(
 
 def test_text_of_a_locale_that_is_ascii_is_read_as_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsencode", lambda word: word.encode("ascii", "surrogateescape"))
-    assert text_of("\udcc3\udcbcber") == "\u00fcber"
-    assert text_of("\u00fcber \udcff") == "\u00fcber \udcff"
+    assert decode_argument("\udcc3\udcbcber") == "\u00fcber"
+    assert decode_argument("\u00fcber \udcff") == "\u00fcber \udcff"
 
 
-def test_look_says_before_anything_is_loaded_that_the_run_allows_no_writing(
+def test_look_reports_before_loading_that_the_run_is_not_writable(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)
-    monkeypatch.setattr("regard.cli.look.opened", lambda *_: pytest.fail("is loaded"))
+    monkeypatch.setattr("regard.cli.look.load_trained", lambda *_: pytest.fail("is loaded"))
     assert main(["look", str(run), "stop"]) == 2
-    assert re.search(
-        r"looks: the folder .* allows no writing: name a file to write with --out", capsys.readouterr().err
-    )
+    assert re.search(r"looks: the folder .* is not writable: choose another file with --out", capsys.readouterr().err)
 
 
 def test_predict_answers_nothing_to_nothing(
@@ -222,10 +220,10 @@ def test_look_writes_a_picture_and_never_over_another(
     assert "stop -> " in capsys.readouterr().out
     capsys.readouterr()
     for options, message in {
-        ("--layer", "3"): "layer must be one of 1, but is 3",
-        ("--scene", "1"): "scene must be between 0 and 0, but is 1",
-        ("--kind", "chain"): "nothing of kind 'chain' was read",
-        ("--view", "tracks"): "there is no plane in this scene",
+        ("--layer", "3"): "layer must be one of 1, got 3",
+        ("--scene", "1"): "sample must be between 0 and 0, got 1",
+        ("--kind", "chain"): "got 'chain'",
+        ("--view", "tracks"): "requires a sample with a picture of kind plane",
     }.items():
         assert main(["look", str(run), "stop", "--out", str(tmp_path / "b.svg"), *options]) == 2
         assert message in capsys.readouterr().err
@@ -248,15 +246,15 @@ def test_look_writes_a_page_beside_the_run_and_never_over_another(
     ("screen", "asks_for", "is_opened"), [(":0", "true", True), ("", "true", False), (":0", "false", False)]
 )
 def test_look_opens_the_page_where_there_is_a_screen(run, tmp_path, monkeypatch, *, screen, asks_for, is_opened):
-    asked: list[str] = []
-    monkeypatch.setattr("webbrowser.open", asked.append)
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setenv("DISPLAY", screen)
     out = tmp_path / "a.html"
     assert main(["look", str(run), "stop", "--out", str(out), "--open", asks_for]) == 0
-    assert asked == ([out.as_uri()] if is_opened else [])
+    assert opened == ([out.as_uri()] if is_opened else [])
 
 
 def test_look_takes_texts_files_and_test_inputs_together(
@@ -266,7 +264,7 @@ def test_look_takes_texts_files_and_test_inputs_together(
     lines.write_text("\n".join(["", *["stop"] * 25]), encoding="utf-8")
     assert main(["look", str(run), "live", str(lines), "--test", "1", "0", "--out", str(out)]) == 0
     printed = capsys.readouterr()
-    assert f"{lines}: the first 20 lines" in printed.err
+    assert f"{lines}: only the first 20 lines are shown" in printed.err
     content, _ = page_of(out)
     titles = [scene["title"] for scene in content["captures"][0]["scenes"]]
     assert titles == printed.out.splitlines()[:-1]
@@ -287,27 +285,27 @@ def test_look_shows_gradients_and_another_run_beside(run: Path, tmp_path: Path) 
 def test_look_writes_numbers_that_open_without_the_model(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.safetensors"
     assert main(["look", str(run), "stop", "--out", str(out)]) == 0
-    (seen,) = Capture.open(out)
+    (loaded,) = Capture.open(out)
     (expected,) = load(run).look(["stop"])
-    assert seen.scene.title == expected.scene.title
-    assert [one.name for one in seen.maps] == [one.name for one in expected.maps]
+    assert loaded.sample.title == expected.sample.title
+    assert [one.name for one in loaded.maps] == [one.name for one in expected.maps]
     for name in ("a.html", "a-2.html"):
         assert main(["look", str(out)]) == 0
         content, _ = page_of(tmp_path / name)
-        assert content["captures"][0]["scenes"][0]["title"] == expected.scene.title
+        assert content["captures"][0]["scenes"][0]["title"] == expected.sample.title
     assert main(["look", str(out), "--out", str(tmp_path / "a.svg")]) == 0
     assert main(["look", str(run), "live", "--beside", str(out), "--out", str(tmp_path / "b.html")]) == 0
     content, _ = page_of(tmp_path / "b.html")
     assert [one["scenes"][0]["title"].partition(" ->")[0] for one in content["captures"]] == ["live", "stop"]
 
 
-def test_a_capture_that_is_damaged_or_asked_too_much_is_named(
+def test_damaged_capture_and_options_that_need_the_run_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad.safetensors"
     bad.write_bytes(b"12345678")
     for words, message in {
-        (str(bad),): "bad.safetensors is damaged, or no capture",
+        (str(bad),): "bad.safetensors is damaged or not a capture",
         ("nowhere.safetensors",): "nowhere.safetensors: no such file",
         (str(bad), "text"): "'text' is one argument too many",
         (str(bad), "--gradients"): "--test and --gradients need the run",
@@ -334,7 +332,7 @@ def command(*argv: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(words, text=True, cwd=ROOT, **streams, **options)
 
 
-def test_predict_answers_each_line_before_the_next_and_bears_a_closed_pipe(run: Path) -> None:
+def test_predict_answers_each_line_before_the_next_and_handles_a_closed_pipe(run: Path) -> None:
     with command("predict", str(run), "-") as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -351,7 +349,7 @@ def test_predict_answers_each_line_before_the_next_and_bears_a_closed_pipe(run: 
 
 
 def test_help_is_quick_because_torch_stays_out() -> None:
-    # Seconds are not measured, a busy machine would fail: what takes them is not loaded.
+    # Check that slow imports are left out, because timings would fail on a busy machine.
     heavy = ["torch", "numpy", "sacrebleu", "tokenizers", "babel", "rich", "matplotlib"]
     code = (
         "import sys; from regard.cli.main import main; code = main(['train', 'dates', '--help']); "

@@ -1,4 +1,4 @@
-"""`regard new`: what it writes runs, goes through every verb, and is run by nothing but its own file."""
+"""`regard new`: the file that it writes runs, supports every command, and is imported by nothing else."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from regard.cli.main import main
 ROOT = Path(__file__).parents[2]
 
 
-def ran(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run_file(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "mine.py", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -21,29 +21,29 @@ def ran(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where `regard new mine` was asked for, and what it wrote was trained."""
+    """Folder in which `regard new mine` was run and its recipe trained."""
     folder = tmp_path_factory.mktemp("own")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["new", "mine"]) == 0
-    done = ran(folder, "train", "--run", "runs/mine", "--train.tensorboard", "false", "--train.steps", "300")
+    done = run_file(folder, "train", "--run", "runs/mine", "--train.tensorboard", "false", "--train.steps", "300")
     assert done.returncode == 0, done.stderr
     return folder
 
 
-def test_what_is_written_learns_and_answers(folder):
+def test_written_recipe_trains_and_predicts(folder):
     report = json.loads((folder / "runs/mine/report.json").read_text())
     assert report["recipe"] == "mine"
     assert report["test"]["mae"] < 1.3  # the mean of the answers is off by more: they spread by 2
-    done = ran(folder, "predict", "runs/mine", "1 9 2")
+    done = run_file(folder, "predict", "runs/mine", "1 9 2")
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) > 5
-    assert ran(folder, "look", "runs/mine", "1 9 2", "--out", "a.svg").returncode == 0
-    done = ran(folder, "look", "runs/mine", "--test", "0", "--out", "a.html", "--open", "false")
+    assert run_file(folder, "look", "runs/mine", "1 9 2", "--out", "a.svg").returncode == 0
+    done = run_file(folder, "look", "runs/mine", "--test", "0", "--out", "a.html", "--open", "false")
     assert done.returncode == 0, done.stderr
     assert " -> " in done.stdout  # the line's numbers, and the answer
     (folder / "other.tsv").write_text("1 2\t2\n1 x\t3\n")
-    done = ran(folder, "evaluate", "runs/mine", "--data.test", "other.tsv")
+    done = run_file(folder, "evaluate", "runs/mine", "--data.test", "other.tsv")
     assert done.returncode == 2
     assert "other.tsv, line 2: expected numbers, a tab, a number" in done.stderr
 
@@ -51,7 +51,7 @@ def test_what_is_written_learns_and_answers(folder):
 def test_run_folder_imports_nothing(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     assert main(["predict", "runs/mine", "1 2"]) == 2
-    assert "run the file that holds it" in capsys.readouterr().err
+    assert "run its Python file instead" in capsys.readouterr().err
     assert "mine" not in sys.modules
 
 
@@ -59,10 +59,10 @@ def test_run_folder_imports_nothing(folder, capsys, monkeypatch):
     ("words", "message"),
     [
         (["mine"], "mine.py exists; it is never replaced"),
-        (["dates"], "there is a recipe 'dates' already"),
-        (["../mine"], "must be letters, digits and _"),
-        (["class"], "must be letters, digits and _"),
-        ([], "which name?"),
+        (["dates"], "a recipe 'dates' exists already"),
+        (["../mine"], "must be a Python identifier (letters, digits and _)"),
+        (["class"], "must be a Python identifier (letters, digits and _)"),
+        ([], "NAME is missing"),
     ],
 )
 def test_other_names_are_refused(folder, words, message, capsys, monkeypatch):

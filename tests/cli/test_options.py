@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from regard.cli.options import NoSettings, Parsed, given_first, option_name, parse, wants_help
+from regard.cli.options import NoSettings, Parsed, option_name, parse, peek_option, wants_help
 from regard.errors import UserError
 from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
 
@@ -34,10 +34,10 @@ class Settings:
 
 
 def read(*argv: str, most: int = 1) -> Parsed[Own, Settings]:
-    return parse(argv, Own(), Settings(), most_positionals=most, what="one thing")
+    return parse(argv, Own(), Settings(), max_positionals=most, what="one thing")
 
 
-def test_parse_gives_defaults_when_nothing_is_said() -> None:
+def test_parse_gives_defaults_without_options() -> None:
     assert read() == Parsed([], Own(), Settings())
 
 
@@ -93,15 +93,15 @@ BAD = {
     "--model.core.layrs 3": "unknown option --model.core.layrs; did you mean --model.core.layers\\?$",
     "--width 3": "unknown option --width; did you mean --model.core.width\\?$",
     "--zzz": "unknown option --zzz; --help lists all",
-    "--model.core.cell lstm": "cell goes with --model.core recurrent or --model.core self-attentive, which is not",
-    "--model.core.form paper": "--model.core.form goes with --model.core self-attentive, which is not chosen",
+    "--model.core.cell lstm": "cell needs --model.core recurrent or --model.core self-attentive, which is not selected",
+    "--model.core.form paper": "--model.core.form needs --model.core self-attentive, which is not selected",
     "--model.core recurent": "--model.core must be transformer, recurrent or self-attentive.*did you mean recurrent",
     "--seed": "--seed needs a value: INT",
     "--seed --loud": "--seed needs a value",
     "--files": "--files needs a value: TEXT ...",
     "--pair 1": "--pair must be 2 values",
     "--model.dropout 2": "--model.dropout must be .* below 1",
-    "--model.core.layers 0": "--model.core.layers must be from 1 to 1,000, but is 0",
+    "--model.core.layers 0": "--model.core.layers must be from 1 to 1,000, got 0",
     "one two": "'two' is one argument too many; expected one thing",
 }
 
@@ -113,14 +113,14 @@ def test_parse_refuses_in_one_short_line(line: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_given_first_finds_a_value_before_the_options_are_known() -> None:
-    assert given_first(["--a-b", "1", "--a_b=2"], "a_b") == "2"
-    assert given_first(["--other", "1"], "a_b") is None
+def test_peek_option_finds_a_value_before_the_options_are_known() -> None:
+    assert peek_option(["--a-b", "1", "--a_b=2"], "a_b") == "2"
+    assert peek_option(["--other", "1"], "a_b") is None
 
 
 def test_command_without_settings_has_no_options() -> None:
     with pytest.raises(UserError, match="unknown option --seed"):
-        parse(["--seed", "1"], NoSettings(), NoSettings(), most_positionals=0, what="nothing")
+        parse(["--seed", "1"], NoSettings(), NoSettings(), max_positionals=0, what="nothing")
 
 
 def test_option_name_is_written_with_dashes() -> None:

@@ -1,4 +1,4 @@
-"""Every score is shown: under its name, or under the one it was given."""
+"""Every score is printed, under its known name or its own."""
 
 from regard.cli.report import score_table
 
@@ -17,11 +17,11 @@ def test_scores_are_shown_by_name_known_ones_first():
 
 
 def test_classes_have_a_table_of_their_own():
-    told = score_table(SCORES | {"ap": 50.0, "by_class": {"cat": 60.0, "dog": 40.04}})
-    assert told.endswith("by class, %\n  cat  60.0\n  dog  40.0")
+    text = score_table(SCORES | {"ap": 50.0, "by_class": {"cat": 60.0, "dog": 40.04}})
+    assert text.endswith("by class, %\n  cat  60.0\n  dog  40.0")
 
 
 def test_line_feed_in_the_data_ends_no_row():
     sample = {"source": "a\nsignature  forged", "output": "x\ny", "reference": "x\ny"}
-    told = score_table(SCORES | {"samples": [sample]})
-    assert told.splitlines()[-1] == r"  a\nsignature  forged  x\ny"
+    text = score_table(SCORES | {"samples": [sample]})
+    assert text.splitlines()[-1] == r"  a\nsignature  forged  x\ny"

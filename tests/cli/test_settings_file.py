@@ -1,4 +1,4 @@
-"""Settings in a YAML file: nothing is read as another value than was written, whichever version of YAML was meant."""
+"""Settings in YAML files: values are the same in YAML 1.1 and 1.2, or text."""
 
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,9 @@ def read(tmp_path: Path, value: str) -> Any:
 
 @pytest.mark.parametrize("value", SAME)
 def test_scalar_is_what_every_version_of_yaml_reads(value: str, tmp_path: Path) -> None:
-    found = read(tmp_path, value)
-    assert found == SAME[value]
-    assert type(found) is type(SAME[value])
+    value_read = read(tmp_path, value)
+    assert value_read == SAME[value]
+    assert type(value_read) is type(SAME[value])
 
 
 @pytest.mark.parametrize("value", TEXT)
@@ -58,9 +58,9 @@ def test_whole_number_with_a_leading_zero_is_refused(value: str, tmp_path: Path)
     ("line", "message"),
     [
         ("train: {steps: 010}", "'010' has a leading zero"),
-        ("train: {warmup: 1:30}", "train.warmup must be a whole number, but is '1:30'"),
-        ("train: {warmup: !!int 1:30}", "train.warmup must be a whole number, but is '1:30'"),
-        ("train: {lr: !!float 1:30}", "train.lr must be a number, but is '1:30'"),
+        ("train: {warmup: 1:30}", "train.warmup must be a whole number, got '1:30'"),
+        ("train: {warmup: !!int 1:30}", "train.warmup must be a whole number, got '1:30'"),
+        ("train: {lr: !!float 1:30}", "train.lr must be a number, got '1:30'"),
     ],
 )
 def test_setting_is_never_another_number(

@@ -38,7 +38,7 @@ def test_stream_that_is_closed_or_full_has_the_stated_exit_code(line: str, code:
     assert bool(done.stderr) == bool(err)
 
 
-def test_closed_standard_input_is_told(
+def test_closed_standard_input_is_reported(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)

@@ -1,4 +1,4 @@
-"""What the command does around training."""
+"""The `train` command around the training loop."""
 
 from pathlib import Path
 
@@ -8,11 +8,11 @@ from regard.cli.main import main
 
 
 def test_training_keeps_the_memory_it_frees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr("regard.cli.train.keep_freed_memory", lambda: asked.append("kept"))
-    monkeypatch.setattr("regard.recipes.running.train", lambda *_, **__: asked.append("trained") or _Interrupted())
+    calls: list[str] = []
+    monkeypatch.setattr("regard.cli.train.keep_freed_memory", lambda: calls.append("kept"))
+    monkeypatch.setattr("regard.recipes.running.train", lambda *_, **__: calls.append("trained") or _Interrupted())
     assert main(["train", "dates", "--run", str(tmp_path / "run")]) == 130
-    assert asked == ["kept", "trained"]
+    assert calls == ["kept", "trained"]
 
 
 class _Interrupted:

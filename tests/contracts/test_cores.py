@@ -1,4 +1,4 @@
-"""What every core must hold: step by step = all at once, batched = one by one, padding = absent."""
+"""Contract of all cores: step by step = all at once, batched = one by one, padding has no effect."""
 
 from dataclasses import dataclass
 
@@ -119,9 +119,9 @@ def test_batched_equals_one_by_one(config):
 
 
 @every_core
-def test_padding_is_absent_in_value_and_gradient(config):
+def test_padding_has_no_effect_on_values_and_gradients(config):
     model, pair = model_of(config), batch()
-    other = Pair(*(Padded(_refilled(padded), padded.lengths) for padded in (pair.source, pair.target)))
+    other = Pair(*(Padded(_change_padding(padded), padded.lengths) for padded in (pair.source, pair.target)))
     losses, grads = [], []
     for example in (pair, other):
         loss = model.loss(example)
@@ -132,14 +132,14 @@ def test_padding_is_absent_in_value_and_gradient(config):
         assert torch.equal(a, b)
 
 
-def _refilled(padded: Padded) -> Tensor:
-    """Other tokens in the padding."""
+def _change_padding(padded: Padded) -> Tensor:
+    """Replace the tokens in the padding."""
     absent = torch.arange(padded.items.shape[1]) >= padded.lengths[:, None]
     return torch.where(absent, torch.randint(4, VOCAB, padded.items.shape), padded.items)
 
 
 @every_core
-def test_later_targets_do_not_show(config):
+def test_later_targets_have_no_effect(config):
     model, pair = model_of(config), batch()
     changed = pair.target.items.clone()
     changed[:, 3:] = torch.randint(4, VOCAB, (3, 3))
@@ -147,13 +147,13 @@ def test_later_targets_do_not_show(config):
 
 
 @every_core
-def test_select_and_reorder_move_rows(config):
+def test_select_and_reorder_permute_rows(config):
     model, pair = model_of(config), batch()
     _, state = model.step(pair.target.items[:, 0], model.start(pair.source))
     index = torch.tensor([2, 0, 2])
     logits, _ = model.step(pair.target.items[:, 1], state)
-    picked, _ = model.step(pair.target.items[index, 1], state.select(index))
-    close(picked, logits[index])
+    selected, _ = model.step(pair.target.items[index, 1], state.select(index))
+    close(selected, logits[index])
     twice = Padded(*(x[:1].expand(2, *x.shape[1:]) for x in pair.source))
     _, state = model.step(torch.tensor([5, 9]), model.start(twice))
     both, _ = model.step(torch.tensor([6, 6]), state)
@@ -162,7 +162,7 @@ def test_select_and_reorder_move_rows(config):
 
 
 @every_core
-def test_every_parameter_learns(config):
+def test_every_parameter_gets_a_gradient(config):
     model, pair = model_of(config).train(), batch()
     model.loss(pair).total.backward()
     # Keys share their bias in every score of a row, which the softmax takes away again.

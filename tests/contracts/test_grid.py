@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attend import attend, pose
+from regard.attention.attend import attend, prepare_inputs
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice, Soft
 from regard.attention.features import FeatureMap
@@ -89,12 +89,12 @@ CELLS = [
     if kernel != "flex"  # compiled, and so in a process of its own: unhooked_flex.py
 ]
 SEPARATED = ("soft", "sharp", "learned")
-"""Choices whose weights change little when a score is rounded; others are compared in float32 and float64."""
+"""Choices whose weights change little when scores are rounded; others are compared in float32 and float64 only."""
 RULES = list(itertools.product(MASKS, BIASES))
 
 
 @pytest.mark.parametrize(("score", "choice", "kernel"), CELLS, ids=["-".join(cell) for cell in CELLS])
-def test_read_is_right_or_refused(score: str, choice: str, kernel: str) -> None:
+def test_read_is_correct_or_refused(score: str, choice: str, kernel: str) -> None:
     for mask, bias in RULES:
         check_cell(score, choice, mask, bias, kernel)
     check_half(score, choice, kernel, RULES)
@@ -114,22 +114,22 @@ def test_documented_grid_is_what_kernels_refuse() -> None:
 
 
 def grid_table() -> str:
-    """Which kernels do which reads: all masks and biases, some, or none."""
+    """Return the table of kernels and reads: all masks and biases supported, some, or none."""
     lines = [f"| score | choice | {' | '.join(KERNELS)} |", f"|{'---|' * (2 + len(KERNELS))}"]
     with torch.no_grad():
         for score, choice in READS:
-            cells = (_share_done(score, choice, kernel) for kernel in KERNELS)
+            cells = (_supported_share(score, choice, kernel) for kernel in KERNELS)
             lines.append(f"| {score} | {choice} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _share_done(score: str, choice: str, kernel: str) -> str:
+def _supported_share(score: str, choice: str, kernel: str) -> str:
     shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
     query, keys, values = (torch.randn(BATCH, HEADS, *shape) for shape in shapes)
     done = []
     for mask, bias in itertools.product(MASKS, BIASES):
         parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
-        done.append(KERNELS[kernel].refusal(pose(query, (keys, values), **parts)) is None)
+        done.append(KERNELS[kernel].refusal(prepare_inputs(query, (keys, values), **parts)) is None)
     return "yes" if all(done) else "some" if any(done) else ""
 
 
@@ -144,7 +144,7 @@ def check_cell(score: str, choice: str, mask: str, bias: str, kernel: str) -> bo
     tensors = _tensors()
     done = False
     for dtype, bound in BOUNDS.items():
-        # FlexAttention has no gradient on a CPU; asked for one, it refuses.
+        # FlexAttention has no gradient on a CPU; it refuses to compute one.
         with torch.set_grad_enabled(kernel != "flex"):
             rounded = _cast(parts, tensors, dtype)
             try:
@@ -168,17 +168,17 @@ def check_half(score: str, choice: str, kernel: str, rules: list[tuple[str, str]
         return
     for dtype in (torch.bfloat16, torch.float16):
         with torch.set_grad_enabled(kernel != "flex"):
-            found = half_errors(score, choice, kernel, dtype, tuple(rules))
+            errors = half_errors(score, choice, kernel, dtype, tuple(rules))
             # Capped scores have no fused kernel, and additive and location scores are not of two vectors.
             like = score if score in ("dot", "scaled", "general", "cosine") else "dot"
             fused = half_errors(like, choice, "sdpa", dtype, tuple(rules))
-        for error, whole in zip(found, fused, strict=False):  # location scores have no gradient of keys
+        for error, whole in zip(errors, fused, strict=False):  # location scores have no gradient of keys
             assert error <= HALF * whole
 
 
 @functools.cache
 def half_errors(score: str, choice: str, kernel: str, dtype: torch.dtype, rules: tuple) -> list[float]:
-    """Relative root mean square errors of what is read and of the gradients of query, keys and values.
+    """Return relative root mean square errors of the output and of the gradients of query, keys and values.
 
     Over all rules together; of the reads that the kernel does not refuse.
     """
@@ -205,7 +205,7 @@ def _tensors() -> list[Tensor]:
 
 
 def _cast(parts: dict, tensors: list[Tensor], dtype: torch.dtype) -> tuple[dict, list[Tensor]]:
-    """Copies of everything, in another dtype."""
+    """Copy parts and tensors to another dtype."""
     cast = {}
     for name, part in parts.items():
         moves = isinstance(part, nn.Module) or (isinstance(part, Tensor) and part.is_floating_point())
@@ -214,22 +214,22 @@ def _cast(parts: dict, tensors: list[Tensor], dtype: torch.dtype) -> tuple[dict,
 
 
 def _read(parts: dict, tensors: list[Tensor], kernel: str) -> list[Tensor]:
-    """What is read and, if anything wants them, the gradients of inputs and parameters."""
+    """Return the output and, if anything requires them, the gradients of inputs and parameters."""
     query, keys, values = tensors
     out = attend(query, (keys, values), kernel=kernel, **parts)
     if not out.requires_grad:
         return [out.detach()]
-    # In half precision a parameter's gradient is a long sum that nobody keeps in half precision.
+    # In half precision a parameter's gradient is a long sum that is never stored in half precision.
     modules = [part for part in parts.values() if isinstance(part, nn.Module) and out.dtype.itemsize > 2]
     learned = [p for module in modules for p in module.parameters()]
     weighting = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
-    found = torch.autograd.grad((out * weighting).sum(), [*tensors, *learned], allow_unused=True)
-    return [out, *(g for g in found if g is not None)]
+    gradients = torch.autograd.grad((out * weighting).sum(), [*tensors, *learned], allow_unused=True)
+    return [out, *(g for g in gradients if g is not None)]
 
 
 def _check_refusal(kernel: str, refusal: ValueError) -> None:
-    """It names the kernel that was asked for, and at the end those that can."""
-    assert f"kernel {kernel!r} cannot do this read" in str(refusal)
-    able = str(refusal).rpartition("; ")[2].removesuffix(" can").split(", ")
+    """Check that the message names the requested kernel and, at the end, those that support the read."""
+    assert f"kernel {kernel!r} does not support this read" in str(refusal)
+    able = str(refusal).rpartition(". Use ")[2].split(", ")
     assert set(able) <= set(KERNELS) - {kernel}
     assert "reference" in able

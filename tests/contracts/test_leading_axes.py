@@ -1,6 +1,6 @@
-"""Leading axes line up from the left, of queries, keys, values, masks and biases alike, in every kernel.
+"""Leading axes of queries, keys, values, masks and biases are aligned from the left, in every kernel.
 
-What is right is the formula in float64 of tensors that are spelled out: every axis there, and as long as the read's.
+The expected result is the formula in float64, on tensors expanded to all axes of the read.
 """
 
 import itertools
@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.attend import attend, weigh
+from regard.attention.attend import attend, attention_weights
 from regard.attention.choices import Choice, Soft
 from regard.attention.features import FeatureMap, elu_plus_one
 from regard.attention.kernels.table import KERNELS
@@ -57,8 +57,8 @@ CELLS = [
 ]
 
 
-def spelled(tensor: Tensor, leading: tuple[int, ...]) -> Tensor:
-    """Axes of size 1 before the last two, then every axis as long as the read's."""
+def expand_fully(tensor: Tensor, leading: tuple[int, ...]) -> Tensor:
+    """Insert axes of size 1 before the last two, then expand to the leading axes of the read."""
     tensor = tensor.reshape(*tensor.shape[:-2], *(1,) * (len(leading) + 2 - tensor.dim()), *tensor.shape[-2:])
     if leading and tensor.shape[-3] not in (1, leading[-1]):
         tensor = tensor.repeat_interleave(leading[-1] // tensor.shape[-3], -3)
@@ -66,7 +66,7 @@ def spelled(tensor: Tensor, leading: tuple[int, ...]) -> Tensor:
 
 
 def formula(score: Score, choose: Choice, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-    """What is read and the weights, of tensors that are spelled out."""
+    """Compute the output and the weights from fully expanded tensors."""
     query, keys, values, allowed, bias = tensors
     if isinstance(score, FeatureMap):
         scores = elu_plus_one(query) @ elu_plus_one(keys).mT
@@ -94,23 +94,23 @@ def leading_of(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(max((*shape, *(1,) * most)[axis] for shape in shapes) for axis in range(most))
 
 
-def drawn(axes: tuple[int, ...], *shape: int) -> Tensor:
+def sample(axes: tuple[int, ...], *shape: int) -> Tensor:
     return torch.randn(*axes, *shape, dtype=torch.float64).requires_grad_()
 
 
-def chosen(name: str, kernel: str) -> Choice:
+def make_choice(name: str, kernel: str) -> Choice:
     return Proportional() if name == "features" else TopK(3) if kernel == "gather" else Soft()
 
 
 @pytest.mark.parametrize(("name", "kernel"), CELLS)
-def test_leading_axes_line_up_from_the_left(name, kernel):
-    score, choose = SCORES[name]().double(), chosen(name, kernel)
+def test_leading_axes_are_aligned_from_the_left(name, kernel):
+    score, choose = SCORES[name]().double(), make_choice(name, kernel)
     for number, axes in enumerate(READS):
         leading = leading_of(*axes)
         if (name == "heads" and leading[-1:] != (HEADS,)) or (kernel == "additive" and len(leading) > 2):
             continue
         query, keys, values = (
-            drawn(own, *shape)
+            sample(own, *shape)
             for own, shape in zip(axes, ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True)
         )
         fitting = [rule for rule in RULES if rule is None or fits(rule, leading)]
@@ -119,16 +119,16 @@ def test_leading_axes_line_up_from_the_left(name, kernel):
         allowed[..., 1, :] = False
         if kernel == "linear":
             allowed = allowed[..., :1, :]
-        bias = None if name == "features" or bias_axes is None else drawn(bias_axes, QUERIES, KEYS)
+        bias = None if name == "features" or bias_axes is None else sample(bias_axes, QUERIES, KEYS)
         mask = None if mask_axes is None else dense(allowed)
-        how = {"score": score, "choose": choose, "mask": mask, "bias": bias}
-        out = attend(query, (keys, values), kernel=kernel, **how)
-        seen = torch.ones(QUERIES, KEYS, dtype=torch.bool) if mask is None else allowed
+        options = {"score": score, "choose": choose, "mask": mask, "bias": bias}
+        out = attend(query, (keys, values), kernel=kernel, **options)
+        allowed_pairs = torch.ones(QUERIES, KEYS, dtype=torch.bool) if mask is None else allowed
         added = torch.zeros(QUERIES, KEYS, dtype=torch.float64) if bias is None else bias
-        parts = (spelled(tensor, leading) for tensor in (query, keys, values, seen, added))
+        parts = (expand_fully(tensor, leading) for tensor in (query, keys, values, allowed_pairs, added))
         expected, weights = formula(score, choose, *parts)
         close(out, expected)
-        close(weigh(query, (keys, values), **how), weights)
+        close(attention_weights(query, (keys, values), **options), weights)
         inputs = [tensor for tensor in (query, keys, values, bias) if tensor is not None] + list(score.parameters())
         weighting = torch.randn(out.shape, dtype=out.dtype)
         pairs = [torch.autograd.grad((x * weighting).sum(), inputs, allow_unused=True) for x in (out, expected)]
@@ -141,8 +141,8 @@ def fits(rule: tuple[int, ...], leading: tuple[int, ...]) -> bool:
 
 
 @pytest.mark.parametrize(("name", "kernel"), CELLS)
-def test_expanded_and_turned_tensors_read_as_their_copies_do(name, kernel):
-    score, choose = SCORES[name]().double(), chosen(name, kernel)
+def test_expanded_and_transposed_tensors_read_as_contiguous_ones(name, kernel):
+    score, choose = SCORES[name]().double(), make_choice(name, kernel)
     query = torch.randn(BATCH, 1, DIM, QUERIES, dtype=torch.float64).mT.expand(BATCH, HEADS, QUERIES, DIM)
     keys = torch.randn(1, 1, KEYS, DIM, dtype=torch.float64).expand(BATCH, HEADS, KEYS, DIM)
     values = torch.randn(BATCH, KEYS, HEADS, VALUE_DIM, dtype=torch.float64).transpose(1, 2)
@@ -151,8 +151,8 @@ def test_expanded_and_turned_tensors_read_as_their_copies_do(name, kernel):
     close(out, attend(copies[0], (copies[1], copies[2]), score=score, choose=choose, kernel=kernel))
 
 
-def test_memory_is_one_for_all_heads_where_it_has_no_axis_of_them():
-    """The smallest case of two rules: lined up from the right, the rows of this memory would be its heads."""
+def test_memory_without_an_axis_of_heads_is_shared_by_all_heads():
+    """The smallest case that distinguishes both alignments: from the right, the rows of this memory would be heads."""
     query, keys, values = torch.randn(2, 2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
     score = Additive(4, 4, hidden=3)
     for kernel in ("reference", "additive", "auto"):
@@ -161,22 +161,22 @@ def test_memory_is_one_for_all_heads_where_it_has_no_axis_of_them():
             close(out[row, head], attend(query[row, head], (keys[row], values[row]), score=score, kernel="reference"))
 
 
-def test_stored_memories_line_up_as_pairs_do():
+def test_memories_are_aligned_as_pairs_are():
     query, keys, values = torch.randn(2, 3, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 6)
     pair = attend(query, (keys, values))
     close(attend(query, Memory(keys, values)), pair)
     close(attend(query, Memory(keys, values).map_keys_with(score := ScaledDot()), score=score), pair)
     score = FeatureMap()
     state = LinearState.of(Memory(keys, values).map_keys_with(score))
-    how = {"score": score, "choose": Proportional()}
-    close(attend(query, state, **how), attend(query, (keys, values), **how))
+    options = {"score": score, "choose": Proportional()}
+    close(attend(query, state, **options), attend(query, (keys, values), **options))
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("kernel", ["auto", *KERNELS])
-@pytest.mark.parametrize("read", [attend, weigh])
+@pytest.mark.parametrize("read", [attend, attention_weights])
 def test_query_with_fewer_axes_than_its_memory_is_refused(kernel, read):
-    """The axes that it lacks may be the first, as torch takes them, or the last: both are shown."""
+    """The missing axes may be the first, as in torch, or the last: the message shows both fixes."""
     query, keys, values = torch.randn(4, 3, 8), torch.randn(4, 4, 6, 8), torch.randn(4, 4, 6, 2)
     message = (
         r"query must have all leading axes of its memory, \(4, 4\), got shape \(4, 3, 8\); "
@@ -201,7 +201,7 @@ def test_query_with_fewer_axes_than_a_linear_state_is_refused():
         attend(torch.randn(4, 3, 8), state, score=score, choose=Proportional())
 
 
-def test_both_ways_of_writing_a_query_of_fewer_axes_read_what_they_say():
+def test_both_ways_of_adding_query_axes_are_correct():
     query, keys, values = torch.randn(4, 3, 8), torch.randn(4, 4, 6, 8), torch.randn(4, 4, 6, 2)
     expected = torch.nn.functional.scaled_dot_product_attention(query, keys, values)
     close(attend(query[None], (keys, values)), expected)
@@ -211,19 +211,25 @@ def test_both_ways_of_writing_a_query_of_fewer_axes_read_what_they_say():
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("kernel", ["auto", *KERNELS])
-def test_axes_that_do_not_fit_are_named_whatever_the_kernel(kernel):
+def test_axes_that_do_not_fit_are_refused_by_every_kernel(kernel):
     score = Additive(4, 4, hidden=3) if kernel == "additive" else FeatureMap() if kernel == "linear" else ScaledDot()
     choose = TopK(2) if kernel == "gather" else Proportional() if kernel == "linear" else Soft()
-    how = {"score": score, "choose": choose, "kernel": kernel}
+    options = {"score": score, "choose": choose, "kernel": kernel}
     query, keys, values = torch.randn(2, 6, 3, 4), torch.randn(2, 6, 5, 4), torch.randn(2, 6, 5, 3)
-    with pytest.raises(ValueError, match=r"leading axes of keys must be the read's \(2, 6\) or 1, or divide"):
-        attend(query, (keys[:, :4], values[:, :4]), **how)
-    with pytest.raises(ValueError, match=r"leading axes of keys must be the read's \(2, 6\) or 1, or divide"):
-        attend(query, (keys[0], values[0]), **how)
-    with pytest.raises(ValueError, match=r"leading axes of values must be the read's \(2, 6\) or 1, or divide"):
-        attend(query, (keys, values[:, :5]), **how)
+    with pytest.raises(
+        ValueError, match=r"leading axes of keys must be those of the read, \(2, 6\), or 1, or a divisor of the heads"
+    ):
+        attend(query, (keys[:, :4], values[:, :4]), **options)
+    with pytest.raises(
+        ValueError, match=r"leading axes of keys must be those of the read, \(2, 6\), or 1, or a divisor of the heads"
+    ):
+        attend(query, (keys[0], values[0]), **options)
+    with pytest.raises(
+        ValueError, match=r"leading axes of values must be those of the read, \(2, 6\), or 1, or a divisor of the heads"
+    ):
+        attend(query, (keys, values[:, :5]), **options)
     with torch.no_grad(), pytest.raises(ValueError, match=r"leading axes of mask must be those of the read, \(2, 6\)"):
-        attend(query, (keys, values), mask=dense(torch.ones(3, 1, 5, dtype=torch.bool)), **how)
+        attend(query, (keys, values), mask=dense(torch.ones(3, 1, 5, dtype=torch.bool)), **options)
 
 
 def test_heads_of_a_score_are_the_last_leading_axis():
@@ -231,9 +237,13 @@ def test_heads_of_a_score_are_the_last_leading_axis():
     query, keys, values = torch.randn(2, 2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
     shared = attend(query, (keys, values), score=score)
     close(shared, attend(query, (keys.unsqueeze(1), values.unsqueeze(1)), score=score, kernel="reference"))
-    with pytest.raises(ValueError, match=r"that Additive maps by heads must have as many axes as the read, 4, but are"):
+    with pytest.raises(
+        ValueError, match=r"keys that Additive maps per head must have as many axes as the query, 4, got"
+    ):
         attend(query, Memory(keys, values).map_keys_with(score), score=score)
-    with pytest.raises(ValueError, match="a read by BareAdditive of 2 heads must have them as its last leading axis"):
+    with pytest.raises(
+        ValueError, match="the last leading axis of a read by BareAdditive must be its 2 heads, got leading axes"
+    ):
         attend(query[:, :1], (keys, values), score=BareAdditive(4, num_heads=2))
     bare = BareAdditive(4, num_heads=2)  # a read of three axes may be one of heads and no batch
     alone = attend(query[0], (keys, values), score=bare)

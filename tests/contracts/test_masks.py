@@ -1,4 +1,4 @@
-"""What every mask must hold: by its definition, in tiles, steps, rings, as an interval, as a rule, by rows."""
+"""Contract of all masks: definition, tiles, steps, rings, intervals, rules, rows."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.axes import align
-from regard.attention.masks import Mask, causal, dense, padding, split
+from regard.attention.masks import Mask, causal, dense, padding, split_interval
 from regard.attention.patterns import documents, prefix, random_blocks, window
-from regard.attention.places import Places
+from regard.attention.places import Positions
 
 BATCH = 3
 SIZES = [(5, 7), (7, 7), (7, 5), (1, 13), (13, 1)]
@@ -26,28 +26,28 @@ Definition = Callable[[int, int, int, int], bool]
 
 class Case(NamedTuple):
     build: Callable[[int, int], Mask]
-    """The mask for so many queries and keys; most do not care."""
+    """Function from the numbers of queries and keys to the mask; most ignore them."""
     sees: Definition
-    """May the query number i of row b, at place p, attend to key j?"""
+    """True if query number i of row b, at position p, may attend to key j."""
     by_place: bool = True
-    """Whether it goes by the places of both; else by the numbers of queries."""
+    """True if it depends on the positions of queries and keys; else on the indices of queries."""
     interval: bool = True
-    """Whether it is a range of keys for each query."""
+    """True if it is a range of keys for each query."""
 
 
-def mixed(word: int) -> int:
+def hash_word(word: int) -> int:
     for _ in range(2):
         word = ((word ^ (word >> 16)) * 0x45D9F3B) % 2**32
     return word ^ (word >> 16)
 
 
-def drawn(block: int, count: int, per_query: int, seed: int) -> set[int]:
-    """Blocks drawn for a block of queries of `count`, in Python's own integers."""
-    state, chosen = mixed(mixed(block % 2**32) ^ seed), set()
+def draw_blocks(block: int, count: int, per_query: int, seed: int) -> set[int]:
+    """Draw the blocks for one of `count` blocks of queries, in Python integers."""
+    state, chosen = hash_word(hash_word(block % 2**32) ^ seed), set()
     for number in range(per_query):
         top = count - per_query + number
         if top >= 0:
-            choice = mixed((state + number) % 2**32) % (top + 1)
+            choice = hash_word((state + number) % 2**32) % (top + 1)
             chosen.add(top if choice in chosen else choice)
     return chosen
 
@@ -80,12 +80,12 @@ CASES = {
     ),
     "random blocks": Case(
         lambda m, n: random_blocks(2, 2, seed=5),
-        lambda b, i, p, j: j // 2 in drawn(p // 2, p // 2 + 1, 2, 5),
+        lambda b, i, p, j: j // 2 in draw_blocks(p // 2, p // 2 + 1, 2, 5),
         interval=False,
     ),
     "random blocks of 11": Case(
         lambda m, n: random_blocks(3, 2, seed=9, length=11),
-        lambda b, i, p, j: j // 3 in drawn(p // 3, 4, 2, 9),
+        lambda b, i, p, j: j // 3 in draw_blocks(p // 3, 4, 2, 9),
         interval=False,
     ),
     "and": Case(lambda m, n: causal() & padding(LENGTHS), lambda b, i, p, j: j <= p and j < LENGTHS[b]),
@@ -100,7 +100,7 @@ CASES = {
     ),
     "or": Case(
         lambda m, n: random_blocks(2, 1, seed=1) | window(2),
-        lambda b, i, p, j: p - 2 < j <= p or j // 2 in drawn(p // 2, p // 2 + 1, 1, 1),
+        lambda b, i, p, j: p - 2 < j <= p or j // 2 in draw_blocks(p // 2, p // 2 + 1, 1, 1),
         interval=False,
     ),
     "not": Case(
@@ -114,157 +114,160 @@ by_place = pytest.mark.parametrize("name", [name for name, case in CASES.items()
 every_size = pytest.mark.parametrize(("queries", "keys"), SIZES)
 
 
-def defined(name: str, places: Places) -> Tensor:
-    """The case's definition, pair by pair: (batch, query, key)."""
-    rows = range(places.num_queries) if places.rows is None else range(*places.rows)
-    start = places.num_keys - places.num_queries if places.start is None else int(places.start)
-    keys = range(places.num_keys) if places.key_places is None else places.key_places.tolist()
+def expected_mask(name: str, positions: Positions) -> Tensor:
+    """Evaluate the definition of the case pair by pair: (batch, query, key)."""
+    rows = range(positions.num_queries) if positions.rows is None else range(*positions.rows)
+    start = positions.num_keys - positions.num_queries if positions.start is None else int(positions.start)
+    keys = range(positions.num_keys) if positions.key_positions is None else positions.key_positions.tolist()
     sees = CASES[name].sees
     table = [[[sees(b, i, start + i, j) for j in keys] for i in rows] for b in range(BATCH)]
-    return torch.tensor(table).view(BATCH, len(rows), places.num_keys)
+    return torch.tensor(table).view(BATCH, len(rows), positions.num_keys)
 
 
-def seen(mask: Mask, places: Places) -> Tensor:
-    """What the mask sees, all axes spelled out."""
-    tensor = mask.see(places)
+def materialize_mask(mask: Mask, positions: Positions) -> Tensor:
+    """Return the mask as a tensor, expanded to all axes."""
+    tensor = mask.materialize(positions)
     assert tensor.dtype == torch.bool
-    assert tensor.device == places.device
-    return align(tensor, 3).expand(BATCH, places.num_rows, places.num_keys).cpu()
+    assert tensor.device == positions.device
+    return align(tensor, 3).expand(BATCH, positions.num_rows, positions.num_keys).cpu()
 
 
-def ways(name: str, device: torch.device) -> list[tuple[Mask, Places]]:
-    """The mask for every size, whole and as a tile; by place also with a start, a tensor for a start, and a ring."""
-    found = []
+def positions_of(name: str, device: torch.device) -> list[tuple[Mask, Positions]]:
+    """Return the mask at positions of every size: whole, as a tile, with a start, a tensor start, and a ring."""
+    cases = []
     for queries, keys in SIZES:
-        whole = Places(queries, keys, device)
-        told = [whole, whole.tile(queries // 2, queries)]
+        whole = Positions(queries, keys, device)
+        variants = [whole, whole.tile(queries // 2, queries)]
         if CASES[name].by_place:
             ring = torch.randperm(keys, generator=torch.Generator().manual_seed(keys)).to(device)
             later = whole._replace(start=min(2, MOST - queries))
-            told += [later, later.tile(0, queries // 2 + 1), later._replace(key_places=ring)]
-            told += [place._replace(start=torch.tensor(place.start, device=device)) for place in told[2:]]
+            variants += [later, later.tile(0, queries // 2 + 1), later._replace(key_positions=ring)]
+            variants += [place._replace(start=torch.tensor(place.start, device=device)) for place in variants[2:]]
         mask = CASES[name].build(queries, keys)
         if name == "dense":
             mask = dense(HOLES[:, :queries, :keys].to(device))
-        found += [(mask, places) for places in told]
-    return found
+        cases += [(mask, positions) for positions in variants]
+    return cases
 
 
 @every
-def test_mask_sees_what_its_definition_says(name, device):
-    for mask, places in ways(name, device):
-        assert torch.equal(seen(mask, places), defined(name, places)), (mask, places)
+def test_mask_equals_its_definition(name, device):
+    for mask, positions in positions_of(name, device):
+        assert torch.equal(materialize_mask(mask, positions), expected_mask(name, positions)), (mask, positions)
 
 
 @every
 def test_tile_is_rows_of_the_whole(name, device):
-    mask, places = ways(name, device)[0]
-    whole = seen(mask, places)
-    tiles = [seen(mask, places.tile(first, last)) for first, last in ((0, 2), (2, 3), (3, 5))]
+    mask, positions = positions_of(name, device)[0]
+    whole = materialize_mask(mask, positions)
+    tiles = [materialize_mask(mask, positions.tile(first, last)) for first, last in ((0, 2), (2, 3), (3, 5))]
     assert torch.equal(torch.cat(tiles, 1), whole)
 
 
 @by_place
-def test_queries_one_at_a_time_over_a_growing_memory_see_what_the_whole_sees(name, device):
+def test_queries_one_at_a_time_over_a_growing_memory_equal_the_whole(name, device):
     mask = CASES[name].build(7, 7)
-    whole = seen(mask, Places(7, 7, device))
+    whole = materialize_mask(mask, Positions(7, 7, device))
     for i in range(7):
-        assert torch.equal(seen(mask, Places(1, i + 1, device)), whole[:, i : i + 1, : i + 1])
+        assert torch.equal(materialize_mask(mask, Positions(1, i + 1, device)), whole[:, i : i + 1, : i + 1])
 
 
 @by_place
 def test_order_of_the_keys_is_the_order_of_the_columns(name, device):
-    mask, places = CASES[name].build(5, 7), Places(5, 7, device, start=2)
+    mask, positions = CASES[name].build(5, 7), Positions(5, 7, device, start=2)
     order = torch.tensor([3, 0, 6, 1, 5, 2, 4])
     assert torch.equal(
-        seen(mask, places._replace(key_places=order.to(device))),
-        seen(mask, places)[..., order],
+        materialize_mask(mask, positions._replace(key_positions=order.to(device))),
+        materialize_mask(mask, positions)[..., order],
     )
 
 
 @every
-def test_interval_is_what_is_seen(name, device):
-    for mask, places in ways(name, device):
-        interval = mask.interval(places)
-        if places.key_places is not None:
+def test_interval_equals_the_mask(name, device):
+    for mask, positions in positions_of(name, device):
+        interval = mask.interval(positions)
+        if positions.key_positions is not None:
             assert interval is None
             continue
-        assert (interval is not None) == CASES[name].interval, (mask, places)
+        assert (interval is not None) == CASES[name].interval, (mask, positions)
         if interval is not None:
             first, last = (align(bound, 3) for bound in interval)
             assert first.shape[-1] == last.shape[-1] == 1
-            inside = (places.key >= first) & (places.key < last)
-            assert torch.equal(inside.expand(BATCH, places.num_rows, -1).cpu(), seen(mask, places)), (mask, places)
+            inside = (positions.key >= first) & (positions.key < last)
+            assert torch.equal(inside.expand(BATCH, positions.num_rows, -1).cpu(), materialize_mask(mask, positions)), (
+                mask,
+                positions,
+            )
 
 
 @every
-def test_split_is_the_mask_in_two(name, device):
-    for mask, places in ways(name, device):
-        interval, rest = split(mask, places)
-        table = torch.ones(BATCH, places.num_rows, places.num_keys, dtype=torch.bool)
+def test_split_parts_combine_to_the_mask(name, device):
+    for mask, positions in positions_of(name, device):
+        interval, rest = split_interval(mask, positions)
+        table = torch.ones(BATCH, positions.num_rows, positions.num_keys, dtype=torch.bool)
         if interval is not None:
             first, last = (align(bound, 3) for bound in interval)
-            table = table & ((places.key >= first) & (places.key < last)).cpu()
+            table = table & ((positions.key >= first) & (positions.key < last)).cpu()
         if rest is not None:
-            table = table & seen(rest, places)
-        assert torch.equal(table, seen(mask, places)), (mask, places)
+            table = table & materialize_mask(rest, positions)
+        assert torch.equal(table, materialize_mask(mask, positions)), (mask, positions)
 
 
 @every
-def test_rule_on_all_indices_is_what_is_seen(name, device):
-    for mask, places in ways(name, device):
-        sizes = (BATCH, 2, places.num_rows, places.num_keys)
+def test_rule_on_all_indices_equals_the_mask(name, device):
+    for mask, positions in positions_of(name, device):
+        sizes = (BATCH, 2, positions.num_rows, positions.num_keys)
         index = torch.meshgrid(*(torch.arange(size, device=device) for size in sizes), indexing="ij")
-        table = mask.rule(places)(*index)
+        table = mask.rule(positions)(*index)
         for head in range(2):
-            assert torch.equal(table[:, head].cpu(), seen(mask, places)), (mask, places)
+            assert torch.equal(table[:, head].cpu(), materialize_mask(mask, positions)), (mask, positions)
 
 
 @every
-def test_select_takes_rows(name, device):
+def test_select_selects_rows(name, device):
     index = torch.tensor([2, 0, 2, 2])
-    mask, places = ways(name, device)[0]
-    tensor = mask.select(index.to(device) if name == "dense" else index).see(places)
-    tensor = align(tensor, 3).expand(4, places.num_queries, places.num_keys)
-    assert torch.equal(tensor.cpu(), seen(mask, places)[index])
+    mask, positions = positions_of(name, device)[0]
+    tensor = mask.select(index.to(device) if name == "dense" else index).materialize(positions)
+    tensor = align(tensor, 3).expand(4, positions.num_queries, positions.num_keys)
+    assert torch.equal(tensor.cpu(), materialize_mask(mask, positions)[index])
 
 
 @every
-def test_rows_that_are_said_to_be_open_are(name, device):
-    for mask, places in ways(name, device):
-        if not mask.may_have_closed_rows(places):
-            assert seen(mask, places).any(-1).all(), (mask, places)
+def test_rows_reported_as_not_fully_masked_are_not(name, device):
+    for mask, positions in positions_of(name, device):
+        if not mask.may_have_fully_masked_rows(positions):
+            assert materialize_mask(mask, positions).any(-1).all(), (mask, positions)
 
 
 @pytest.mark.parametrize(
     "name", ["causal", "window", "window ahead", "prefix", "documents in order", "documents mixed", "or"]
 )
-def test_a_query_that_sees_itself_is_known_to_be_open(name):
+def test_a_query_that_attends_to_itself_is_known_not_to_be_fully_masked(name):
     mask = CASES[name].build(5, 7)
-    assert not mask.may_have_closed_rows(Places(5, 7, torch.device("cpu")))
-    assert mask.may_have_closed_rows(Places(7, 5, torch.device("cpu")))
+    assert not mask.may_have_fully_masked_rows(Positions(5, 7, torch.device("cpu")))
+    assert mask.may_have_fully_masked_rows(Positions(7, 5, torch.device("cpu")))
 
 
 @every
-def test_mask_that_hides_twice_is_the_mask(name, device):
-    mask, places = ways(name, device)[0]
-    assert torch.equal(seen(~~mask, places), seen(mask, places))
-    assert torch.equal(seen(~mask, places), ~seen(mask, places))
+def test_double_complement_is_the_mask(name, device):
+    mask, positions = positions_of(name, device)[0]
+    assert torch.equal(materialize_mask(~~mask, positions), materialize_mask(mask, positions))
+    assert torch.equal(materialize_mask(~mask, positions), ~materialize_mask(mask, positions))
 
 
 @every
 @every_size
-def test_neither_is_both_hidden(name, queries, keys):
-    places = Places(queries, keys, torch.device("cpu"))
+def test_complement_of_a_union_is_the_intersection_of_complements(name, queries, keys):
+    positions = Positions(queries, keys, torch.device("cpu"))
     mask, other = CASES[name].build(queries, keys), causal()
-    assert torch.equal(seen(~(mask | other), places), seen(~mask & ~other, places))
-    assert torch.equal(seen(~(mask & other), places), seen(~mask | ~other, places))
+    assert torch.equal(materialize_mask(~(mask | other), positions), materialize_mask(~mask & ~other, positions))
+    assert torch.equal(materialize_mask(~(mask & other), positions), materialize_mask(~mask | ~other, positions))
 
 
 @every
-def test_mask_draws_itself_and_says_what_it_is(name):
+def test_mask_has_a_picture_and_a_repr(name):
     mask = CASES[name].build(5, 7)
     picture = mask.picture(5, 7)
     assert picture.heading == repr(mask)
     levels = torch.tensor([panel.levels for panel in picture.panels])
-    assert torch.equal((levels > 0).expand(BATCH, 5, 7), seen(mask, Places(5, 7, torch.device("cpu"))))
+    assert torch.equal((levels > 0).expand(BATCH, 5, 7), materialize_mask(mask, Positions(5, 7, torch.device("cpu"))))

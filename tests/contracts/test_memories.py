@@ -1,4 +1,4 @@
-"""What every kind of memory must hold: step by step it reads as a fixed memory of all pairs does at once."""
+"""Contract of all key-value caches: reading step by step equals reading a fixed memory of all pairs at once."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ from regard.attention.attend import attend
 from regard.attention.biases import Bias
 from regard.attention.masks import Mask, causal, padding
 from regard.attention.memories import RingMemory, StaticMemory
-from regard.attention.memory import Memory, Store
+from regard.attention.memory import KeyValueCache, Memory
 from regard.attention.patterns import window
 from regard.attention.positional import Alibi
-from regard.attention.quantized import QuantizedMemory, Small
+from regard.attention.quantized import QuantizedMemory, QuantizedVectors
 from regard.attention.scores import Additive, Dot, General, ScaledDot, Score
 from regard.attention.scores_more import Cosine, SoftCap
 from regard.attention.sliding import SlidingMemory
@@ -22,36 +22,36 @@ from tests.helpers import close
 
 BATCH, HEADS, TIME, DIM, VALUE_DIM, WINDOW, MOST = 3, 2, 13, 7, 5, 4, 5
 WIDE = torch.float64
-Kind = Callable[[int], Store]
-"""Makes a memory of no pairs, for keys of so many numbers."""
+Kind = Callable[[int], KeyValueCache]
+"""Function from key_dim to an empty memory."""
 
 
-def fixed(key_dim: int) -> Memory:
+def make_fixed(key_dim: int) -> Memory:
     return Memory(*(torch.zeros(BATCH, HEADS, 0, dim, dtype=WIDE) for dim in (key_dim, VALUE_DIM)))
 
 
-def static(key_dim: int) -> StaticMemory:
+def make_static(key_dim: int) -> StaticMemory:
     return StaticMemory.empty((BATCH, HEADS), capacity=17, key_dim=key_dim, value_dim=VALUE_DIM, dtype=WIDE)
 
 
-def ring(key_dim: int) -> RingMemory:
+def make_ring(key_dim: int) -> RingMemory:
     sizes = {"window": WINDOW, "most": MOST, "key_dim": key_dim, "value_dim": VALUE_DIM}
     return RingMemory.empty((BATCH, HEADS), **sizes, dtype=WIDE)
 
 
 KINDS: dict[str, Kind] = {
-    "growing": fixed,
-    "roomy": fixed,
-    "static": static,
-    "within": lambda key_dim: static(key_dim).within(TIME),
-    "sliding": lambda key_dim: SlidingMemory.of(fixed(key_dim), window=WINDOW),
-    "roomy-sliding": lambda key_dim: SlidingMemory.of(fixed(key_dim), window=WINDOW),
-    "ring": ring,
-    "quantized": lambda key_dim: QuantizedMemory.of(fixed(key_dim)),
+    "growing": make_fixed,
+    "roomy": make_fixed,
+    "static": make_static,
+    "within": lambda key_dim: make_static(key_dim).within(TIME),
+    "sliding": lambda key_dim: SlidingMemory.of(make_fixed(key_dim), window=WINDOW),
+    "roomy-sliding": lambda key_dim: SlidingMemory.of(make_fixed(key_dim), window=WINDOW),
+    "ring": make_ring,
+    "quantized": lambda key_dim: QuantizedMemory.of(make_fixed(key_dim)),
 }
 WINDOWED = ("sliding", "roomy-sliding", "ring")
 VALUES = ("growing", "roomy", "sliding", "roomy-sliding", "quantized")
-"""Kinds of which any value may be extended at any time."""
+"""Kinds of memory that may be extended more than once."""
 SCORES = {
     "dot": Dot(),
     "scaled": ScaledDot(),
@@ -74,9 +74,9 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(autouse=True)
-def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def preallocate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.callspec.params["kind"].startswith("roomy"):
-        monkeypatch.setattr(plain, "_LONG", 0)
+        monkeypatch.setattr(plain, "_MIN_PREALLOCATED", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -85,28 +85,28 @@ def no_grad():
         yield
 
 
-def pairs(time: int = TIME) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values."""
+def make_pairs(time: int = TIME) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw queries, keys and values."""
     return tuple(torch.randn(BATCH, HEADS, time, dim, dtype=WIDE) for dim in (DIM, DIM, VALUE_DIM))
 
 
-def held(kind: str, vectors: Tensor) -> Tensor:
-    """The vectors as this kind keeps them."""
-    return Small.of(vectors).wide(WIDE) if kind == "quantized" else vectors
+def stored_vectors(kind: str, vectors: Tensor) -> Tensor:
+    """Return the vectors as this kind of memory stores them."""
+    return QuantizedVectors.quantize(vectors).dequantize(WIDE) if kind == "quantized" else vectors
 
 
 def all_at_once(kind: str, query: Tensor, keys: Tensor, values: Tensor, **read) -> Tensor:
-    """The formula over a fixed memory. Keys are mapped here, for some kinds keep them in another way once mapped."""
+    """Compute the reference over a fixed memory. Keys are mapped here: some kinds store mapped keys differently."""
     if kind in WINDOWED:
         read["mask"] = window(WINDOW) & read.get("mask", causal())
     score = read.pop("score", SCORES["scaled"])
-    keys = held(kind, score.map_keys(held(kind, keys)))
-    memory = Memory(keys, held(kind, values))
-    return attend(score.map_query(query), memory, score=_Mapped(score), kernel="reference", **read)
+    keys = stored_vectors(kind, score.map_keys(stored_vectors(kind, keys)))
+    memory = Memory(keys, stored_vectors(kind, values))
+    return attend(score.map_query(query), memory, score=PreMapped(score), kernel="reference", **read)
 
 
-class _Mapped(Score):
-    """What a score does with vectors that are mapped already."""
+class PreMapped(Score):
+    """Score of vectors that are mapped already."""
 
     def __init__(self, score: Score):
         super().__init__()
@@ -116,8 +116,10 @@ class _Mapped(Score):
         return self.score.compare(query, keys)
 
 
-def step_by_step(memory: Store, query: Tensor, keys: Tensor, values: Tensor, *, steps: list[int], **read) -> Tensor:
-    """What the queries read, as many at once as each step takes in pairs."""
+def step_by_step(
+    memory: KeyValueCache, query: Tensor, keys: Tensor, values: Tensor, *, steps: list[int], **read
+) -> Tensor:
+    """Read with as many queries at a time as each step adds pairs."""
     outs = []
     for new in zip(*(x.split(steps, -2) for x in (query, keys, values)), strict=True):
         memory = memory.extend(*new[1:])
@@ -128,7 +130,7 @@ def step_by_step(memory: Store, query: Tensor, keys: Tensor, values: Tensor, *, 
 @kinds
 @pytest.mark.parametrize(("score", "setting"), GRID)
 def test_step_by_step_equals_all_at_once(kind, score, setting):
-    query, keys, values = pairs()
+    query, keys, values = make_pairs()
     fn, (mask, bias) = SCORES[score], SETTINGS[setting]
     expected = all_at_once(kind, query, keys, values, score=fn, mask=mask, bias=bias)
     for steps in STEPS.values():
@@ -141,42 +143,44 @@ def test_step_by_step_equals_all_at_once(kind, score, setting):
 @kinds
 @pytest.mark.parametrize("score", SCORES)
 def test_keys_mapped_once_read_the_same(kind, score):
-    query, keys, values = pairs()
+    query, keys, values = make_pairs()
     fn = SCORES[score]
     mapped = fn.map_keys(keys)
     # What is made small are the mapped keys.
-    expected = all_at_once(kind, fn.map_query(query), mapped, values, score=_Mapped(fn), mask=causal())
+    expected = all_at_once(kind, fn.map_query(query), mapped, values, score=PreMapped(fn), mask=causal())
     memory = KINDS[kind](DIM).map_keys_with(fn)
     assert memory.map_keys_with(fn) is memory
     close(step_by_step(memory, query, mapped, values, steps=STEPS["mixed"], score=fn, mask=causal()), expected)
 
 
 @kinds
-def test_mapped_memory_serves_only_its_score(kind):
+def test_mapped_memory_refuses_another_score(kind):
     memory = KINDS[kind](DIM).map_keys_with(SCORES["general"])
-    with pytest.raises(ValueError, match="mapped by another General"):
+    with pytest.raises(
+        ValueError, match="score must be the General that mapped the keys of this memory, got another score"
+    ):
         attend(torch.randn(BATCH, HEADS, 1, DIM, dtype=WIDE), memory, score=Dot())
 
 
 @kinds
 @pytest.mark.parametrize("num_queries", [1, 2])
 def test_the_last_queries_alone_read_the_same(kind, num_queries):
-    query, keys, values = pairs(MOST)
+    query, keys, values = make_pairs(MOST)
     memory = KINDS[kind](DIM).extend(keys, values)
     expected = all_at_once(kind, query, keys, values, mask=causal())
     close(attend(query[..., -num_queries:, :], memory, mask=causal()), expected[..., -num_queries:, :])
 
 
 @kinds
-def test_nothing_taken_in_reads_zeros(kind):
+def test_empty_memory_reads_zeros(kind):
     query = torch.randn(BATCH, HEADS, 3, DIM, dtype=WIDE)
     close(attend(query, KINDS[kind](DIM), mask=causal()), torch.zeros(BATCH, HEADS, 3, VALUE_DIM, dtype=WIDE))
 
 
 @kinds
 @pytest.mark.parametrize("first", [[1, 2], [5, 4, 1, 1]])
-def test_selected_rows_go_on_as_themselves(kind, first):
-    query, keys, values = pairs()
+def test_selected_rows_continue_independently(kind, first):
+    query, keys, values = make_pairs()
     half, rows = sum(first), torch.tensor([2, 0, 0, 1])
     memory = KINDS[kind](DIM)
     for new in zip(keys[..., :half, :].split(first, -2), values[..., :half, :].split(first, -2), strict=True):
@@ -192,8 +196,8 @@ def test_selected_rows_go_on_as_themselves(kind, first):
 
 
 @kinds
-def test_selection_takes_its_own_copy(kind):
-    query, keys, values = pairs(3)
+def test_selection_is_a_copy(kind):
+    query, keys, values = make_pairs(3)
     memory = KINDS[kind](DIM).extend(keys, values)
     chosen = memory.select(torch.arange(BATCH))
     before = attend(query[..., -1:, :], chosen)
@@ -202,12 +206,12 @@ def test_selection_takes_its_own_copy(kind):
 
 
 @kinds
-def test_cropped_memory_goes_on_from_there(kind):
-    query, keys, values = pairs(MOST + 3)
-    others = pairs(2)
+def test_cropped_memory_continues_from_there(kind):
+    query, keys, values = make_pairs(MOST + 3)
+    others = make_pairs(2)
     memory = KINDS[kind](DIM).extend(keys[..., :MOST, :], values[..., :MOST, :])
     cropped = memory.extend(keys[..., MOST:, :], values[..., MOST:, :]).crop(MOST)
-    if "sliding" not in kind:  # which has let go of the pair that only the last query before saw
+    if "sliding" not in kind:  # which has discarded the pair that only the previous query attended to
         before = all_at_once(kind, *(x[..., :MOST, :] for x in (query, keys, values)), mask=causal())
         close(attend(query[..., MOST - 1 : MOST, :], cropped), before[..., -1:, :])
     got = step_by_step(cropped, *others, steps=[1, 1], mask=causal())
@@ -216,8 +220,8 @@ def test_cropped_memory_goes_on_from_there(kind):
 
 
 @kinds
-def test_crop_refuses_what_was_never_taken_in(kind):
-    _, keys, values = pairs(3)
+def test_crop_refuses_invalid_sizes(kind):
+    _, keys, values = make_pairs(3)
     memory = KINDS[kind](DIM).extend(keys, values)
     for size in (-1, 4):
         with pytest.raises(ValueError, match=rf"size must be between 0.* and 3, .* {size}"):
@@ -226,7 +230,7 @@ def test_crop_refuses_what_was_never_taken_in(kind):
 
 @kinds
 def test_longer_memory_leaves_the_old_one_readable(kind):
-    query, keys, values = pairs(4)
+    query, keys, values = make_pairs(4)
     memory = KINDS[kind](DIM).extend(keys[..., :3, :], values[..., :3, :])
     before = attend(query[..., :1, :], memory)
     memory.extend(keys[..., 3:, :], values[..., 3:, :])
@@ -236,8 +240,8 @@ def test_longer_memory_leaves_the_old_one_readable(kind):
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("steps", [[3], [2, 1], [1, 1, 1, 2], [4, 1, 3, 1]])
 def test_values_may_be_extended_twice(kind, steps):
-    query, keys, values = pairs()
-    others = pairs(TIME - sum(steps))
+    query, keys, values = make_pairs()
+    others = make_pairs(TIME - sum(steps))
     memory = KINDS[kind](DIM)
     for new in zip(*(x[..., : sum(steps), :].split(steps, -2) for x in (keys, values)), strict=True):
         memory = memory.extend(*new)
@@ -260,20 +264,24 @@ def test_values_may_be_extended_twice(kind, steps):
 @pytest.mark.parametrize(
     ("keys", "values", "message"),
     [
-        ((BATCH, HEADS, 1, DIM + 1), (BATCH, HEADS, 1, VALUE_DIM), r"new keys must be \(3, 2, new, 7\), but are .*8"),
-        ((BATCH, 1, 1, DIM), (BATCH, HEADS, 1, VALUE_DIM), r"new keys must be .* but are \(3, 1, 1, 7\)"),
+        ((BATCH, HEADS, 1, DIM + 1), (BATCH, HEADS, 1, VALUE_DIM), r"new keys must be \(3, 2, new, 7\), got .*8"),
+        ((BATCH, 1, 1, DIM), (BATCH, HEADS, 1, VALUE_DIM), r"new keys must be .* got \(3, 1, 1, 7\)"),
         ((BATCH, HEADS, 1, DIM), (BATCH, 1, VALUE_DIM), r"new values must be \(3, 2, new, 5\)"),
-        ((BATCH, HEADS, 2, DIM), (BATCH, HEADS, 1, VALUE_DIM), "2 new keys and 1 values"),
+        (
+            (BATCH, HEADS, 2, DIM),
+            (BATCH, HEADS, 1, VALUE_DIM),
+            "there must be as many new values as keys, got 1 values and 2 keys",
+        ),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_pairs_that_do_not_fit_are_named(kind, keys, values, message):
+def test_pairs_that_do_not_fit_are_refused(kind, keys, values, message):
     with pytest.raises(ValueError, match=message):
         KINDS[kind](DIM).extend(torch.randn(keys, dtype=WIDE), torch.randn(values, dtype=WIDE))
 
 
 @kinds
-def test_pairs_of_another_dtype_are_named(kind):
-    _, keys, values = pairs(1)
-    with pytest.raises(TypeError, match=r"values must have the memory's dtype torch\.float64, but have torch\.float32"):
+def test_pairs_of_another_dtype_are_refused(kind):
+    _, keys, values = make_pairs(1)
+    with pytest.raises(TypeError, match=r"values must have the memory's dtype torch\.float64, got torch\.float32"):
         KINDS[kind](DIM).extend(keys, values.float())

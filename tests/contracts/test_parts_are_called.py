@@ -1,4 +1,4 @@
-"""Parts that are replaced, adapted or hooked take effect: fused paths use the weights of exact parts alone."""
+"""Replaced, adapted or hooked submodules take effect: fused paths only use the weights of unmodified modules."""
 
 import pytest
 import torch
@@ -18,8 +18,8 @@ WIDTH = 64
 SOURCE, TARGET = pad([[5, 6, 7, EOS] * 8] * 4), pad([[BOS, 8, 9, 4, EOS] * 6] * 4)
 
 
-class Adapted(nn.Module):
-    """A linear map and a low-rank update beside it, which tells its weights as adapters do (hu2022)."""
+class LoraLinear(nn.Module):
+    """Linear layer with a low-rank update (LoRA, hu2022), which exposes the base weights as adapters do."""
 
     def __init__(self, base: nn.Linear):
         super().__init__()
@@ -38,7 +38,7 @@ class Adapted(nn.Module):
         return self.base(items) + self.update(items)
 
 
-def model(norm: str) -> Model:
+def make_model(norm: str) -> Model:
     torch.manual_seed(2)
     core = TransformerConfig(layers=1, width=WIDTH, heads=2, feedforward=96, norm=norm)
     return build(ModelConfig(core=core, dropout=0.1), source_vocab=13, target_vocab=13)
@@ -49,17 +49,17 @@ def hidden(of: Model) -> torch.Tensor:
     return of.hidden(SOURCE, TARGET)
 
 
-def parts(kind: type) -> list[str]:
-    return [name for name, part in model("post").named_modules() if isinstance(part, kind)]
+def names_of_parts(kind: type) -> list[str]:
+    return [name for name, part in make_model("post").named_modules() if isinstance(part, kind)]
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("train", [True, False])
-@pytest.mark.parametrize("name", parts(nn.Linear))
+@pytest.mark.parametrize("name", names_of_parts(nn.Linear))
 def test_an_adapter_of_a_linear_map_takes_effect_and_is_trained(name, train, norm) -> None:
-    adapted = model(norm).train(train)
+    adapted = make_model(norm).train(train)
     plain = hidden(adapted)
-    part = Adapted(adapted.get_submodule(name))
+    part = LoraLinear(adapted.get_submodule(name))
     adapted.set_submodule(name, part)
     out = hidden(adapted)
     assert (out - plain).abs().max() > 1e-3
@@ -69,9 +69,9 @@ def test_an_adapter_of_a_linear_map_takes_effect_and_is_trained(name, train, nor
 
 
 @pytest.mark.parametrize("train", [True, False])
-@pytest.mark.parametrize("name", [*parts(nn.Linear), *parts(nn.LayerNorm), *parts(Dropout)])
-def test_a_hook_is_called_with_what_a_part_gives(name, train) -> None:
-    hooked = model("post").train(train)
+@pytest.mark.parametrize("name", [*names_of_parts(nn.Linear), *names_of_parts(nn.LayerNorm), *names_of_parts(Dropout)])
+def test_a_hook_is_called_with_the_output_of_a_part(name, train) -> None:
+    hooked = make_model("post").train(train)
     plain = hidden(hooked)
     calls: list[str] = []
 
@@ -87,7 +87,7 @@ def test_a_hook_is_called_with_what_a_part_gives(name, train) -> None:
 
 @pytest.mark.parametrize("train", [True, False])
 def test_a_norm_of_another_kind_is_called(train) -> None:
-    changed = model("post").train(train)
+    changed = make_model("post").train(train)
     plain = hidden(changed)
     changed.core.encoder[0].add_attention.norm = nn.RMSNorm(WIDTH)
     assert (hidden(changed) - plain).abs().max() > 1e-3

@@ -1,4 +1,4 @@
-"""What every score, mask and kernel must hold, over the whole grid of them."""
+"""Contract of all combinations of scores, masks and kernels."""
 
 import itertools
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.attend import attend, weigh
+from regard.attention.attend import attend, attention_weights
 from regard.attention.masks import Mask, causal, dense, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Dot, General, ScaledDot, Score
@@ -33,7 +33,7 @@ MASKS = {
 }
 INNER = ("reference", "products", "sdpa")
 KERNELS = {"dot": INNER, "scaled": INNER, "general": INNER, "additive": ("reference", "additive")}
-"""Those that can do these reads and that this process can compile; test_grid tries every kernel on every read."""
+"""Kernels that support these reads and need no compiler; test_grid tries every kernel on every read."""
 GRID = [
     pytest.param(score, mask, kernel, id=f"{score}-{mask}-{kernel}")
     for score, mask in itertools.product(SCORES, MASKS)
@@ -42,7 +42,7 @@ GRID = [
 grid = pytest.mark.parametrize(("score", "mask", "kernel"), GRID)
 
 
-def pose(
+def make_tensors(
     score: str, mask: str, dtype: torch.dtype = torch.float64
 ) -> tuple[Tensor, Tensor, Tensor, Score, Mask | None]:
     query = torch.randn(BATCH, HEADS, QUERIES, DIM, dtype=dtype, requires_grad=True)
@@ -57,21 +57,23 @@ def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
 
 
 @grid
-def test_weights_are_shares_and_out_is_their_sum(score, mask, kernel):
-    query, keys, values, fn, seen = pose(score, mask)
-    weights = weigh(query, (keys, values), score=fn, mask=seen, kernel=kernel)
+def test_weights_sum_to_one_and_out_is_the_weighted_sum(score, mask, kernel):
+    query, keys, values, fn, attention_mask = make_tensors(score, mask)
+    weights = attention_weights(query, (keys, values), score=fn, mask=attention_mask, kernel=kernel)
     assert (weights >= 0).all()
     close(weights.sum(-1), torch.ones(BATCH, HEADS, QUERIES, dtype=torch.float64))
-    close(attend(query, (keys, values), score=fn, mask=seen, kernel=kernel), weights @ values)
+    close(attend(query, (keys, values), score=fn, mask=attention_mask, kernel=kernel), weights @ values)
 
 
 @grid
-def test_hiding_a_key_equals_removing_it(score, mask, kernel):
-    query, keys, values, fn, seen = pose(score, mask)
+def test_masking_a_key_equals_removing_it(score, mask, kernel):
+    query, keys, values, fn, attention_mask = make_tensors(score, mask)
     kept = [0, 1, 3, 4, 6]
     without = dense(torch.tensor([[j in kept for j in range(KEYS)]]))
-    hidden = attend(query, (keys, values), score=fn, mask=_with(seen, without), kernel=kernel)
-    narrow = None if seen is None else dense(seen.tensor(QUERIES, KEYS, device=query.device)[..., kept])
+    hidden = attend(query, (keys, values), score=fn, mask=_intersect(attention_mask, without), kernel=kernel)
+    narrow = (
+        None if attention_mask is None else dense(attention_mask.tensor(QUERIES, KEYS, device=query.device)[..., kept])
+    )
     removed = attend(query, (keys[..., kept, :], values[..., kept, :]), score=fn, mask=narrow, kernel=kernel)
     close(hidden, removed)
     for got, expected in zip(gradients(hidden, keys, values), gradients(removed, keys, values), strict=True):
@@ -80,14 +82,14 @@ def test_hiding_a_key_equals_removing_it(score, mask, kernel):
 
 
 @grid
-def test_closed_rows_give_zeros_and_no_gradient(score, mask, kernel):
-    query, keys, values, fn, seen = pose(score, mask)
-    closed = torch.ones(QUERIES, KEYS, dtype=torch.bool)
-    closed[[1, 3]] = False
-    shut = _with(seen, dense(closed))
-    out = attend(query, (keys, values), score=fn, mask=shut, kernel=kernel)
+def test_fully_masked_rows_give_zeros_and_no_gradient(score, mask, kernel):
+    query, keys, values, fn, attention_mask = make_tensors(score, mask)
+    allowed = torch.ones(QUERIES, KEYS, dtype=torch.bool)
+    allowed[[1, 3]] = False
+    masked = _intersect(attention_mask, dense(allowed))
+    out = attend(query, (keys, values), score=fn, mask=masked, kernel=kernel)
     assert out[:, :, [1, 3]].abs().max() == 0
-    assert weigh(query, (keys, values), score=fn, mask=shut)[:, :, [1, 3]].abs().max() == 0
+    assert attention_weights(query, (keys, values), score=fn, mask=masked)[:, :, [1, 3]].abs().max() == 0
     grads = gradients(out, query, keys, values)
     assert not any(g.isnan().any() for g in grads)
     assert grads[0][:, :, [1, 3]].abs().max() == 0
@@ -97,42 +99,48 @@ def test_closed_rows_give_zeros_and_no_gradient(score, mask, kernel):
 
 @grid
 def test_bias_of_minus_infinity_is_a_mask(score, mask, kernel):
-    query, keys, values, fn, seen = pose(score, mask)
+    query, keys, values, fn, attention_mask = make_tensors(score, mask)
     bias = torch.zeros(QUERIES, KEYS, dtype=torch.float64)
     bias[:, 2] = float("-inf")
     bias[4] = float("-inf")
-    with_bias = attend(query, (keys, values), score=fn, mask=seen, bias=bias, kernel=kernel)
-    with_mask = attend(query, (keys, values), score=fn, mask=_with(seen, dense(bias == 0)), kernel=kernel)
+    with_bias = attend(query, (keys, values), score=fn, mask=attention_mask, bias=bias, kernel=kernel)
+    with_mask = attend(
+        query, (keys, values), score=fn, mask=_intersect(attention_mask, dense(bias == 0)), kernel=kernel
+    )
     close(with_bias, with_mask)
     for got, expected in zip(gradients(with_bias, query, keys), gradients(with_mask, query, keys), strict=True):
         close(got, expected)
 
 
 @pytest.mark.parametrize(("score", "mask", "kernel"), [p for p in GRID if p.values[1] in ("none", "padding")])
-def test_order_of_the_memory_does_not_matter_and_queries_carry_theirs(score, mask, kernel):
-    query, keys, values, fn, seen = pose(score, mask)
+def test_read_is_invariant_to_memory_order_and_equivariant_to_query_order(score, mask, kernel):
+    query, keys, values, fn, attention_mask = make_tensors(score, mask)
     shuffled, order = torch.randperm(KEYS), torch.randperm(QUERIES)
-    moved = None if seen is None else dense(seen.tensor(QUERIES, KEYS, device=query.device)[..., shuffled])
-    out = attend(query, (keys, values), score=fn, mask=seen, kernel=kernel)
+    moved = (
+        None
+        if attention_mask is None
+        else dense(attention_mask.tensor(QUERIES, KEYS, device=query.device)[..., shuffled])
+    )
+    out = attend(query, (keys, values), score=fn, mask=attention_mask, kernel=kernel)
     memory = (keys[..., shuffled, :], values[..., shuffled, :])
     close(attend(query[..., order, :], memory, score=fn, mask=moved, kernel=kernel), out[..., order, :])
 
 
 @pytest.mark.parametrize(("score", "mask", "kernel"), [p for p in GRID if p.values[1] == "padding"])
 def test_batched_equals_one_by_one(score, mask, kernel):
-    query, keys, values, fn, seen = pose(score, mask)
-    together = attend(query, (keys, values), score=fn, mask=seen, kernel=kernel)
+    query, keys, values, fn, attention_mask = make_tensors(score, mask)
+    together = attend(query, (keys, values), score=fn, mask=attention_mask, kernel=kernel)
     for row, length in enumerate(LENGTHS.tolist()):
         memory = (keys[row, :, :length], values[row, :, :length])
         close(together[row], attend(query[row], memory, score=fn, kernel=kernel))
 
 
 @grid
-def test_memory_mapped_beforehand_reads_the_same(score, mask, kernel):
-    query, keys, values, fn, seen = pose(score, mask)
+def test_premapped_memory_reads_the_same(score, mask, kernel):
+    query, keys, values, fn, attention_mask = make_tensors(score, mask)
     memory = Memory(keys, values).map_keys_with(fn)
-    plain = attend(query, (keys, values), score=fn, mask=seen, kernel=kernel)
-    close(attend(query, memory, score=fn, mask=seen, kernel=kernel), plain)
+    plain = attend(query, (keys, values), score=fn, mask=attention_mask, kernel=kernel)
+    close(attend(query, memory, score=fn, mask=attention_mask, kernel=kernel), plain)
 
 
 READS = [(score, kernel) for score in ("scaled", "additive") for kernel in KERNELS[score]]
@@ -141,7 +149,7 @@ READS = [(score, kernel) for score in ("scaled", "additive") for kernel in KERNE
 @pytest.mark.parametrize(("score", "kernel"), READS)
 @pytest.mark.parametrize("leading", [(), (1, 1), (BATCH, 1), (1, HEADS)])
 def test_leading_axes_broadcast(score, kernel, leading):
-    query, _, _, fn, _ = pose(score, "none")
+    query, _, _, fn, _ = make_tensors(score, "none")
     memory = tuple(torch.randn(*leading, KEYS, dim, dtype=torch.float64) for dim in (DIM, VALUE_DIM))
     spread = tuple(x.expand(BATCH, HEADS, *x.shape[-2:]).contiguous() for x in memory)
     mask = padding(LENGTHS)
@@ -151,14 +159,14 @@ def test_leading_axes_broadcast(score, kernel, leading):
 
 @pytest.mark.parametrize(("score", "kernel"), [*READS, ("scaled", "auto"), ("additive", "auto")])
 def test_causal_queries_one_at_a_time_equal_all_at_once(score, kernel):
-    query, keys, values, fn, _ = pose(score, "none")
+    query, keys, values, fn, _ = make_tensors(score, "none")
     together = attend(query, (keys, values), score=fn, mask=causal(), kernel=kernel)
     for i in range(QUERIES):
-        seen = KEYS - QUERIES + i + 1
-        past = Memory(keys, values).crop(seen)
-        one = attend(query[:, :, i : i + 1], past, score=fn, mask=causal(), kernel=kernel)
-        close(one, together[:, :, i : i + 1])
+        num_past = KEYS - QUERIES + i + 1
+        past = Memory(keys, values).crop(num_past)
+        out = attend(query[:, :, i : i + 1], past, score=fn, mask=causal(), kernel=kernel)
+        close(out, together[:, :, i : i + 1])
 
 
-def _with(mask: Mask | None, other: Mask) -> Mask:
+def _intersect(mask: Mask | None, other: Mask) -> Mask:
     return other if mask is None else mask & other

@@ -1,4 +1,4 @@
-"""The shapes written in signatures are checked while the tests run; they are no mere comments."""
+"""Shape annotations of signatures are checked at run time by the tests."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What torch compiles is tested in processes without shape checks: these are Python that its compiler cannot see."""
+"""Tests of torch.compile run in processes without shape checks, which its compiler cannot trace."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("name", "at_least"), [("unhooked_transforms.py", 30), ("unhooked_flex.py", 5), ("unhooked_choices.py", 30)]
 )
-def test_compiled_code_is_right(name: str, at_least: int) -> None:
+def test_compiled_code_is_correct(name: str, at_least: int) -> None:
     options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, f"tests/contracts/{name}"],

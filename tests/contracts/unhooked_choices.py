@@ -1,4 +1,4 @@
-"""Choices inside torch's transforms: compiled without a graph break, exported, mapped, differentiated, autocast.
+"""Choices inside torch's transforms: compiled without a graph break, exported, vmap, derivatives, autocast.
 
 Run by test_transforms.py in a process of its own, without the shape checks of the other tests.
 """
@@ -23,7 +23,7 @@ cells = pytest.mark.parametrize(("kernel", "choice"), CELLS)
 
 
 class Reader(nn.Module):
-    """A read under a causal and a padding mask that closes rows."""
+    """Read under a causal and a padding mask with fully masked rows."""
 
     def __init__(self, choose: Choice, kernel: str):
         super().__init__()
@@ -35,11 +35,11 @@ class Reader(nn.Module):
         return attend(query, (keys, values), choose=self.choose, mask=mask, kernel=self.kernel)
 
 
-def reader(choice: str, kernel: str) -> Reader:
+def make_reader(choice: str, kernel: str) -> Reader:
     return Reader((FEW | SPARSE)[choice], kernel)
 
 
-def tensors() -> tuple[Tensor, ...]:
+def make_tensors() -> tuple[Tensor, ...]:
     shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
     made = [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     return (*made, torch.tensor([7, 0]))
@@ -52,7 +52,7 @@ def tensors() -> tuple[Tensor, ...]:
 def test_compiled_read_equals_the_eager_one_without_graph_breaks(monkeypatch, kernel, choice, tile):
     monkeypatch.setattr(gather, "TILE", tile)
     torch.compiler.reset()
-    read, inputs = reader(choice, kernel), tensors()
+    read, inputs = make_reader(choice, kernel), make_tensors()
     compiled = torch.compile(read, fullgraph=True, backend="aot_eager")
     results = []
     for function in (read, compiled):
@@ -66,7 +66,7 @@ def test_compiled_read_equals_the_eager_one_without_graph_breaks(monkeypatch, ke
 
 @cells
 def test_exported_read_equals_the_eager_one(kernel, choice):
-    read, inputs = reader(choice, kernel), tuple(x.detach() for x in tensors())
+    read, inputs = make_reader(choice, kernel), tuple(x.detach() for x in make_tensors())
     with torch.no_grad():
         exported = torch.export.export(read, inputs).module()
         torch.manual_seed(5)
@@ -76,10 +76,10 @@ def test_exported_read_equals_the_eager_one(kernel, choice):
 
 
 @cells
-def test_gradients_of_each_row_alone_are_rows_of_the_whole_gradient(kernel, choice):
+def test_per_row_gradients_equal_rows_of_the_batch_gradient(kernel, choice):
     if choice == "gumbel":  # rows draw other numbers alone
         return
-    read, (query, keys, values, lengths) = reader(choice, kernel), tensors()
+    read, (query, keys, values, lengths) = make_reader(choice, kernel), make_tensors()
 
     def total(query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
         return read(query[None], keys[None], values[None], lengths[None]).square().sum()
@@ -94,13 +94,13 @@ def test_gradients_of_each_row_alone_are_rows_of_the_whole_gradient(kernel, choi
 
 
 @pytest.mark.parametrize("kernel", ["reference", "gather"])
-def test_mapped_draws_need_a_word_on_randomness_and_differ(kernel):
-    query, keys, values, _ = (x.detach() for x in tensors())
+def test_vmap_of_random_choices_needs_randomness_and_samples_differ(kernel):
+    query, keys, values, _ = (x.detach() for x in make_tensors())
 
-    def one(query: Tensor) -> Tensor:
+    def run_query(query: Tensor) -> Tensor:
         return attend(query, (keys[0], values[0]), choose=FEW["gumbel"], kernel=kernel)
 
-    read = torch.vmap(one, randomness="different")
+    read = torch.vmap(run_query, randomness="different")
     out = read(query[:1].expand(40, -1, -1, -1))
     assert (out[0] != out[1:]).any()
     assert (out.unsqueeze(-2) == values[0].unsqueeze(-3)).all(-1).any(-1).all()  # each is one of the values
@@ -109,12 +109,12 @@ def test_mapped_draws_need_a_word_on_randomness_and_differ(kernel):
 @pytest.mark.parametrize("kernel", ["reference", "gather"])
 def test_reinforce_inside_a_transform(kernel):
     choose = Hard("reinforce")
-    query, keys, values, _ = (x.detach() for x in tensors())
+    query, keys, values, _ = (x.detach() for x in make_tensors())
 
     def loss(query: Tensor) -> Tensor:
-        with reinforce(choose) as sampled:
+        with reinforce(choose) as samples:
             cost = attend(query, (keys, values), choose=choose, kernel=kernel).square().sum((1, 2, 3))
-        return (cost + sampled.surrogate(cost)).sum()
+        return (cost + samples.surrogate(cost)).sum()
 
     torch.manual_seed(5)
     got = torch.func.grad(loss)(query)
@@ -125,7 +125,7 @@ def test_reinforce_inside_a_transform(kernel):
 
 @cells
 def test_autocast_computes_in_half_precision(kernel, choice):
-    read, inputs = reader(choice, kernel), tensors()
+    read, inputs = make_reader(choice, kernel), make_tensors()
     single = [x.detach().bfloat16().float().requires_grad_() for x in inputs[:3]]
     torch.manual_seed(5)
     with torch.autocast("cpu", torch.bfloat16):

@@ -1,4 +1,4 @@
-"""FlexAttention: the cells of the grid that it can do, and what it refuses. Run by test_transforms.py, see there."""
+"""FlexAttention: the cells of the grid that it supports, and refused reads. Run by test_transforms.py."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from regard.attention.masks import causal
 from tests.contracts.test_grid import check_cell, check_half
 from tests.helpers import close
 
-# Compiled for seconds, in each dtype: every part is met once, not every combination.
+# Compiled for seconds, in each dtype: every part is tested once, not every combination.
 CELLS = [
     ("scaled", "learned", "ranges", "given"),
     ("dot", "soft", "holes", "none"),
@@ -17,12 +17,12 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("score", "choice", "mask", "bias"), CELLS)
-def test_flex_is_right_or_refuses(score: str, choice: str, mask: str, bias: str) -> None:
+def test_flex_is_correct_or_refuses(score: str, choice: str, mask: str, bias: str) -> None:
     assert check_cell(score, choice, mask, bias, "flex") == (score != "additive")
     check_half(score, choice, "flex", [(mask, bias)])
 
 
-def test_flex_reads_heads_that_share_keys() -> None:
+def test_flex_supports_grouped_heads() -> None:
     query, keys, values = torch.randn(2, 6, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 13)
     out = attend(query, (keys, values), mask=causal(), kernel="flex")
     close(out, attend(query, (keys, values), mask=causal(), kernel="reference"))

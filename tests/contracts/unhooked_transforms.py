@@ -1,4 +1,4 @@
-"""The read inside torch's transforms: compiled without a graph break, exported, mapped, differentiated, autocast.
+"""The read inside torch's transforms: compiled without a graph break, exported, vmap, derivatives, autocast.
 
 Run by test_transforms.py in a process of its own, without the shape checks of the other tests.
 """
@@ -24,7 +24,7 @@ cells = pytest.mark.parametrize(
 
 
 class Reader(nn.Module):
-    """A read under a causal and a padding mask, both made inside."""
+    """Read under a causal and a padding mask, both created inside."""
 
     def __init__(self, score: Score, kernel: str):
         super().__init__()
@@ -36,11 +36,11 @@ class Reader(nn.Module):
         return attend(query, (keys, values), score=self.score, mask=mask, kernel=self.kernel)
 
 
-def reader(score: str, kernel: str) -> Reader:
+def make_reader(score: str, kernel: str) -> Reader:
     return Reader(SCORES[score](), kernel).double()
 
 
-def tensors() -> tuple[Tensor, ...]:
+def make_tensors() -> tuple[Tensor, ...]:
     shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
     made = [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     return (*made, torch.tensor([7, 4]))
@@ -48,7 +48,7 @@ def tensors() -> tuple[Tensor, ...]:
 
 @cells
 def test_compiled_read_equals_the_eager_one_without_graph_breaks(score, kernel):
-    read, inputs = reader(score, kernel), tensors()
+    read, inputs = make_reader(score, kernel), make_tensors()
     compiled = torch.compile(read, fullgraph=True, backend="aot_eager")
     out, expected = compiled(*inputs), read(*inputs)
     close(out, expected)
@@ -62,21 +62,21 @@ def test_compiled_read_equals_the_eager_one_without_graph_breaks(score, kernel):
 
 @cells
 def test_exported_read_equals_the_eager_one(score, kernel):
-    read, inputs = reader(score, kernel), tuple(x.detach() for x in tensors())
+    read, inputs = make_reader(score, kernel), tuple(x.detach() for x in make_tensors())
     with torch.no_grad():
         exported = torch.export.export(read, inputs).module()
         close(exported(*inputs), read(*inputs))
 
 
 @cells
-def test_mapped_read_equals_the_batched_one(score, kernel):
-    read, inputs = reader(score, kernel), tuple(x.detach() for x in tensors())
+def test_vmapped_read_equals_the_batched_one(score, kernel):
+    read, inputs = make_reader(score, kernel), tuple(x.detach() for x in make_tensors())
     close(torch.func.vmap(read)(*(x.unsqueeze(1) for x in inputs)).squeeze(1), read(*inputs))
 
 
 @cells
-def test_gradients_of_each_row_alone_are_rows_of_the_whole_gradient(score, kernel):
-    read, (query, keys, values, lengths) = reader(score, kernel), tensors()
+def test_per_row_gradients_equal_rows_of_the_batch_gradient(score, kernel):
+    read, (query, keys, values, lengths) = make_reader(score, kernel), make_tensors()
 
     def total(query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
         return read(query[None], keys[None], values[None], lengths[None]).square().sum()
@@ -87,7 +87,7 @@ def test_gradients_of_each_row_alone_are_rows_of_the_whole_gradient(score, kerne
 
 
 @cells
-def test_read_without_numbers_has_the_right_shape_and_leaves_nothing_behind(score, kernel):
+def test_read_of_fake_tensors_has_the_right_shape_and_caches_nothing(score, kernel):
     read = Reader(SCORES[score](), kernel)
     with FakeTensorMode(allow_non_fake_inputs=True):
         query, keys, values = torch.randn(2, 5, DIM), torch.randn(2, 5, DIM), torch.randn(2, 5, VALUE_DIM)
@@ -100,7 +100,7 @@ def test_read_without_numbers_has_the_right_shape_and_leaves_nothing_behind(scor
 
 @cells
 def test_autocast_computes_in_half_precision(score, kernel):
-    read, inputs = Reader(SCORES[score](), kernel), tensors()
+    read, inputs = Reader(SCORES[score](), kernel), make_tensors()
     single = [x.detach().float() for x in inputs[:3]]
     with torch.autocast("cpu", torch.bfloat16):
         out = read(*single, inputs[3])

@@ -1,4 +1,4 @@
-"""Plans are a pure function of their arguments and keep the budget; tensors hold exactly the pairs' ids."""
+"""Plans are a pure function of their arguments and keep the budget; tensors hold exactly the ids of the pairs."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.batches import Encoded, Ragged, TokenBatches, filled_share, pad, plan_batches
+from regard.data.batches import EncodedPairs, Ragged, TokenBatches, fill_ratio, pad, plan_batches
 from regard.data.tokenize import BOS, EOS, PAD
 from regard.errors import UserError
 
@@ -22,13 +22,13 @@ def some_lengths(num_pairs: int) -> list[tuple[int, int]]:
     return list(zip(source.tolist(), target.tolist(), strict=True))
 
 
-def some_pairs(num_pairs: int) -> Encoded:
+def some_pairs(num_pairs: int) -> EncodedPairs:
     generator = np.random.default_rng(11)
     sides = [
         [generator.integers(4, 99, length).tolist() for length in side]
         for side in zip(*some_lengths(num_pairs), strict=True)
     ]
-    return Encoded.of(*sides)
+    return EncodedPairs.from_sequences(*sides)
 
 
 @given(LENGTHS, st.integers(23, 200), SEEDS, st.integers(0, 1000), st.none() | st.integers(1, 9))
@@ -51,14 +51,14 @@ def test_plan_is_the_same_for_the_same_arguments(lengths, seed, epoch):
 def test_plan_differs_between_epochs_and_between_seeds(seed, epoch):
     lengths = some_lengths(150)
     plans = [
-        plan_batches(lengths, batch_tokens=200, seed=one, epoch=two)
-        for one, two in ((seed, epoch), (seed, epoch + 1), (seed + 1, epoch))
+        plan_batches(lengths, batch_tokens=200, seed=plan_seed, epoch=plan_epoch)
+        for plan_seed, plan_epoch in ((seed, epoch), (seed, epoch + 1), (seed + 1, epoch))
     ]
     assert plans[0] != plans[1]
     assert plans[0] != plans[2]
 
 
-def test_plan_mixes_pairs_of_equal_lengths_anew_each_epoch():
+def test_plan_shuffles_pairs_of_equal_lengths_in_each_epoch():
     lengths = [(5, 7)] * 60
     plans = [plan_batches(lengths, batch_tokens=70, seed=3, epoch=epoch) for epoch in (0, 1)]
     companions = [next(set(batch) for batch in plan if 0 in batch) for plan in plans]
@@ -66,7 +66,7 @@ def test_plan_mixes_pairs_of_equal_lengths_anew_each_epoch():
 
 
 def test_plan_never_changes():
-    """A run made elsewhere, or with another NumPy, must see the same order."""
+    """A run on another machine, or with another version of NumPy, must have the same order."""
     lengths = [(3, 5), (2, 2), (7, 4), (3, 5), (1, 6), (2, 3), (3, 5)]
     plan = plan_batches(lengths, batch_tokens=12, seed=5, epoch=2)
     assert plan == [(1, 5), (3, 4), (6, 0), (2,)]
@@ -77,13 +77,15 @@ def test_plan_of_no_pairs_is_empty():
 
 
 def test_plan_names_the_pair_that_no_batch_can_hold():
-    with pytest.raises(UserError, match=r"pair 1 has 3 source and 14 target tokens .* batch_tokens = 13"):
+    with pytest.raises(
+        UserError, match=r"pair 1 has 3 source and 14 target tokens .* the budget of a batch: batch_tokens = 13"
+    ):
         plan_batches([(5, 7), (3, 14), (2, 2)], batch_tokens=13, seed=0, epoch=0)
 
 
 @pytest.mark.parametrize(("name", "value"), [("batch_tokens", 0), ("seed", -1), ("epoch", -1), ("max_rows", 0)])
 def test_plan_rejects_a_number_that_is_too_small(name, value):
-    with pytest.raises(ValueError, match=rf"`{name}` must be at least \d, but is {value} instead"):
+    with pytest.raises(ValueError, match=rf"`{name}` must be at least \d, got {value}$"):
         plan_batches([(2, 3)], **{"batch_tokens": 5, "seed": 0, "epoch": 0, name: value})
 
 
@@ -92,37 +94,37 @@ def test_plan_leaves_little_padding():
     plan = plan_batches(lengths, batch_tokens=2000, seed=0, epoch=0)
     rows = max(map(len, plan))
     unsorted = [tuple(range(start, min(start + rows, 3000))) for start in range(0, 3000, rows)]
-    assert filled_share(lengths, plan) > 0.9
-    assert filled_share(lengths, unsorted) < 0.7
+    assert fill_ratio(lengths, plan) > 0.9
+    assert fill_ratio(lengths, unsorted) < 0.7
 
 
-def test_filled_share_is_real_tokens_by_places():
-    # Batch one: 2 rows of 3 + 5 places, 3 + 4 + 2 + 5 of them filled; batch two: all filled.
-    assert filled_share([(3, 4), (2, 5), (1, 7)], [(0, 1), (2,)]) == pytest.approx((14 + 8) / (16 + 8))
-    assert filled_share([], []) == 1.0
+def test_fill_ratio_is_tokens_by_positions():
+    # Batch one: 2 rows of 3 + 5 positions, 3 + 4 + 2 + 5 of them filled; batch two: all filled.
+    assert fill_ratio([(3, 4), (2, 5), (1, 7)], [(0, 1), (2,)]) == pytest.approx((14 + 8) / (16 + 8))
+    assert fill_ratio([], []) == 1.0
 
 
 @given(SEQUENCES)
-def test_ragged_gives_back_its_sequences(sequences):
-    ragged = Ragged.of(sequences)
+def test_ragged_returns_its_sequences(sequences):
+    ragged = Ragged.from_sequences(sequences)
     assert [ragged[index].tolist() for index in range(len(ragged))] == sequences
     assert ragged.lengths.tolist() == [len(sequence) for sequence in sequences]
 
 
 def test_ragged_rejects_an_index_beyond_its_end():
-    with pytest.raises(IndexError, match="between 0 and 1, but is 2"):
-        Ragged.of([[5], [6, 7]])[2]
+    with pytest.raises(IndexError, match="`index` must be from 0 to 1, got 2"):
+        Ragged.from_sequences([[5], [6, 7]])[2]
 
 
 def test_encoded_rejects_unequal_sides():
     with pytest.raises(ValueError, match="2 sources and 1 targets"):
-        Encoded.of([[5], [6]], [[7]])
+        EncodedPairs.from_sequences([[5], [6]], [[7]])
 
 
 @given(SEQUENCES, st.data())
 def test_collate_holds_exactly_the_pairs(sequences, data):
     targets = sequences[::-1]
-    batches = TokenBatches(Encoded.of(sequences, targets), batch_tokens=100, seed=0)
+    batches = TokenBatches(EncodedPairs.from_sequences(sequences, targets), batch_tokens=100, seed=0)
     indices = data.draw(st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=9))
     batch = batches.collate(0, indices)
     assert batch.indices == tuple(indices)
@@ -146,13 +148,13 @@ def test_collate_of_no_rows_has_widths_of_one_and_two():
 def test_batches_keep_the_budget_in_their_tensors():
     batches = TokenBatches(some_pairs(200), batch_tokens=150, seed=9)
     plan = batches.plan(4)
-    seen = [batches.collate(4, indices) for indices in plan]
-    assert max(max(batch.source.items.numel(), batch.target.items.numel()) for batch in seen) <= 150
-    assert sorted(index for batch in seen for index in batch.indices) == list(range(200))
+    collated = [batches.collate(4, indices) for indices in plan]
+    assert max(max(batch.source.items.numel(), batch.target.items.numel()) for batch in collated) <= 150
+    assert sorted(index for batch in collated for index in batch.indices) == list(range(200))
 
 
-def test_batches_give_any_part_of_a_planned_batch():
-    """Several processes share a batch by taking every n-th row."""
+def test_any_part_of_a_planned_batch_can_be_collated():
+    """Several processes share a batch: each takes every n-th row."""
     batches = TokenBatches(some_pairs(40), batch_tokens=300, seed=2)
     indices = batches.plan(1)[0]
     whole, parts = batches.collate(1, indices), [batches.collate(1, indices[rank::3]) for rank in range(3)]
@@ -162,22 +164,22 @@ def test_batches_give_any_part_of_a_planned_batch():
 
 
 def test_batches_take_examples_that_depend_on_the_epoch():
-    asked = []
+    epochs = []
 
-    def make(epoch: int) -> Encoded:
-        asked.append(epoch)
-        return Encoded.of([[10 + epoch, 20]] * 3, [[30 + epoch]] * 3)
+    def make(epoch: int) -> EncodedPairs:
+        epochs.append(epoch)
+        return EncodedPairs.from_sequences([[10 + epoch, 20]] * 3, [[30 + epoch]] * 3)
 
     batches = TokenBatches(make, batch_tokens=50, seed=1)
     for epoch in (5, 5, 6):
         (indices,) = batches.plan(epoch)
         assert batches.collate(epoch, indices).source.items[0].tolist() == [10 + epoch, 20, EOS]
-    assert asked == [5, 6]
+    assert epochs == [5, 6]
 
 
 def test_batches_reject_an_epoch_without_pairs():
-    with pytest.raises(ValueError, match="epoch 3 has none"):
-        TokenBatches(Encoded.of([], []), batch_tokens=5, seed=0).plan(3)
+    with pytest.raises(ValueError, match="got none in epoch 3"):
+        TokenBatches(EncodedPairs.from_sequences([], []), batch_tokens=5, seed=0).plan(3)
 
 
 def test_batch_moves_to_a_device(device):
@@ -188,7 +190,7 @@ def test_batch_moves_to_a_device(device):
     assert moved.indices == (3, 1)
 
 
-def test_pad_puts_items_at_the_start():
+def test_pad_appends_zeros():
     items, lengths = pad([[7, 8, 9], [], [5]])
     assert items.tolist() == [[7, 8, 9], [0, 0, 0], [5, 0, 0]]
     assert lengths.tolist() == [3, 0, 1]

@@ -1,4 +1,4 @@
-"""Images with boxes: the formats agree; what cannot be learned from is named; what training changes, boxes follow."""
+"""Images with boxes: all formats agree, unusable data is reported, and boxes follow the augmentation of images."""
 
 import csv
 import json
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.data.box_batches import BoxBatches, fitted
-from regard.data.boxed import Boxed
-from regard.data.boxes import Annotated, read_boxes
+from regard.data.box_batches import BoxBatches, resize_and_pad
+from regard.data.boxed import AnnotatedImage
+from regard.data.boxes import BoxDataset, read_boxes
 from regard.data.labeled import Labels
-from regard.data.made_shapes import made_shapes
+from regard.data.made_shapes import make_shapes
 from regard.data.sets_config import BoxesConfig
 from regard.errors import UserError
 
@@ -70,14 +70,14 @@ def test_formats_agree_in_folders_and_tars(folder):
         for name in BOXES:
             archive.add(folder / "images" / name, arcname=f"inside/{name}")
     files = write_coco(folder / "instances_train.json"), write_csv(folder / "c.csv"), write_jsonl(folder / "l.jsonl")
-    found = [read_boxes(path, None, CONFIG) for path in files]
-    assert found[0].draw(0).size == (40, 30)  # from the tar that is named like the file
-    for one in found:
-        assert [item.file for item in one.items] == ["a.png", "b.png"]
-        assert one.items[0].boxes.tolist() == [[2, 3, 10, 12], [20, 5, 8, 8]]
-        assert one.items[0].labels == ("cat", "dog")
-        assert one.items[1].boxes.shape == (0, 4)
-        assert one.labels() == ("cat", "dog")
+    data_sets = [read_boxes(path, None, CONFIG) for path in files]
+    assert data_sets[0].draw(0).size == (40, 30)  # from the tar that is named like the file
+    for data in data_sets:
+        assert [item.file for item in data.items] == ["a.png", "b.png"]
+        assert data.items[0].boxes.tolist() == [[2, 3, 10, 12], [20, 5, 8, 8]]
+        assert data.items[0].labels == ("cat", "dog")
+        assert data.items[1].boxes.shape == (0, 4)
+        assert data.labels() == ("cat", "dog")
 
 
 @pytest.mark.parametrize(
@@ -88,26 +88,26 @@ def test_formats_agree_in_folders_and_tars(folder):
         ((41, 5, 4, 4), "lies outside the image of 40 x 30 pixels"),
     ],
 )
-def test_box_that_is_none_is_named_or_left_out(folder, box, message):
+def test_unusable_box_is_an_error_or_skipped(folder, box, message):
     path = write_coco(folder / "x.json", {"a.png": [*BOXES["a.png"], (box, "cat")]})
     with pytest.raises(UserError, match=message) as error:
         read_boxes(path, None, CONFIG)
     assert "a.png" in str(error.value)
     assert "on_bad" in str(error.value)
-    found = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
-    assert len(found.skipped) == 1
-    assert len(found.items[0].labels) == 2
+    data = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
+    assert len(data.skipped) == 1
+    assert len(data.items[0].labels) == 2
 
 
-def test_box_over_the_edge_is_cut(folder):
+def test_box_over_the_edge_is_clipped(folder):
     path = write_csv(folder / "x.csv", {"a.png": [((30, -5, 20, 10), "cat")]})
     assert read_boxes(path, None, CONFIG).items[0].boxes.tolist() == [[30, 0, 10, 5]]
 
 
 def _line(key: str, value: str) -> str:
-    """A line of JSONL with a box of which one entry is this."""
+    """Return a line of JSONL with one box, in which one entry is replaced."""
     box = {"x": "1", "y": "1", "width": "2", "height": "2", "label": '"cat"'} | {key: value}
-    inside = ", ".join(f'"{name}": {given}' for name, given in box.items())
+    inside = ", ".join(f'"{name}": {entry}' for name, entry in box.items())
     return f'{{"file": "a.png", "boxes": [{{{inside}}}]}}\n'
 
 
@@ -115,15 +115,15 @@ def test_bad_files_are_named(folder):
     cases = {
         "no.txt": ("", "expected boxes in a file of .json"),
         "no.json": ("{}", "expected COCO's images"),
-        "broken.json": ("{", "damaged: no JSON"),
+        "broken.json": ("{", "damaged: not valid JSON"),
         "head.csv": ("file,x\n", "line 1: expected a header with file,x,y,width,height,label"),
         "short.csv": ("file,x,y,width,height,label\na.png,1\n", "line 2: expected 6 columns, got 2"),
         "text.csv": ("file,x,y,width,height,label\na.png,1,2,x,4,cat\n", "line 2: expected x, y, width, height, four"),
         "nolabel.csv": ("file,x,y,width,height,label\na.png,1,2,3,4,\n", "line 2: expected a label, got none"),
         "gone.csv": ("file,x,y,width,height,label\nc.png,1,2,3,4,cat\n", "there is no image c.png"),
-        "up.csv": ("file,x,y,width,height,label\n../a.png,1,2,3,4,cat\n", "must be a name inside"),
+        "up.csv": ("file,x,y,width,height,label\n../a.png,1,2,3,4,cat\n", "must be inside"),
         "no.jsonl": ('{"file": "a.png"}\n', "line 1: expected"),
-        "twice.jsonl": ('{"file": "a.png", "boxes": []}\n' * 2, "line 2: the image 'a.png' stands in line 1 already"),
+        "twice.jsonl": ('{"file": "a.png", "boxes": []}\n' * 2, "line 2: the image 'a.png' is already in line 1"),
         "key.jsonl": (
             '{"file": "a.png", "file": "b.png", "boxes": []}\n',
             "line 1: expected .*, got a key given twice",
@@ -145,7 +145,7 @@ def test_bad_files_are_named(folder):
             read_boxes(folder / name, folder / "images", CONFIG)
         assert name in str(error.value) or "a.png" in str(error.value)
     (folder / "images" / "c.png").write_text("no image", encoding="utf-8")
-    with pytest.raises(UserError, match=r"c\.png: no image that can be read"):
+    with pytest.raises(UserError, match=r"c\.png: not a readable image"):
         read_boxes(folder / "gone.csv", None, CONFIG)
     annotation = [{"image_id": 0, "category_id": 9, "bbox": [1, 2, 3, 4]}]
     write_coco(folder / "c.json", annotations=annotation)
@@ -155,16 +155,16 @@ def test_bad_files_are_named(folder):
         read_boxes(write_coco(folder / "c.json"), folder / "head.csv", CONFIG)
 
 
-def test_fitted_keeps_the_shape_of_things():
+def test_resize_and_pad_keeps_the_aspect_ratio():
     wide = Image.new("RGB", (80, 20), (255, 0, 0))
-    array, scale = fitted(wide, 40, 30)
+    array, scale = resize_and_pad(wide, 40, 30)
     assert (array.shape, scale) == ((30, 40, 3), 0.5)
     assert (array[:10, :, 0] == 255).all()
     assert (array[10:] == 128).all()
 
 
-def turned(path: Path, orientation: int, size: tuple[int, int], spot: tuple[int, int, int, int]) -> None:
-    """A file with a bright spot (x, y, width, height) on the pixels as they are stored."""
+def save_with_orientation(path: Path, orientation: int, size: tuple[int, int], spot: tuple[int, int, int, int]) -> None:
+    """Save an image with a bright spot (x, y, width, height) in stored coordinates."""
     pixels = np.zeros((size[1], size[0], 3), np.uint8)
     pixels[spot[1] : spot[1] + spot[3], spot[0] : spot[0] + spot[2]] = 255
     exif = Image.Exif()
@@ -179,9 +179,9 @@ def bounds(image: Image.Image) -> list[float]:
 
 
 @pytest.mark.parametrize("orientation", range(5, 9))
-def test_sizes_tell_whether_boxes_are_from_before_the_rotation(tmp_path, orientation):
+def test_stated_size_decides_whether_boxes_are_rotated(tmp_path, orientation):
     stored = (3, 5, 11, 7)
-    turned(tmp_path / "a.png", orientation, (40, 30), stored)
+    save_with_orientation(tmp_path / "a.png", orientation, (40, 30), stored)
     boxes = {}
     for name, (width, height) in (("before", (40, 30)), ("after", (30, 40))):
         box = bounds(boxes["before"].draw(0)) if boxes else stored
@@ -191,12 +191,12 @@ def test_sizes_tell_whether_boxes_are_from_before_the_rotation(tmp_path, orienta
         assert boxes[name].items[0].boxes.tolist() == [bounds(boxes[name].draw(0))]
     assert boxes["after"].notices == ()
     (notice,) = boxes["before"].notices
-    assert "1 images have an EXIF orientation, with boxes from before the rotation" in notice
+    assert "1 images have an EXIF orientation, and the sizes in the file are those before the rotation" in notice
     assert notice.endswith("the boxes were rotated, too; first: a.png.")
     images[0]["width"] = 31
     write_coco(path, {"a.png": [(box, "cat")]}, images=images)
     with pytest.raises(
-        UserError, match=rf"31 x 40 pixels.* 30 x 40 .stored as 40 x 30 .* EXIF orientation {orientation}"
+        UserError, match=rf"states 31 x 40 pixels.* 30 x 40 .stored as 40 x 30 .* EXIF orientation {orientation}"
     ):
         read_boxes(path, tmp_path, CONFIG)
 
@@ -204,34 +204,34 @@ def test_sizes_tell_whether_boxes_are_from_before_the_rotation(tmp_path, orienta
 @pytest.mark.parametrize(
     ("orientation", "size", "given"), [(6, (30, 30), True), (3, (40, 30), True), (6, (40, 30), False)]
 )
-def test_boxes_are_of_the_upright_image_if_sizes_do_not_tell(tmp_path, orientation, size, given):
-    turned(tmp_path / "a.png", orientation, size, (3, 5, 11, 7))
+def test_boxes_refer_to_the_upright_image_if_the_size_does_not_decide(tmp_path, orientation, size, given):
+    save_with_orientation(tmp_path / "a.png", orientation, size, (3, 5, 11, 7))
     more = {"width": size[0], "height": size[1]} if given else {}
     path = write_coco(
         tmp_path / "a.json", {"a.png": [((1, 2, 3, 4), "cat")]}, images=[{"id": 0, "file_name": "a.png", **more}]
     )
-    found = read_boxes(path, tmp_path, CONFIG)
-    assert found.items[0].boxes.tolist() == [[1, 2, 3, 4]]
-    (notice,) = found.notices
-    assert "1 images have an EXIF orientation, and sizes do not tell" in notice
-    assert found.draw(0).size == (size[::-1] if orientation == 6 else size)
+    data = read_boxes(path, tmp_path, CONFIG)
+    assert data.items[0].boxes.tolist() == [[1, 2, 3, 4]]
+    (notice,) = data.notices
+    assert "1 images have an EXIF orientation, and the file does not tell whether boxes refer to the image" in notice
+    assert data.draw(0).size == (size[::-1] if orientation == 6 else size)
 
 
-def test_names_are_looked_up_in_the_own_folder_of_the_file_too(folder):
+def test_names_are_looked_up_in_the_folder_of_the_file_too(folder):
     path = write_coco(folder / "result.json", {f"images/{name}": rows for name, rows in BOXES.items()})
     assert len(read_boxes(path, None, CONFIG)) == 2
     path = write_coco(folder / "result.json", {f"images\\{name}": rows for name, rows in BOXES.items()})
-    found = read_boxes(path, None, CONFIG)
-    assert [found.draw(i).size for i in range(2)] == [(40, 30)] * 2
+    data = read_boxes(path, None, CONFIG)
+    assert [data.draw(i).size for i in range(2)] == [(40, 30)] * 2
     path = write_coco(folder / "result.json", {"gone.png": []})
-    with pytest.raises(UserError, match=rf"image 1: there is no image gone.png inside {folder}/images or {folder}\."):
+    with pytest.raises(UserError, match=rf"image 1: there is no image gone.png in {folder}/images or {folder}\."):
         read_boxes(path, None, CONFIG)
     with pytest.raises(UserError, match=rf"image 1: there is no image gone.png in {folder}/images\."):
         read_boxes(path, folder / "images", CONFIG)
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_bad_lines_are_left_out_and_counted_if_asked(folder, ending):
+def test_bad_lines_are_an_error_or_skipped(folder, ending):
     path = write_csv(folder / "x.csv") if ending == "csv" else write_jsonl(folder / "x.jsonl")
     more = {
         "csv": ["gone.png,1,2,3,4,cat", "a.png,1,2,x,4,cat", ",1,2,3,4,cat"],
@@ -240,23 +240,23 @@ def test_bad_lines_are_left_out_and_counted_if_asked(folder, ending):
     path.write_text(path.read_text() + "\n".join(more) + "\n")
     with pytest.raises(UserError, match=r"With `on_bad` = skip, it is left out and counted.$"):
         read_boxes(path, None, CONFIG)
-    found = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
-    assert [item.labels for item in found.items] == [("cat", "dog"), ()]
-    assert len(found.skipped) == 3
+    data = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
+    assert [item.labels for item in data.items] == [("cat", "dog"), ()]
+    assert len(data.skipped) == 3
 
 
-def spots(seed: int) -> Annotated:
-    """A bright square on a dark ground, and its box."""
+def spots(seed: int) -> BoxDataset:
+    """Return one image with a bright square on a dark background, and its box."""
     draw = np.random.default_rng(seed)
     x, y = int(draw.integers(0, 28)), int(draw.integers(0, 18))
     pixels = np.zeros((30, 40, 3), np.uint8)
     pixels[y : y + 12, x : x + 12] = 255
-    item = Boxed("spot", np.array([[x, y, 12.0, 12.0]]), ("spot",), "here")
-    return Annotated((item,), lambda i: Image.fromarray(pixels), "spots")
+    item = AnnotatedImage("spot", np.array([[x, y, 12.0, 12.0]]), ("spot",), "here")
+    return BoxDataset((item,), lambda i: Image.fromarray(pixels), "spots")
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_boxes_go_where_their_contents_go(seed):
+def test_boxes_follow_the_pixels_of_an_augmented_image(seed):
     batches = BoxBatches(spots(seed), Labels(("spot",)), width=40, height=30, rows=1, seed=seed, augment=True)
     batch = batches.collate(0, (0,))
     bright = (batch.source[0].mean(0) > 0.72).nonzero().double()
@@ -272,19 +272,19 @@ def test_boxes_go_where_their_contents_go(seed):
 
 
 def test_batches_are_functions_of_seed_and_epoch():
-    data = made_shapes("val", 3, CONFIG)
+    data = make_shapes("val", 3, CONFIG)
     settings = {"width": 40, "height": 30, "rows": 4, "seed": 5, "augment": True}
-    one, other = (BoxBatches(data, Labels(("circle", "square", "triangle")), **settings) for _ in range(2))
-    assert one.plan(2) == other.plan(2)
-    assert one.plan(2) != one.plan(3)
-    a, b, c = one.collate(2, (1, 4)), other.collate(2, (1, 4)), one.collate(3, (1, 4))
+    first, second = (BoxBatches(data, Labels(("circle", "square", "triangle")), **settings) for _ in range(2))
+    assert first.plan(2) == second.plan(2)
+    assert first.plan(2) != first.plan(3)
+    a, b, c = first.collate(2, (1, 4)), second.collate(2, (1, 4)), first.collate(3, (1, 4))
     assert (a.source == b.source).all()
     assert (a.target.regions == b.target.regions).all()
     assert (a.source != c.source).any()
 
 
-def test_training_mixes_images_also_when_it_changes_none():
-    data, labels = made_shapes("val", 3, CONFIG), Labels(("circle", "square", "triangle"))
+def test_training_shuffles_images_without_augmentation():
+    data, labels = make_shapes("val", 3, CONFIG), Labels(("circle", "square", "triangle"))
     settings = {"width": 40, "height": 30, "rows": 60, "seed": 5}
     (order,) = BoxBatches(data, labels, **settings).plan(0)
     assert sorted(order) == list(range(60)) != list(order)
@@ -294,7 +294,7 @@ def test_training_mixes_images_also_when_it_changes_none():
 def test_each_image_is_opened_once():
     opened = []
     data = spots(1)
-    watched = Annotated(data.items, lambda i: opened.append(i) or data.draw(i), "spots")
+    watched = BoxDataset(data.items, lambda i: opened.append(i) or data.draw(i), "spots")
     batches = BoxBatches(watched, Labels(("spot",)), width=20, height=15, rows=1, seed=1)
     assert batches.scale(0) == 0.5
     batches.collate(0, (0,))
@@ -303,12 +303,12 @@ def test_each_image_is_opened_once():
 
 
 def test_unknown_label_is_named():
-    with pytest.raises(UserError, match="label 'spot' of spot is none of those of the training images: cat"):
+    with pytest.raises(UserError, match=r"label 'spot' of spot does not occur in the training images \(cat\)"):
         BoxBatches(spots(1), Labels(("cat",)), width=40, height=30, rows=1, seed=1)
 
 
-def test_made_shapes_are_where_their_boxes_say():
-    data = made_shapes("train", 1, BoxesConfig(width=64, height=48))
+def test_synthetic_shapes_fill_their_boxes():
+    data = make_shapes("train", 1, BoxesConfig(width=64, height=48))
     assert [len(item.labels) for item in data.items[:50]] != [0] * 50
     for i in range(40):
         pixels = np.asarray(data.draw(i)).max(-1)
@@ -318,7 +318,7 @@ def test_made_shapes_are_where_their_boxes_say():
         assert (pixels[~inside] < 60).all()
         if len(data.items[i].boxes):
             x, y, w, h = data.items[i].boxes[-1].astype(int)
-            # The shape drawn last reaches all four sides of its box.
+            # The topmost shape touches all four sides of its box.
             shown = pixels[y : y + h, x : x + w] >= 60
             assert shown[0].any()
             assert shown[-1].any()
@@ -326,10 +326,12 @@ def test_made_shapes_are_where_their_boxes_say():
             assert shown[:, -1].any()
 
 
-def test_training_moves_images_and_not_only_scales_them():
+def test_augmentation_shifts_images():
     pixels = np.zeros((30, 40, 3), np.uint8)
-    middle = Annotated(
-        (Boxed("spot", np.array([[14.0, 9.0, 12.0, 12.0]]), ("spot",), "here"),), lambda i: Image.fromarray(pixels), "x"
+    middle = BoxDataset(
+        (AnnotatedImage("spot", np.array([[14.0, 9.0, 12.0, 12.0]]), ("spot",), "here"),),
+        lambda i: Image.fromarray(pixels),
+        "x",
     )
     batches = BoxBatches(middle, Labels(("spot",)), width=40, height=30, rows=1, seed=1, augment=True)
     centers = np.stack([batches.collate(epoch, (0,)).target.regions[0, 0, :2].numpy() for epoch in range(20)])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.dates import Dates, Written, ceiling, normalize, split_of
+from regard.data.dates import DatesDataset, DateText, compute_ceiling, normalize, split_of
 from regard.data.dates_config import LOCALES, DatesConfig
 from regard.errors import UserError
 
@@ -23,7 +23,7 @@ PLAIN = DatesConfig(stray_case=0.0, stray_space=0.0, native_digits=0.0)
 )
 @settings(max_examples=60, deadline=None)
 def test_example_is_a_pure_function_of_its_numbers(seed, split, epoch, index):
-    shared, fresh = Dates(seed=seed), Dates(seed=seed)
+    shared, fresh = DatesDataset(seed=seed), DatesDataset(seed=seed)
     shared.example("train", epoch=3, index=17)
     shared.example("test", index=5)
     example = shared.example(split, epoch=epoch, index=index)
@@ -33,14 +33,17 @@ def test_example_is_a_pure_function_of_its_numbers(seed, split, epoch, index):
 
 
 def test_examples_are_the_same_in_another_process():
-    script = "from regard.data.dates import Dates; print(ascii(Dates(seed=7).example('train', epoch=2, index=11)))"
+    script = (
+        "from regard.data.dates import DatesDataset; "
+        "print(ascii(DatesDataset(seed=7).example('train', epoch=2, index=11)))"
+    )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == ascii(Dates(seed=7).example("train", epoch=2, index=11))
+    assert run.stdout.strip() == ascii(DatesDataset(seed=7).example("train", epoch=2, index=11))
 
 
 def test_training_examples_differ_by_seed_and_epoch():
     def texts(seed, epoch):
-        return [Dates(seed=seed).example("train", epoch=epoch, index=index).text for index in range(50)]
+        return [DatesDataset(seed=seed).example("train", epoch=epoch, index=index).text for index in range(50)]
 
     assert len({tuple(texts(seed, epoch)) for seed, epoch in [(0, 0), (0, 1), (1, 0), (1, 1)]}) == 4
 
@@ -48,10 +51,10 @@ def test_training_examples_differ_by_seed_and_epoch():
 def test_held_out_examples_are_fixed_and_sized_by_the_config():
     config = DatesConfig(val_size=31, test_size=53)
     for split, size in [("val", 31), ("test", 53)]:
-        examples = Dates(config, seed=1).examples(split, epoch=0)
+        examples = DatesDataset(config, seed=1).examples(split, epoch=0)
         assert len(examples) == size
-        assert examples == Dates(config, seed=2).examples(split, epoch=9)
-    assert len(Dates(DatesConfig(epoch_size=71)).examples("train", epoch=4)) == 71
+        assert examples == DatesDataset(config, seed=2).examples(split, epoch=9)
+    assert len(DatesDataset(DatesConfig(epoch_size=71)).examples("train", epoch=4)) == 71
 
 
 def test_splits_hold_different_dates_in_the_documented_shares():
@@ -59,7 +62,7 @@ def test_splits_hold_different_dates_in_the_documented_shares():
     counts = {split: sum(split_of(iso) == split for iso in days) / len(days) for split in ("train", "val", "test")}
     assert counts == pytest.approx({"train": 0.90, "val": 0.05, "test": 0.05}, abs=0.01)
     config = DatesConfig(epoch_size=2000)
-    dates = {split: {one.iso for one in Dates(config).examples(split)} for split in ("train", "val", "test")}
+    dates = {split: {item.iso for item in DatesDataset(config).examples(split)} for split in ("train", "val", "test")}
     assert not dates["train"] & dates["test"]
     assert not dates["train"] & dates["val"]
     assert not dates["val"] & dates["test"]
@@ -74,58 +77,58 @@ def test_split_of_a_date_never_changes():
 
 def test_dates_cover_the_years_and_only_them():
     config = DatesConfig(first_year=2019, last_year=2021, epoch_size=2000)
-    examples = Dates(config).examples("train")
-    assert {one.iso[:4] for one in examples} == {"2019", "2020", "2021"}
-    assert {one.iso[5:7] for one in examples} == {f"{month:02d}" for month in range(1, 13)}
+    examples = DatesDataset(config).examples("train")
+    assert {item.iso[:4] for item in examples} == {"2019", "2020", "2021"}
+    assert {item.iso[5:7] for item in examples} == {f"{month:02d}" for month in range(1, 13)}
 
 
 def test_example_holds_the_year_in_full():
-    for example in Dates(PLAIN).examples("test"):
+    for example in DatesDataset(PLAIN).examples("test"):
         assert example.iso[:4] in example.text
 
 
-def test_every_locale_comes_about_equally_often():
-    examples = Dates(DatesConfig(epoch_size=6000)).examples("train")
-    counts = {name: sum(one.locale == name for one in examples) * len(LOCALES) / len(examples) for name in LOCALES}
+def test_every_locale_occurs_about_equally_often():
+    examples = DatesDataset(DatesConfig(epoch_size=6000)).examples("train")
+    counts = {name: sum(item.locale == name for item in examples) * len(LOCALES) / len(examples) for name in LOCALES}
     assert 0.6 < min(counts.values()) < max(counts.values()) < 1.4
 
 
 def test_native_digits_replace_ascii_ones_where_the_locale_has_its_own():
     config = DatesConfig(locales=("ar_EG", "bn", "de"), native_digits=1.0)
-    examples = Dates(config).examples("val")
-    assert not any(char in "0123456789" for one in examples if one.locale != "de" for char in one.text)
-    assert all(any(char in "0123456789" for char in one.text) for one in examples if one.locale == "de")
-    one = next(one for one in examples if one.locale == "bn")
-    assert str(int(one.iso[:4])) in "".join(
-        str(unicodedata.decimal(char)) if char.isdecimal() else char for char in one.text
+    examples = DatesDataset(config).examples("val")
+    assert not any(char in "0123456789" for item in examples if item.locale != "de" for char in item.text)
+    assert all(any(char in "0123456789" for char in item.text) for item in examples if item.locale == "de")
+    item = next(item for item in examples if item.locale == "bn")
+    assert str(int(item.iso[:4])) in "".join(
+        str(unicodedata.decimal(char)) if char.isdecimal() else char for char in item.text
     )
 
 
-def test_example_rejects_what_is_no_split_or_number():
-    with pytest.raises(ValueError, match="`split` must be one of train, val, test, but is 'dev'"):
-        Dates().example("dev", index=0)
+def test_example_rejects_an_unknown_split_and_negative_numbers():
+    with pytest.raises(ValueError, match="`split` must be one of train, val, test, got 'dev'"):
+        DatesDataset().example("dev", index=0)
     with pytest.raises(ValueError, match="`split` must be"):
-        Dates().examples("valid")
-    with pytest.raises(ValueError, match="`index` and `epoch` must be at least 0, but are -1 and 0"):
-        Dates().example("test", index=-1)
+        DatesDataset().examples("valid")
+    with pytest.raises(ValueError, match="`index` and `epoch` must be at least 0, got -1 and 0"):
+        DatesDataset().example("test", index=-1)
 
 
 def test_stray_case_and_space_leave_the_normalized_text_alone():
-    plain, stray = Dates(PLAIN, seed=5), Dates(STRAY, seed=5)
+    plain, stray = DatesDataset(PLAIN, seed=5), DatesDataset(STRAY, seed=5)
     for index in range(2000):
-        one, other = (data.example("train", epoch=1, index=index) for data in (plain, stray))
-        assert normalize(other.text) == normalize(one.text)
-        assert other._replace(text="") == one._replace(text="")
-        # A tokenizer may lower letter by letter, where a final sigma stays a sigma.
+        item, other = (data.example("train", epoch=1, index=index) for data in (plain, stray))
+        assert normalize(other.text) == normalize(item.text)
+        assert other._replace(text="") == item._replace(text="")
+        # A tokenizer may lowercase letter by letter, where a final sigma stays a sigma.
         forms = [
-            "".join(map(str.lower, unicodedata.normalize("NFKC", text))).split() for text in (one.text, other.text)
+            "".join(map(str.lower, unicodedata.normalize("NFKC", text))).split() for text in (item.text, other.text)
         ]
         assert forms[0] == forms[1]
-        assert other.text != one.text
+        assert other.text != item.text
 
 
-def test_stray_case_and_space_come_in_every_kind():
-    named = [one.text for one in Dates(STRAY).examples("val") if one.locale in ("en", "fr", "de", "ru")]
+def test_stray_case_and_space_occur_in_every_kind():
+    named = [item.text for item in DatesDataset(STRAY).examples("val") if item.locale in ("en", "fr", "de", "ru")]
     worded = [text for text in named if sum(map(str.isalpha, text)) > 3]
     assert any(text.isupper() for text in worded)
     assert any(text.islower() for text in worded)
@@ -136,16 +139,16 @@ def test_stray_case_and_space_come_in_every_kind():
 
 
 def test_default_examples_are_stray_in_the_shares_of_the_config():
-    examples = Dates().examples("test")
-    spaced = sum(one.text != " ".join(one.text.split(" ")).strip(" ") or "  " in one.text for one in examples)
+    examples = DatesDataset().examples("test")
+    spaced = sum(item.text != " ".join(item.text.split(" ")).strip(" ") or "  " in item.text for item in examples)
     assert spaced / len(examples) == pytest.approx(DatesConfig().stray_space, abs=0.03)
-    plain = Dates(DatesConfig(stray_space=0.0, stray_case=0.0)).examples("test")
+    plain = DatesDataset(DatesConfig(stray_space=0.0, stray_case=0.0)).examples("test")
     assert 0.1 < sum(a.text.strip() != b.text for a, b in zip(examples, plain, strict=True)) / len(plain) < 0.5
 
 
 def test_turkish_months_with_a_dotless_i_are_never_put_in_capitals():
     config = DatesConfig(locales=("tr",), stray_case=1.0, stray_space=0.0)
-    texts = [one.text for one in Dates(config).examples("test")]
+    texts = [item.text for item in DatesDataset(config).examples("test")]
     november = [text for text in texts if "kas\u0131m" in text.lower()]
     assert november
     assert not any("KASIM" in text for text in texts)
@@ -167,81 +170,81 @@ def test_normalize_folds_case_width_and_spaces(text, expected):
 
 
 def test_report_counts_at_least_forty_languages():
-    report = Dates().report()
+    report = DatesDataset().report()
     assert report.num_languages >= 40
     assert report.num_locales == len(LOCALES)
     assert report.num_patterns >= 100
     assert report.num_month_names >= 700
-    one = Dates(DatesConfig(locales=("en", "en_GB"))).report()
-    assert (one.num_languages, one.num_locales) == (1, 2)
-    assert one.num_month_names == 24  # "may" is long and short; British "sept" is one more
+    report = DatesDataset(DatesConfig(locales=("en", "en_GB"))).report()
+    assert (report.num_languages, report.num_locales) == (1, 2)
+    assert report.num_month_names == 24  # "may" is long and short; British "sept" is one more
 
 
 def test_locale_unknown_to_babel_is_named_with_its_neighbors():
-    with pytest.raises(UserError, match=r"has 'pt-BR' \(near it: pt_BR"):
-        Dates(DatesConfig(locales=("en", "pt-BR"))).example("test", index=0)
-    with pytest.raises(UserError, match="has 'xx'"):
-        Dates(DatesConfig(locales=("xx",))).report()
+    with pytest.raises(UserError, match=r"got 'pt-BR' \(similar: pt_BR"):
+        DatesDataset(DatesConfig(locales=("en", "pt-BR"))).example("test", index=0)
+    with pytest.raises(UserError, match="got 'xx'"):
+        DatesDataset(DatesConfig(locales=("xx",))).report()
 
 
-def test_ceiling_is_the_mass_of_the_likeliest_readings():
-    written = [
-        Written("3 listopada 2019", "2019-10-03", "hr", 0.2),
-        Written("3 listopada 2019", "2019-11-03", "pl", 0.3),
-        Written("3 march 2019", "2019-03-03", "en", 0.4),
-        Written("3.3.2019", "2019-03-03", "de", 0.1),
+def test_ceiling_is_the_mass_of_the_most_probable_dates():
+    texts = [
+        DateText("3 listopada 2019", "2019-10-03", "hr", 0.2),
+        DateText("3 listopada 2019", "2019-11-03", "pl", 0.3),
+        DateText("3 march 2019", "2019-03-03", "en", 0.4),
+        DateText("3.3.2019", "2019-03-03", "de", 0.1),
     ]
-    best = ceiling(written)
+    best = compute_ceiling(texts)
     assert best.accuracy == pytest.approx(0.8)
-    (found,) = best.ambiguities
-    assert (found.text, found.loss) == ("3 listopada 2019", pytest.approx(0.2))
-    assert list(found.readings.items()) == [("2019-11-03", ("pl",)), ("2019-10-03", ("hr",))]
+    (ambiguity,) = best.ambiguities
+    assert (ambiguity.text, ambiguity.loss) == ("3 listopada 2019", pytest.approx(0.2))
+    assert list(ambiguity.readings.items()) == [("2019-11-03", ("pl",)), ("2019-10-03", ("hr",))]
 
 
 def test_ceiling_is_one_when_two_locales_agree():
-    best = ceiling([Written("3 mars 2019", "2019-03-03", name, 0.5) for name in ("fr", "sv")])
+    best = compute_ceiling([DateText("3 mars 2019", "2019-03-03", name, 0.5) for name in ("fr", "sv")])
     assert best == (1.0, ())
 
 
-def test_ceiling_scales_its_probabilities_and_refuses_none():
-    readings = [Written("a", "2019-01-01", "x", 3.0), Written("a", "2019-02-01", "y", 1.0)]
-    assert ceiling(readings).accuracy == pytest.approx(0.75)
+def test_ceiling_normalizes_probabilities_and_refuses_an_empty_list():
+    readings = [DateText("a", "2019-01-01", "x", 3.0), DateText("a", "2019-02-01", "y", 1.0)]
+    assert compute_ceiling(readings).accuracy == pytest.approx(0.75)
     with pytest.raises(ValueError, match="positive total probability"):
-        ceiling([])
+        compute_ceiling([])
 
 
 def test_ceiling_counts_three_readings_once():
-    readings = [Written("a", f"2019-0{month}-01", "x", weight) for month, weight in [(1, 0.5), (2, 0.3), (3, 0.2)]]
-    assert ceiling(readings).accuracy == pytest.approx(0.5)
+    readings = [DateText("a", f"2019-0{month}-01", "x", weight) for month, weight in [(1, 0.5), (2, 0.3), (3, 0.2)]]
+    assert compute_ceiling(readings).accuracy == pytest.approx(0.5)
 
 
-def test_written_probabilities_sum_to_one_and_match_what_is_drawn():
+def test_probabilities_sum_to_one_and_match_the_examples():
     config = DatesConfig(locales=("en", "hr", "fa"), first_year=2019, last_year=2019, epoch_size=8000)
-    data = Dates(config)
-    written = list(data.written(2019))
-    assert sum(one.probability for one in written) == pytest.approx(1)
-    texts = {(one.text, one.iso) for one in written}
+    data = DatesDataset(config)
+    written = list(data.texts_of_year(2019))
+    assert sum(item.probability for item in written) == pytest.approx(1)
+    texts = {(item.text, item.iso) for item in written}
     drawn = data.examples("train")
-    assert all((normalize(one.text), one.iso) in texts for one in drawn)
-    march = sum(one.probability for one in written if "march" in one.text)
-    assert march == pytest.approx(sum("march" in normalize(one.text) for one in drawn) / len(drawn), abs=0.01)
+    assert all((normalize(item.text), item.iso) in texts for item in drawn)
+    march = sum(item.probability for item in written if "march" in item.text)
+    assert march == pytest.approx(sum("march" in normalize(item.text) for item in drawn) / len(drawn), abs=0.01)
 
 
 def test_ceiling_of_croatian_and_polish_lists_their_october_and_november():
-    best = Dates(DatesConfig(locales=("hr", "pl", "sv"))).ceiling(years=(2019,))
-    readings = {found.text: found.readings for found in best.ambiguities}
+    best = DatesDataset(DatesConfig(locales=("hr", "pl", "sv"))).compute_ceiling(years=(2019,))
+    readings = {ambiguity.text: ambiguity.readings for ambiguity in best.ambiguities}
     assert readings["3 listopada 2019"] == {"2019-10-03": ("hr",), "2019-11-03": ("pl",)}
     assert readings["3 lip 2019"] == {"2019-06-03": ("hr",), "2019-07-03": ("pl",)}
     assert all(len(dates) == 2 for dates in readings.values())
-    assert best.accuracy == pytest.approx(1 - sum(found.loss for found in best.ambiguities))
-    assert Dates(DatesConfig(locales=("hr", "sv"))).ceiling(years=(2019, 2020)).accuracy == 1
+    assert best.accuracy == pytest.approx(1 - sum(ambiguity.loss for ambiguity in best.ambiguities))
+    assert DatesDataset(DatesConfig(locales=("hr", "sv"))).compute_ceiling(years=(2019, 2020)).accuracy == 1
 
 
 def test_ceiling_of_all_locales_leaves_room_for_the_goal():
-    # In a process of its own, as half a million texts take long with every call checked.
+    # In a separate process without type checks, which are slow for half a million texts.
     script = """
-from regard.data.dates import Dates
-best = Dates().ceiling(years=(2023,))
+from regard.data.dates import DatesDataset
+best = DatesDataset().compute_ceiling(years=(2023,))
 print(best.accuracy, best.ambiguities[0].loss, best.ambiguities[-1].loss)
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -252,8 +255,8 @@ print(best.accuracy, best.ambiguities[0].loss, best.ambiguities[-1].loss)
 
 def test_dates_reject_years_too_few_for_three_splits(monkeypatch):
     monkeypatch.setattr("regard.data.dates.split_of", lambda iso: "train")
-    with pytest.raises(ValueError, match="1812 to 1813 gives `val` none"):
-        Dates(DatesConfig(first_year=1812, last_year=1813)).example("train", index=0)
+    with pytest.raises(ValueError, match="1812 to 1813, which has none of `val`"):
+        DatesDataset(DatesConfig(first_year=1812, last_year=1813)).example("train", index=0)
 
 
 @pytest.mark.parametrize(
@@ -261,12 +264,12 @@ def test_dates_reject_years_too_few_for_three_splits(monkeypatch):
     [
         ({"locales": ()}, "`locales` must be one or more different names"),
         ({"locales": ("en", "en")}, "`locales` must be one or more different names"),
-        ({"first_year": 999}, "first_year must be from 1,000 to 9,999, but is 999"),
-        ({"first_year": 2050, "last_year": 2049}, "first_year must be at most last_year=2049, but is 2050"),
-        ({"last_year": 10_000}, "last_year must be from 1,000 to 9,999, but is 10000"),
-        ({"test_size": 0}, "test_size must be from 1 to 1,000,000, but is 0"),
-        ({"stray_case": 1.5}, "stray_case must be from 0 to 1, but is 1.5"),
-        ({"native_digits": float("nan")}, "native_digits must be from 0 to 1, but is nan"),
+        ({"first_year": 999}, "first_year must be from 1,000 to 9,999, got 999"),
+        ({"first_year": 2050, "last_year": 2049}, r"`first_year` must be at most `last_year` \(2049\), got 2050"),
+        ({"last_year": 10_000}, "last_year must be from 1,000 to 9,999, got 10000"),
+        ({"test_size": 0}, "test_size must be from 1 to 1,000,000, got 0"),
+        ({"stray_case": 1.5}, "stray_case must be from 0 to 1, got 1.5"),
+        ({"native_digits": float("nan")}, "native_digits must be from 0 to 1, got nan"),
     ],
 )
 def test_config_rejects_a_field_out_of_range(fields, message):

@@ -7,22 +7,22 @@ import pytest
 from babel import Locale
 from babel.dates import format_date
 
-from regard.data.dates import Dates
+from regard.data.dates import DatesDataset
 from regard.data.dates_config import LOCALES, DatesConfig
-from regard.data.dates_spelling import Day, locution, month_names
+from regard.data.dates_spelling import Day, load_spellings, month_names
 
 
 def read_back(spelling, text):
-    """The (year, month, day) of a text, found by matching it against the spelling's own tables."""
+    """Return (year, month, day) of a text, by matching it against the tables of the spelling."""
     groups = []
     for part, table in spelling.fields:
         values = ["[0-9]{4}"] if part == 0 else [re.escape(value) for value in reversed(table) if value]
         groups.append(f"({'|'.join(values)})")  # 12 comes before 1
-    pieces = map(re.escape, spelling.template.split("%s"))
-    found = re.fullmatch("".join(piece + group for piece, group in zip(pieces, [*groups, ""], strict=True)), text)
-    assert found is not None
+    parts = map(re.escape, spelling.template.split("%s"))
+    match = re.fullmatch("".join(part + group for part, group in zip(parts, [*groups, ""], strict=True)), text)
+    assert match is not None
     values = [0, 0, 0, 0]
-    for (part, table), value in zip(spelling.fields, found.groups(), strict=True):
+    for (part, table), value in zip(spelling.fields, match.groups(), strict=True):
         assert table.count(value) == 1
         values[part] = table.index(value)
     return tuple(values[:3])
@@ -30,23 +30,23 @@ def read_back(spelling, text):
 
 @pytest.mark.parametrize("name", LOCALES)
 def test_spellings_equal_babel(name):
-    ways = locution(name)
+    locale = load_spellings(name)
     days = [date(2019, month, 1 + (5 * month) % 28) for month in range(1, 13)] + [
         date(2024, 2, 29),
         date(1903, 8, 31),
     ]
-    for spelling in ways.spellings:
+    for spelling in locale.spellings:
         if "do" in spelling.pattern:
             continue
         for day in days:
             expected = format_date(day, spelling.pattern, locale=name)
-            assert spelling.write(Day(day.year, day.month, day.day, day.weekday())) == expected
+            assert spelling.format(Day(day.year, day.month, day.day, day.weekday())) == expected
 
 
 @pytest.mark.parametrize("name", LOCALES)
 def test_spellings_hold_the_formats_of_the_locale(name):
     day = date(2019, 11, 25)
-    written = {one.write(Day(2019, 11, 25, 0)) for one in locution(name).spellings}
+    written = {spelling.format(Day(2019, 11, 25, 0)) for spelling in load_spellings(name).spellings}
     for style in ("full", "long", "medium", "short"):
         pattern = Locale.parse(name).date_formats[style].pattern
         if "c" in pattern:  # a stand-alone weekday, which Babel can take from another language
@@ -56,30 +56,30 @@ def test_spellings_hold_the_formats_of_the_locale(name):
 
 
 def test_stand_alone_weekday_becomes_the_weekday_of_a_date():
-    assert "EEEE d. MMMM y" in {one.pattern for one in locution("fi").spellings}
+    assert "EEEE d. MMMM y" in {spelling.pattern for spelling in load_spellings("fi").spellings}
 
 
-def test_spellings_do_not_depend_on_what_babel_was_asked_before():
-    # Babel shares stand-alone names between languages once they were asked for.
+def test_spellings_do_not_depend_on_earlier_calls_of_babel():
+    # Babel shares stand-alone names between languages after their first use.
     script = """
 from babel.dates import format_date
 from datetime import date
 for name in ("he", "az"):
     format_date(date(2019, 4, 3), "LLLL LLL cccc ccc", locale=name)
 from regard.data.dates_config import LOCALES
-from regard.data.dates_spelling import Day, locution
-print(ascii([one.write(Day(2019, 4, 3, 2)) for name in LOCALES for one in locution(name).spellings]))
+from regard.data.dates_spelling import Day, load_spellings
+print(ascii([spelling.format(Day(2019, 4, 3, 2)) for name in LOCALES for spelling in load_spellings(name).spellings]))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    texts = [one.write(Day(2019, 4, 3, 2)) for name in LOCALES for one in locution(name).spellings]
+    texts = [spelling.format(Day(2019, 4, 3, 2)) for name in LOCALES for spelling in load_spellings(name).spellings]
     assert run.stdout.strip() == ascii(texts)
 
 
 @pytest.mark.parametrize("name", LOCALES)
-def test_every_spelling_reads_back_to_its_date(name):
-    for number, spelling in enumerate(locution(name).spellings):
+def test_every_spelling_determines_its_date(name):
+    for number, spelling in enumerate(load_spellings(name).spellings):
         day = Day(2031 + number, 1 + number % 12, 13 + number % 15, number % 7)
-        assert read_back(spelling, spelling.write(day)) == day[:3]
+        assert read_back(spelling, spelling.format(day)) == day[:3]
 
 
 @pytest.mark.parametrize(
@@ -104,30 +104,32 @@ def test_every_spelling_reads_back_to_its_date(name):
         ("zh", Day(2019, 3, 3, 6), "2019\u5e743\u67083\u65e5\u661f\u671f\u65e5"),
     ],
 )
-def test_locale_writes_the_date_as_people_do(name, day, expected):
-    assert expected in {spelling.write(day) for spelling in locution(name).spellings}
+def test_locale_has_idiomatic_spellings(name, day, expected):
+    assert expected in {spelling.format(day) for spelling in load_spellings(name).spellings}
 
 
-def test_month_comes_first_only_where_it_shows():
-    ways = locution("en")
-    american = next(one for one in ways.spellings if one.pattern == "M/d/y")
+def test_month_comes_first_only_where_it_is_unambiguous():
+    locale = load_spellings("en")
+    american = next(spelling for spelling in locale.spellings if spelling.pattern == "M/d/y")
     for day, expected in [
         (Day(2019, 4, 13, 5), "4/13/2019"),
         (Day(2019, 4, 4, 3), "4/4/2019"),
         (Day(2019, 4, 3, 2), "April 3, 2019"),
     ]:
-        assert ways.choose(american, day).write(day) == expected
-    firsts = {name for name in LOCALES if any(one.is_month_first for one in locution(name).spellings)}
+        assert locale.choose(american, day).format(day) == expected
+    firsts = {name for name in LOCALES if any(spelling.is_month_first for spelling in load_spellings(name).spellings)}
     assert firsts == {"en", "fil"}
 
 
-def test_examples_read_back_to_their_date():
+def test_text_of_an_example_determines_its_date():
     plain = DatesConfig(stray_case=0.0, stray_space=0.0, native_digits=0.0)
-    for example in Dates(plain).examples("test")[:500]:
-        spelling = next(one for one in locution(example.locale).spellings if one.pattern == example.pattern)
+    for example in DatesDataset(plain).examples("test")[:500]:
+        spelling = next(
+            spelling for spelling in load_spellings(example.locale).spellings if spelling.pattern == example.pattern
+        )
         assert read_back(spelling, example.text) == tuple(map(int, example.iso.split("-")))
 
 
-def test_month_names_are_long_and_short():
+def test_month_names_are_full_and_abbreviated():
     assert month_names("pl")[10] == {"listopada", "lis"}
     assert month_names("de")[2] == {"M\u00e4rz"}

@@ -1,4 +1,4 @@
-"""The length of normalized texts is bounded before memory is used for them."""
+"""The length of normalized texts is limited before memory is allocated for them."""
 
 import unicodedata
 
@@ -32,7 +32,7 @@ def test_growth_of_a_long_text_may_double_and_forms_that_do_not_grow_are_not_cou
 def test_tokenizer_refuses_what_normalization_makes_too_long():
     config = TokenizerConfig(kind="char", normalize="nfkc")
     tokenizer = Tokenizer.train(["ab"], config)
-    for use in (tokenizer.encode, tokenizer.cut, tokenizer.unknown, tokenizer.tokens):
+    for use in (tokenizer.encode, tokenizer.segment, tokenizer.unknown, tokenizer.tokens):
         with pytest.raises(UserError, match="of 55,556 characters has more than 1,000,000"):
             use(EIGHTEEN * 55_556)
     with pytest.raises(UserError, match=r"train\.tsv: a text of 55,556 characters"):

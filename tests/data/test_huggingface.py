@@ -1,5 +1,4 @@
-"""Hugging Face data sets, through a stand-in for the optional package: what it is asked for, and what goes
-wrong."""
+"""Hugging Face data sets, with a mock of the optional package: calls of the package, and error messages."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -11,7 +10,7 @@ from regard.errors import UserError
 
 
 class Table:
-    """As datasets.Dataset: rows with named columns."""
+    """Mock of datasets.Dataset: rows with named columns."""
 
     def __init__(self, rows: list[dict]) -> None:
         self.rows = rows
@@ -30,11 +29,11 @@ NESTED = [{"translation": {"en": "one", "de": "eins"}}]
 
 @pytest.fixture
 def package(monkeypatch) -> SimpleNamespace:
-    """What the package gives, and a list of what it was asked for."""
-    state = SimpleNamespace(table=Table(ROWS), asked=[], error=None)
+    """State of the mock: the table to return, the error to raise, and the recorded calls."""
+    state = SimpleNamespace(table=Table(ROWS), calls=[], error=None)
 
     def load_dataset(*args, **kwargs):
-        state.asked.append((args, kwargs))
+        state.calls.append((args, kwargs))
         if state.error:
             raise state.error
         return state.table
@@ -48,25 +47,25 @@ def package(monkeypatch) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(
-    ("spec", "split", "asked"),
+    ("spec", "split", "call"),
     [
         ("hf:some/name", "train", (("some/name", None), {"split": "train"})),
         ("hf:some/name", "val", (("some/name", None), {"split": "validation"})),
         ("hf:some/name:de-en#test[:5]", "val", (("some/name", "de-en"), {"split": "test[:5]"})),
     ],
 )
-def test_name_says_data_set_config_and_split(package, spec, split, asked):
+def test_spec_has_name_config_and_split(package, spec, split, call):
     pairs = read_pairs(spec, split=split)
     assert list(pairs) == [("one", "eins"), ("two", "zwei")]
-    assert (package.asked, pairs.where(1)) == ([asked], f"{spec}, line 2")
+    assert (package.calls, pairs.where(1)) == ([call], f"{spec}, line 2")
 
 
-def test_local_file_is_one_split_whatever_it_is_for(package, tmp_path):
+def test_local_file_is_the_train_split_by_default(package, tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("unused by the stand-in")
+    path.write_text("unused by the mock")
     read_pairs(f"hf:csv:{path}", split="val")
     read_pairs(f"hf:csv:{path}#test", split="val")
-    assert package.asked == [
+    assert package.calls == [
         (("csv",), {"data_files": str(path), "split": "train"}),
         (("csv",), {"data_files": str(path), "split": "test"}),
     ]
@@ -76,7 +75,7 @@ def test_folder_is_read_with_its_split(package, tmp_path):
     package.table = {"train": Table(ROWS), "validation": Table(ROWS[1:])}
     assert list(read_pairs(tmp_path, split="val")) == [("two", "zwei")]
     assert next(iter(read_pairs(f"{tmp_path}#train", split="val"))) == ("one", "eins")
-    with pytest.raises(UserError, match="no part 'test'; there are 'train', 'validation'"):
+    with pytest.raises(UserError, match="no split 'test'; the splits are 'train', 'validation'"):
         read_pairs(tmp_path, split="test")
     package.table = Table(ROWS)
     assert len(read_pairs(tmp_path, split="test")) == 2
@@ -92,20 +91,20 @@ def test_nested_fields_are_named_with_dots(package):
 def test_missing_field_names_those_that_exist(package):
     with pytest.raises(
         UserError,
-        match=r"hf:x: no field 'sorce' .*; there are 'source', 'target', 'id'\. Did you mean 'source'",
+        match=r"hf:x: no field 'sorce' .*; the fields are 'source', 'target', 'id'\. Did you mean 'source'",
     ):
         read_pairs("hf:x", source_column="sorce")
 
 
 def test_bad_rows_are_named_or_counted(package):
     package.table = Table([*ROWS, {"source": None, "target": "drei", "id": 3}])
-    with pytest.raises(UserError, match="hf:x, line 3: field 'source' must hold a text, got NoneType"):
+    with pytest.raises(UserError, match="hf:x, line 3: field 'source' must be a string, got NoneType"):
         read_pairs("hf:x")
-    assert read_pairs("hf:x", on_bad="skip").skipped.counts == {"field is no text": 1}
+    assert read_pairs("hf:x", on_bad="skip").skipped.counts == {"field is not a string": 1}
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, ValueError, ConnectionError, KeyError, "DatasetsError"])
-def test_what_the_package_cannot_load_is_named(package, error):
+def test_errors_of_the_package_are_reported(package, error):
     kind = package.failure if isinstance(error, str) else error
     package.error = kind("it is not there")
     with pytest.raises(UserError, match=r"hf:some/name: `datasets` cannot load it \(train\): .*it is not there"):
@@ -121,7 +120,7 @@ def test_local_file_that_is_missing_is_named(package, spec, message):
         read_pairs(spec)
 
 
-def test_missing_package_says_how_to_install_it(monkeypatch):
+def test_missing_package_is_reported_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"hf:x: .*pip install 'regard\[data\]'"):
         read_pairs("hf:x")

@@ -1,4 +1,4 @@
-"""Image files: only named formats are opened; 16 bits are scaled; what cannot be read is named."""
+"""Image files: only supported formats are opened, 16 bits are scaled, and unreadable files are reported."""
 
 import io
 import os
@@ -14,14 +14,14 @@ from PIL import EpsImagePlugin, Image
 from PIL.PngImagePlugin import PngInfo
 
 from regard.data.config import ImagesConfig
-from regard.data.image_files import FORMATS, ImageFiles, path_of_name, prepare_image, read_image
+from regard.data.image_files import FORMATS, ImageFiles, prepare_image, read_image, resolve_path
 from regard.data.images import read_images
 from regard.errors import UserError
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"
 
 
-def saved(path: Path, pixels: np.ndarray, **options) -> Path:
+def save(path: Path, pixels: np.ndarray, **options) -> Path:
     Image.fromarray(pixels).save(path, **options)
     return path
 
@@ -31,16 +31,16 @@ def test_postscript_starts_no_ghostscript(tmp_path, monkeypatch, name):
     gs = tmp_path / "gs"
     gs.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexit 1\n")
     gs.chmod(gs.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # what another test may have looked for
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # reset, as another test may have set it
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / name).write_bytes(EPS)
-    with pytest.raises(UserError, match=rf"{name}: no image that can be read .*none of PNG, JPEG"):
+    with pytest.raises(UserError, match=rf"{name}: not a readable image .*not one of PNG, JPEG"):
         read_image(tmp_path / name)
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         archive.add(tmp_path / name, arcname=name)
     for source in (tmp_path, tmp_path / "a.tar"):
-        with pytest.raises(UserError, match="no image that can be read"):
-            ImageFiles.of(source).open(name, "here")
+        with pytest.raises(UserError, match="not a readable image"):
+            ImageFiles.from_path(source).open(name, "here")
     assert not (tmp_path / "started").exists()
     with Image.open(tmp_path / name) as image, pytest.raises(subprocess.CalledProcessError):  # the trap works
         image.load()
@@ -48,8 +48,8 @@ def test_postscript_starts_no_ghostscript(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_formats_that_are_named_are_read_whatever_the_file_is_called(tmp_path, form):
-    saved(tmp_path / "a.bin", np.full((3, 5), 77, np.uint8), format=form)
+def test_supported_formats_are_recognized_by_content(tmp_path, form):
+    save(tmp_path / "a.bin", np.full((3, 5), 77, np.uint8), format=form)
     image = read_image(tmp_path / "a.bin").image
     assert image.size == (5, 3)
     assert np.abs(np.asarray(image.convert("L")).astype(int) - 77).max() <= 2
@@ -58,23 +58,23 @@ def test_formats_that_are_named_are_read_whatever_the_file_is_called(tmp_path, f
 @pytest.mark.parametrize(("name", "dtype"), [("a.png", "<u2"), ("a.tif", "<u2"), ("a.tif", ">u2"), ("a.pgm", "<u2")])
 def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path, name, dtype):
     values = np.array([[0, 128, 129, 256, 257, 32768, 65535]], dtype)
-    image = read_image(saved(tmp_path / name, values)).image
+    image = read_image(save(tmp_path / name, values)).image
     assert np.asarray(image.convert("L")).tolist() == [[0, 0, 1, 1, 1, 128, 255]]
 
 
 def test_sixteen_bits_give_one_channel(tmp_path):
     for number in range(2):
         (tmp_path / str(number)).mkdir()
-        saved(tmp_path / str(number) / "a.png", np.full((4, 4), 30000, np.uint16))
+        save(tmp_path / str(number) / "a.png", np.full((4, 4), 30000, np.uint16))
     images = read_images(tmp_path, ImagesConfig())
     assert images.pixels.shape == (2, 1, 4, 4)
     assert images.pixels.min() == images.pixels.max() == round(30000 / 257)
 
 
-@pytest.mark.parametrize(("dtype", "kind"), [(np.float32, "floating"), (np.int32, "32-bit whole")])
-def test_numbers_without_a_scale_are_refused(tmp_path, dtype, kind):
-    with pytest.raises(UserError, match=rf"a.tif: holds {kind} numbers"):
-        read_image(saved(tmp_path / "a.tif", np.ones((3, 3), dtype)))
+@pytest.mark.parametrize(("dtype", "kind"), [(np.float32, "floating-point"), (np.int32, "32-bit integer")])
+def test_pixels_without_a_scale_are_refused(tmp_path, dtype, kind):
+    with pytest.raises(UserError, match=rf"a.tif: {kind} pixels"):
+        read_image(save(tmp_path / "a.tif", np.ones((3, 3), dtype)))
 
 
 def test_animated_image_is_its_first_frame(tmp_path):
@@ -84,34 +84,34 @@ def test_animated_image_is_its_first_frame(tmp_path):
 
 
 @pytest.mark.parametrize("size", [(60_000, 60_000), (2**31 - 1, 1), (13_378, 13_378)])
-def test_sizes_are_checked_before_pixels_are_made(tmp_path, size):
+def test_sizes_are_checked_before_pixels_are_decoded(tmp_path, size):
     out = io.BytesIO()
     Image.new("L", (8, 8)).save(out, "PNG")
     head = out.getvalue()[12:16] + size[0].to_bytes(4, "big") + size[1].to_bytes(4, "big") + out.getvalue()[24:29]
     content = out.getvalue()[:12] + head + zlib.crc32(head).to_bytes(4, "big") + out.getvalue()[33:]
     (tmp_path / "a.png").write_bytes(content)
     with pytest.raises(
-        UserError, match=r"a.png: .*pixels are more than the 178,956,970 .*REGARD_MAX_IMAGE_MEGAPIXELS raises"
+        UserError, match=r"a.png: .*pixels exceed the limit of 178,956,970 .*REGARD_MAX_IMAGE_MEGAPIXELS raises it"
     ):
         read_image(tmp_path / "a.png")
 
 
-def test_place_that_names_a_bad_image_is_told(tmp_path):
+def test_message_has_the_location_of_the_reference(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
-    cut = saved(tmp_path / "whole.png", np.arange(256, dtype=np.uint8).reshape(16, 16)).read_bytes()[:-30]
+    cut = save(tmp_path / "whole.png", np.arange(256, dtype=np.uint8).reshape(16, 16)).read_bytes()[:-30]
     (tmp_path / "cut.png").write_bytes(cut)
     (tmp_path / "text.png").write_text("text")
-    for name, problem in (("pipe", "named pipe"), ("cut", "no image that can be read"), ("text", "none of PNG")):
+    for name, problem in (("pipe", "named pipe"), ("cut", "not a readable image"), ("text", "not one of PNG")):
         with pytest.raises(UserError, match=rf"list.csv, line 3: .*{name}.png: .*{problem}"):
             read_image(tmp_path / f"{name}.png", "list.csv, line 3")
 
 
-def test_last_part_of_a_name_finds_a_member_if_it_is_the_only_one(tmp_path):
+def test_unique_base_name_identifies_a_member(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         for number, name in enumerate(("x/1.png", "y/1.png", "y/2.png")):
-            path = saved(tmp_path / "one.png", np.full((2, 2), number, np.uint8))
+            path = save(tmp_path / "one.png", np.full((2, 2), number, np.uint8))
             archive.add(path, arcname=name)
-    files = ImageFiles.of(tmp_path / "a.tar")
+    files = ImageFiles.from_path(tmp_path / "a.tar")
     assert np.asarray(files.open("2.png", "here").image).max() == 2
     assert np.asarray(files.open("y/1.png", "here").image).max() == 1
     with pytest.raises(UserError, match=r"here: there is no image 1.png in"):
@@ -119,18 +119,18 @@ def test_last_part_of_a_name_finds_a_member_if_it_is_the_only_one(tmp_path):
     whole = (tmp_path / "a.tar").read_bytes()
     (tmp_path / "a.tar").write_bytes(whole[:600])
     with pytest.raises(UserError, match=r"a.tar: "):
-        ImageFiles.of(tmp_path / "a.tar").open("y/1.png", "here")
+        ImageFiles.from_path(tmp_path / "a.tar").open("y/1.png", "here")
 
 
 def test_pixel_limit_is_a_variable(tmp_path, monkeypatch):
-    saved(tmp_path / "a.png", np.zeros((1000, 2001), np.uint8))
+    save(tmp_path / "a.png", np.zeros((1000, 2001), np.uint8))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)  # the variable raises Pillow's bound as well
     for value, is_read in (("3", True), ("2", False), ("200", True)):
         monkeypatch.setenv("REGARD_MAX_IMAGE_MEGAPIXELS", value)
         if is_read:
             assert read_image(tmp_path / "a.png").image.size == (2001, 1000)
         else:
-            with pytest.raises(UserError, match="2001 x 1000 pixels are more than the 2,000,000 that are read"):
+            with pytest.raises(UserError, match="2001 x 1000 pixels exceed the limit of 2,000,000"):
                 read_image(tmp_path / "a.png")
     assert Image.MAX_IMAGE_PIXELS == 100_000_000
     monkeypatch.setenv("REGARD_MAX_IMAGE_MEGAPIXELS", "many")
@@ -138,10 +138,10 @@ def test_pixel_limit_is_a_variable(tmp_path, monkeypatch):
         read_image(tmp_path / "a.png")
 
 
-def oriented(path: Path, orientation: int, pixels: np.ndarray, **options) -> Path:
+def save_oriented(path: Path, orientation: int, pixels: np.ndarray, **options) -> Path:
     exif = Image.Exif()
     exif[0x0112] = orientation
-    return saved(path, pixels, exif=exif, **options)
+    return save(path, pixels, exif=exif, **options)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -159,34 +159,34 @@ def test_images_are_read_upright(tmp_path, orientation, ending):
         8: corners[:, ::-1].T,
     }[orientation]
     options = {"lossless": True} if ending == "webp" else {"quality": 95} if ending in ("jpg", "avif") else {}
-    path = oriented(tmp_path / f"a.{ending}", orientation, corners, **options)
+    path = save_oriented(tmp_path / f"a.{ending}", orientation, corners, **options)
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         archive.add(path, arcname=path.name)
     with Image.open(io.BytesIO(path.read_bytes())) as image:
-        found = [read_image(path), prepare_image(image, "a")]
-    found += [ImageFiles.of(source).open(path.name, "here") for source in (tmp_path, tmp_path / "a.tar")]
-    for one in found:
-        assert (one.orientation, one.stored_size) == (orientation, (48, 32))
-        pixels = np.asarray(one.image.convert("L")).astype(int)
+        images = [read_image(path), prepare_image(image, "a")]
+    images += [ImageFiles.from_path(source).open(path.name, "here") for source in (tmp_path, tmp_path / "a.tar")]
+    for prepared in images:
+        assert (prepared.orientation, prepared.stored_size) == (orientation, (48, 32))
+        pixels = np.asarray(prepared.image.convert("L")).astype(int)
         assert pixels.shape == upright.shape
         assert np.abs(pixels - upright).max() < 12
 
 
 @pytest.mark.parametrize("orientation", [0, 9, "6", 2.5])
-def test_orientations_that_are_none_change_nothing(tmp_path, orientation):
+def test_invalid_orientations_are_ignored(tmp_path, orientation):
     image = Image.new("L", (3, 2))
     image.getexif()[0x0112] = orientation
     assert prepare_image(image, "a").image.size == (3, 2)
 
 
-def test_damaged_exif_changes_nothing(tmp_path):
-    saved(tmp_path / "a.jpg", np.zeros((2, 3), np.uint8), exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0")
+def test_damaged_exif_is_ignored(tmp_path):
+    save(tmp_path / "a.jpg", np.zeros((2, 3), np.uint8), exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0")
     text = PngInfo()
     text.add_text("Raw profile type exif", "\nexif\n 2\nzz")
-    saved(tmp_path / "a.png", np.zeros((2, 3), np.uint8), pnginfo=text)
+    save(tmp_path / "a.png", np.zeros((2, 3), np.uint8), pnginfo=text)
     for name in ("a.jpg", "a.png"):
-        found = read_image(tmp_path / name)
-        assert (found.image.size, found.orientation) == ((3, 2), 1)
+        upright = read_image(tmp_path / name)
+        assert (upright.image.size, upright.orientation) == ((3, 2), 1)
 
 
 @pytest.mark.parametrize(
@@ -213,33 +213,33 @@ def test_transparent_entry_of_a_palette_is_white(tmp_path, name):
 
 
 @pytest.mark.parametrize("brand", [b"heic", b"mif1"])
-def test_heic_is_named_with_the_remedy(tmp_path, brand):
+def test_heic_is_refused_with_a_hint(tmp_path, brand):
     (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftyp" + brand + b"\0\0\0\0mif1heic" + bytes(100))
-    with pytest.raises(UserError, match=r"a.jpg: no image that can be read .it is HEIC, .*convert it to JPEG"):
+    with pytest.raises(UserError, match=r"a.jpg: not a readable image .HEIC is not supported: .*convert it to JPEG"):
         read_image(tmp_path / "a.jpg")
 
 
-def test_backslashes_separate_folders_if_no_file_is_called_so(tmp_path):
+def test_backslashes_separate_folders_unless_a_file_has_that_name(tmp_path):
     (tmp_path / "x").mkdir()
     for number, name in enumerate(["x/1.png", "x\\1.png", "x/2.png"]):
-        saved(tmp_path / name, np.full((2, 2), number, np.uint8))
+        save(tmp_path / name, np.full((2, 2), number, np.uint8))
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         for name in ("x/1.png", "x\\1.png", "x/2.png"):
             archive.add(tmp_path / name, arcname=name)
     for source in (tmp_path, tmp_path / "a.tar"):
-        files = ImageFiles.of(source)
-        found = [np.asarray(files.open(name, "here").image).max() for name in ("x\\1.png", "x\\2.png")]
-        assert found == [1, 2]
-    assert path_of_name(tmp_path, "x\\1.png") == tmp_path / "x\\1.png"
-    assert path_of_name(tmp_path, "x\\2.png") == tmp_path / "x" / "2.png"
-    assert path_of_name(tmp_path, "x\\3.png") == tmp_path / "x\\3.png"
+        files = ImageFiles.from_path(source)
+        values = [np.asarray(files.open(name, "here").image).max() for name in ("x\\1.png", "x\\2.png")]
+        assert values == [1, 2]
+    assert resolve_path(tmp_path, "x\\1.png") == tmp_path / "x\\1.png"
+    assert resolve_path(tmp_path, "x\\2.png") == tmp_path / "x" / "2.png"
+    assert resolve_path(tmp_path, "x\\3.png") == tmp_path / "x\\3.png"
 
 
 @pytest.mark.parametrize("name", ["../outside.png", "..\\outside.png"])
 def test_names_stay_inside_their_folder(tmp_path, name):
     (tmp_path / "x").mkdir()
-    saved(tmp_path / "outside.png", np.zeros((2, 2), np.uint8))
-    files = ImageFiles.of(tmp_path / "x")
+    save(tmp_path / "outside.png", np.zeros((2, 2), np.uint8))
+    files = ImageFiles.from_path(tmp_path / "x")
     assert not files.has(name)
-    with pytest.raises(UserError, match=r"here: (there is no image|the image .* must be a name inside)"):
+    with pytest.raises(UserError, match=r"here: (there is no image|the image .* must be inside)"):
         files.open(name, "here")

@@ -1,4 +1,4 @@
-"""Folders of images: which files are images, which are left out, and what is said of them."""
+"""Folders of images: which files are images, which are skipped, and the notices about them."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from PIL import Image
 
 from regard.data.config import ImagesConfig
 from regard.data.image_folders import list_image_folders
-from regard.data.images import read_images, read_training
+from regard.data.images import read_images, read_training_images
 from regard.errors import UserError
 
 
@@ -35,48 +35,48 @@ PLAIN = [f"{name}/{number}.png" for name in ("cat", "dog") for number in range(3
         *("__MACOSX/cat/0.png", "@eaDir/0.png", "#recycle/0.png", "cat/DESKTOP.INI", "cat/.DS_Store"),
     ],
 )
-def test_files_that_systems_add_are_ignored(folder, name):
+def test_files_of_operating_systems_are_ignored(folder, name):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(b"no image")
-    found = list_image_folders(folder, "error")
-    assert [str(file.relative_to(folder)) for file, _ in found.files] == PLAIN
-    assert found.notices == ()
+    images = list_image_folders(folder, "error")
+    assert [str(file.relative_to(folder)) for file, _ in images.files] == PLAIN
+    assert images.notices == ()
 
 
-def test_every_ending_of_an_image_is_read(folder):
+def test_every_extension_of_an_image_is_read(folder):
     os.rename(folder / "cat" / "0.png", folder / "cat" / "0.JFIF")
     assert names(folder)[0] == "cat/0.JFIF"
     assert len(read_images(folder, ImagesConfig())) == 6
 
 
-def test_other_files_are_counted_and_named(folder):
+def test_other_files_are_skipped_and_reported(folder):
     for name in ("a.heic", "b.HEIC", "c.svg", "notes", "more/d.heic"):
         (folder / "cat" / name).parent.mkdir(exist_ok=True)
         (folder / "cat" / name).write_bytes(b"x")
     Image.new("L", (3, 2)).save(folder / "loose.png")
     (folder / "README.md").write_text("x")
-    images = read_training(ImagesConfig(train=str(folder), val_share=0.4), seed=1)[0]
+    images = read_training_images(ImagesConfig(train=str(folder), val_share=0.4), seed=1)[0]
     counted, loose = images.left_out()
     assert counted == (
-        f"{folder}: 5 files are not read: 3 .heic (convert them to JPEG), 1 .svg, 1 without ending; "
+        f"{folder}: 5 files are skipped: 3 .heic (convert them to JPEG), 1 .svg, 1 without extension; "
         f"first: {folder}/cat/a.heic."
     )
-    assert loose == f"{folder}: 1 images lie in no class folder and are not read; first: {folder}/loose.png."
+    assert loose == f"{folder}: 1 images outside the class folders are skipped; first: {folder}/loose.png."
 
 
-def test_class_that_would_lose_all_its_images_is_an_error_or_named(folder):
-    (folder / "eel").mkdir()  # an empty folder is none of these
+def test_class_without_a_supported_image_is_an_error_or_reported(folder):
+    (folder / "eel").mkdir()  # an empty folder is no error
     assert names(folder) == PLAIN
     (folder / "eel" / "1.heic").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"eel: none of its files is an image that is read: 1 .heic .*JPEG.*on_bad"):
+    with pytest.raises(UserError, match=r"eel: none of its files is a supported image: 1 .heic .*JPEG.*on_bad"):
         names(folder)
-    found = list_image_folders(folder, "skip")
-    assert len(found.files) == 6
-    assert found.notices[-1].startswith(f"{folder}/eel: none of its files is an image")
-    assert found.notices[-1].endswith("; the class is left out.")
+    images = list_image_folders(folder, "skip")
+    assert len(images.files) == 6
+    assert images.notices[-1].startswith(f"{folder}/eel: none of its files is a supported image")
+    assert images.notices[-1].endswith("; the class is left out.")
     for file in folder.glob("*/*.png"):
         file.unlink()
-    with pytest.raises(UserError, match=r"there is no image in it .*eel: none of its files is an image"):
+    with pytest.raises(UserError, match=r"contains no image .*eel: none of its files is a supported image"):
         names(folder, "skip")
 
 

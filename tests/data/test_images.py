@@ -1,4 +1,4 @@
-"""Images of folders and IDX files: read as they are, or refused by name."""
+"""Images of folders and IDX files, and messages about invalid files."""
 
 import gzip
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 from PIL import Image
 
 from regard.data.config import ImagesConfig
-from regard.data.images import embedded_digits, read_images, split_off
+from regard.data.images import load_digits, read_images, split_validation
 from regard.errors import UserError
 
 
-def idx(path: Path, array: np.ndarray) -> Path:
+def write_idx(path: Path, array: np.ndarray) -> Path:
     magic = 2051 if array.ndim == 3 else 2049
     header = np.array([magic, *array.shape], ">i4").tobytes()
     path.write_bytes(gzip.compress(header + array.astype(np.uint8).tobytes()))
@@ -22,8 +22,8 @@ def idx(path: Path, array: np.ndarray) -> Path:
 @pytest.fixture
 def pair(tmp_path: Path) -> Path:
     pixels = np.arange(3 * 2 * 4).reshape(3, 2, 4)
-    idx(tmp_path / "t-labels-idx1-ubyte.gz", np.array([7, 0, 7]))
-    return idx(tmp_path / "t-images-idx3-ubyte.gz", pixels)
+    write_idx(tmp_path / "t-labels-idx1-ubyte.gz", np.array([7, 0, 7]))
+    return write_idx(tmp_path / "t-images-idx3-ubyte.gz", pixels)
 
 
 @pytest.fixture
@@ -50,44 +50,53 @@ def test_folder_names_are_classes_and_images_have_one_size(folder):
     assert read_images(folder, ImagesConfig(size=8, color="rgb")).pixels.shape == (6, 3, 8, 8)
 
 
-def test_bad_images_are_named_or_left_out_and_told(folder):
+def test_bad_images_are_an_error_or_skipped(folder):
     (folder / "cat" / "9.png").write_bytes(b"no image")
-    with pytest.raises(UserError, match=r"9.png: no image that can be read .*on_bad"):
+    with pytest.raises(UserError, match=r"9.png: not a readable image .*on_bad"):
         read_images(folder, ImagesConfig())
     images = read_images(folder, ImagesConfig(on_bad="skip"))
     assert len(images) == 6
     assert len(images.skipped) == 1
     (folder / "cat" / "9.png").unlink()
     Image.fromarray(np.zeros((3, 3), np.uint8)).save(folder / "dog" / "small.png")
-    with pytest.raises(UserError, match=r"small.png: has 3 x 3 pixels, but the images before it 5 x 6"):
+    with pytest.raises(UserError, match=r"small.png: has 3 x 3 pixels, but the images before it have 5 x 6"):
         read_images(folder, ImagesConfig())
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("damage", "message"),
     [
         (lambda path: path.write_bytes(b"xx"), "not a gzip file"),
-        (lambda path: path.write_bytes(gzip.compress(b"\0" * 40)), "no IDX file of images: expected 2051, got 0"),
-        (lambda path: idx(path, np.zeros((3, 2, 4))) and _cut(path), "says 3 x 2 x 4 bytes, but holds 23"),
-        (lambda path: idx(path, np.zeros((2, 2, 4))), "holds 2 images, but t-labels-idx1-ubyte.gz 3 labels"),
+        (
+            lambda path: path.write_bytes(gzip.compress(b"\0" * 40)),
+            "not an IDX file of images: expected magic number 2051, got 0",
+        ),
+        (
+            lambda path: write_idx(path, np.zeros((3, 2, 4))) and _truncate(path),
+            "its header states 3 x 2 x 4 bytes, but the file holds 23",
+        ),
+        (lambda path: write_idx(path, np.zeros((2, 2, 4))), "has 2 images, but t-labels-idx1-ubyte.gz has 3 labels"),
         (lambda path: path.with_name("t-labels-idx1-ubyte.gz").unlink(), "its labels must be in t-labels-idx1"),
     ],
 )
-def test_spoilt_idx_files_are_named(pair, spoil, message):
-    spoil(pair)
+def test_damaged_idx_files_are_refused(pair, damage, message):
+    damage(pair)
     with pytest.raises(UserError, match=message):
         read_images(pair, ImagesConfig())
 
 
 @pytest.mark.parametrize("sizes", [(30, 0, 0), (-30, -8, 8), (4194304, 2097152, 2097152), (3, 2, 5), (2**31 - 1,) * 3])
-def test_sizes_of_idx_files_are_checked_before_they_are_used(pair, sizes):
+def test_sizes_of_idx_files_are_checked(pair, sizes):
     pair.write_bytes(gzip.compress(np.array([2051, *sizes], ">i4").tobytes() + bytes(24)))
-    with pytest.raises(UserError, match=r"t-images-idx3-ubyte.gz: says .* bytes"):
+    with pytest.raises(
+        UserError,
+        match=r"t-images-idx3-ubyte.gz: (its header states .* bytes, but|sizes in the header must be at least 1)",
+    ):
         read_images(pair, ImagesConfig())
 
 
 @pytest.mark.parametrize("length", range(40))
-def test_idx_file_cut_anywhere_is_named(pair, length):
+def test_truncated_idx_file_is_refused(pair, length):
     content = gzip.decompress(pair.read_bytes())
     path = pair.with_suffix("")
     path.write_bytes(content[:length])
@@ -95,7 +104,7 @@ def test_idx_file_cut_anywhere_is_named(pair, length):
         read_images(path, ImagesConfig())
 
 
-def test_gzip_damaged_within_is_named(pair):
+def test_damaged_gzip_is_refused(pair):
     packed = bytearray(pair.read_bytes())
     packed[10:14] = b"\xff\xff\xff\xff"
     pair.write_bytes(bytes(packed))
@@ -109,11 +118,11 @@ def test_list_names_line_and_image(folder):
         read_images(folder / "list.csv", ImagesConfig())
     for content in ("cat/0.png,a\rcat/1.png,b\r", 'cat/0.png,a\ncat/1.png,"b\n', "cat/0.png," + "x" * 200_000):
         (folder / "list.csv").write_text(content)
-        with pytest.raises(UserError, match=r"list.csv, line [12]: no row of a CSV file"):
+        with pytest.raises(UserError, match=r"list.csv, line [12]: not a valid row of CSV"):
             read_images(folder / "list.csv", ImagesConfig())
 
 
-def test_images_of_a_set_are_bounded_in_memory(folder, monkeypatch):
+def test_memory_of_a_data_set_is_limited(folder, monkeypatch):
     monkeypatch.setenv("REGARD_MAX_FILE_MIB", "1")
     for size, is_refused in ((512, False), (1024, True)):
         config = ImagesConfig(size=size)
@@ -124,35 +133,35 @@ def test_images_of_a_set_are_bounded_in_memory(folder, monkeypatch):
             assert len(read_images(folder, config)) == 6
 
 
-def _cut(path: Path) -> None:
+def _truncate(path: Path) -> None:
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
 
 
-def test_missing_and_empty_folders_are_named(tmp_path):
+def test_missing_and_empty_folders_are_refused(tmp_path):
     with pytest.raises(UserError, match="nowhere does not exist"):
         read_images(tmp_path / "nowhere", ImagesConfig())
     with pytest.raises(UserError, match="expected a folder for each class"):
         read_images(tmp_path, ImagesConfig())
     (tmp_path / "cat").mkdir()
-    with pytest.raises(UserError, match="there is no image in it"):
+    with pytest.raises(UserError, match="contains no image"):
         read_images(tmp_path, ImagesConfig())
 
 
-def test_validation_is_split_off_the_end_or_at_random(pair):
+def test_validation_split_is_the_end_or_random(pair):
     images = read_images(pair, ImagesConfig())
-    first, last = split_off(images, 0.34)
+    first, last = split_validation(images, 0.34)
     assert (len(first), len(last)) == (2, 1)
     assert last.labels == ("7",)
-    digits = embedded_digits("train")
-    kept, chosen = split_off(digits, 0.1, seed=5)
-    assert sorted(kept.places + chosen.places) == sorted(digits.places)
-    assert chosen.places != digits.places[-130:]
+    digits = load_digits("train")
+    train, val = split_validation(digits, 0.1, seed=5)
+    assert sorted(train.locations + val.locations) == sorted(digits.locations)
+    assert val.locations != digits.locations[-130:]
 
 
-def test_embedded_digits_are_all_there_and_bright():
-    counts = [len(embedded_digits(split)) for split in ("train", "val", "test")]
+def test_embedded_digits_are_complete_and_bright():
+    counts = [len(load_digits(split)) for split in ("train", "val", "test")]
     assert counts == [1300, 200, 297]
-    digits = embedded_digits("train")
+    digits = load_digits("train")
     assert digits.pixels.shape[1:] == (1, 8, 8)
     assert digits.pixels.max() == 255
     assert set(digits.labels) == set("0123456789")

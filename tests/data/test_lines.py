@@ -1,4 +1,4 @@
-"""Raw lines: plain and gzip, and every way in which a file cannot be read."""
+"""Raw lines of plain and gzip files, and messages about unreadable files."""
 
 import gzip
 import os
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.lines import filled_lines, not_utf8, read_lines
+from regard.data.lines import describe_decode_error, read_filled_lines, read_lines
 from regard.errors import UserError
 from regard.files import did_you_mean
 
@@ -16,7 +16,7 @@ LINES = st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line), m
 CONTENT = b"".join(b"line %d is here\n" % number for number in range(5000))
 
 
-def written(folder: Path, name: str, content: bytes) -> Path:
+def write_file(folder: Path, name: str, content: bytes) -> Path:
     path = folder / name
     path.write_bytes(content)
     return path
@@ -27,27 +27,27 @@ def test_lines_come_back_from_plain_and_gzip(tmp_path_factory, lines, has_end):
     folder = tmp_path_factory.mktemp("lines")
     content = b"=" + b"\n".join(lines) + (b"\n" if has_end else b"")
     expected = [b"=" + lines[0], *lines[1:]]
-    assert read_lines(written(folder, "a.txt", content)) == expected
-    # The name does not decide: what is in the file does.
+    assert read_lines(write_file(folder, "a.txt", content)) == expected
+    # Gzip is recognized by content, not by name.
     for name in ("a.txt.gz", "b"):
-        assert read_lines(written(folder, name, gzip.compress(content))) == expected
+        assert read_lines(write_file(folder, name, gzip.compress(content))) == expected
 
 
 def test_lines_end_at_a_line_feed_only(tmp_path):
     content = "a\u2028b\x0bc\x85d\re\r\nf".encode()
-    assert read_lines(written(tmp_path, "a", content)) == ["a\u2028b\x0bc\x85d\re\r".encode(), b"f"]
+    assert read_lines(write_file(tmp_path, "a", content)) == ["a\u2028b\x0bc\x85d\re\r".encode(), b"f"]
 
 
 def test_blank_lines_are_lines_and_the_last_end_is_not(tmp_path):
-    assert read_lines(written(tmp_path, "a", b"\n\nx\n\n")) == [b"", b"", b"x", b""]
+    assert read_lines(write_file(tmp_path, "a", b"\n\nx\n\n")) == [b"", b"", b"x", b""]
 
 
 def test_byte_order_mark_is_dropped(tmp_path):
-    assert read_lines(written(tmp_path, "a", "\ufeffx\n\ufeffy".encode())) == [b"x", "\ufeffy".encode()]
+    assert read_lines(write_file(tmp_path, "a", "\ufeffx\n\ufeffy".encode())) == [b"x", "\ufeffy".encode()]
 
 
 def test_gzip_of_several_parts_is_one_file(tmp_path):
-    assert read_lines(written(tmp_path, "a.gz", gzip.compress(b"x\n") + gzip.compress(b"y\n"))) == [
+    assert read_lines(write_file(tmp_path, "a.gz", gzip.compress(b"x\n") + gzip.compress(b"y\n"))) == [
         b"x",
         b"y",
     ]
@@ -56,13 +56,13 @@ def test_gzip_of_several_parts_is_one_file(tmp_path):
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
 def test_empty_file_is_refused(tmp_path, name):
     with pytest.raises(UserError, match=r"a\.tsv.*: the file is empty"):
-        read_lines(written(tmp_path, name, b""))
+        read_lines(write_file(tmp_path, name, b""))
     with pytest.raises(UserError, match="the file is empty"):
-        read_lines(written(tmp_path, name, gzip.compress(b"")))
+        read_lines(write_file(tmp_path, name, gzip.compress(b"")))
 
 
 def test_missing_file_names_near_files(tmp_path):
-    written(tmp_path, "train.tsv", b"x")
+    write_file(tmp_path, "train.tsv", b"x")
     with pytest.raises(UserError, match=r"tran\.tsv: no such file\. Did you mean 'train\.tsv'\?"):
         read_lines(tmp_path / "tran.tsv")
     with pytest.raises(UserError, match=r"zzz: no such file\.$"):
@@ -72,17 +72,17 @@ def test_missing_file_names_near_files(tmp_path):
 def test_missing_folder_is_named(tmp_path):
     with pytest.raises(UserError, match=r"The folder .*nowhere does not exist"):
         read_lines(tmp_path / "nowhere" / "a.tsv")
-    path = written(tmp_path, "file", b"x")
+    path = write_file(tmp_path, "file", b"x")
     with pytest.raises(UserError, match="no such file"):
         read_lines(path / "a.tsv")
 
 
-def test_folder_is_no_file(tmp_path):
+def test_folder_is_not_a_file(tmp_path):
     with pytest.raises(UserError, match="is a folder, expected a file"):
         read_lines(tmp_path)
 
 
-def test_file_that_cannot_be_opened_is_named(tmp_path):
+def test_file_that_cannot_be_opened_is_reported(tmp_path):
     path = tmp_path / "loop"
     os.symlink(path, path)
     with pytest.raises(UserError, match=r"loop: cannot be read: .*symbolic links"):
@@ -91,49 +91,49 @@ def test_file_that_cannot_be_opened_is_named(tmp_path):
         read_lines(tmp_path / "a\0b")
 
 
-def test_name_in_gz_without_gzip_is_refused(tmp_path):
+def test_name_with_gz_without_gzip_is_refused(tmp_path):
     with pytest.raises(
         UserError, match=r"a\.gz: not a gzip file, although its name ends in \.gz \(it starts with b'he'\)"
     ):
-        read_lines(written(tmp_path, "a.gz", b"hello\n"))
+        read_lines(write_file(tmp_path, "a.gz", b"hello\n"))
 
 
-def test_gzip_that_is_cut_off_says_how_far_it_goes(tmp_path):
+def test_truncated_gzip_is_refused_with_its_length(tmp_path):
     packed = gzip.compress(CONTENT)
     with pytest.raises(
         UserError, match=rf"a\.gz: the gzip file is cut off after {len(packed) // 2} bytes.* line [1-9]"
     ):
-        read_lines(written(tmp_path, "a.gz", packed[: len(packed) // 2]))
+        read_lines(write_file(tmp_path, "a.gz", packed[: len(packed) // 2]))
 
 
-@pytest.mark.parametrize("place", [3, 2000, -3])
-def test_gzip_that_is_damaged_is_refused(tmp_path, place):
+@pytest.mark.parametrize("position", [3, 2000, -3])
+def test_gzip_that_is_damaged_is_refused(tmp_path, position):
     packed = bytearray(gzip.compress(CONTENT))
-    packed[place] ^= 0xFF
+    packed[position] ^= 0xFF
     with pytest.raises(UserError, match=r"a\.gz: the gzip file is (damaged|cut off)"):
-        read_lines(written(tmp_path, "a.gz", bytes(packed)))
+        read_lines(write_file(tmp_path, "a.gz", bytes(packed)))
 
 
-def test_did_you_mean_is_silent_when_nothing_is_near():
+def test_did_you_mean_is_empty_without_a_similar_name():
     assert did_you_mean("sorce", ["source", "target"]) == " Did you mean 'source'?"
     assert did_you_mean("x", ["source"]) == ""
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_utf16_is_named(tmp_path, encoding):
+def test_utf16_is_refused(tmp_path, encoding):
     with pytest.raises(UserError, match=r"a.tsv: looks like UTF-16, expected UTF-8: save it as UTF-8"):
-        read_lines(written(tmp_path, "a.tsv", "one\teins\n\u4e8c\tzwei\n".encode(encoding)))
-    assert read_lines(written(tmp_path, "b.tsv", b"\0a null\0\n")) == [b"\0a null\0"]
+        read_lines(write_file(tmp_path, "a.tsv", "one\teins\n\u4e8c\tzwei\n".encode(encoding)))
+    assert read_lines(write_file(tmp_path, "b.tsv", b"\0a null\0\n")) == [b"\0a null\0"]
 
 
-def test_byte_of_another_encoding_is_shown_as_its_letter():
+def test_byte_of_another_encoding_is_shown_as_its_character():
     with pytest.raises(UnicodeDecodeError) as error:
         b"gr\xfcn".decode()
     with pytest.raises(UnicodeDecodeError) as other:
         "x".encode("utf-16").decode()
-    assert not_utf8(other.value) == "looks like UTF-16, expected UTF-8: save the file as UTF-8"
-    assert not_utf8(error.value).endswith("in Windows-1252 it is '\u00fc': save the file as UTF-8")
+    assert describe_decode_error(other.value) == "looks like UTF-16, expected UTF-8: save the file as UTF-8"
+    assert describe_decode_error(error.value).endswith("in Windows-1252 it is '\u00fc': save the file as UTF-8")
 
 
 def test_filled_lines_keep_their_numbers(tmp_path):
-    assert filled_lines(written(tmp_path, "a", b"\na\n \t\r\nb\n\n")) == [(2, b"a"), (4, b"b")]
+    assert read_filled_lines(write_file(tmp_path, "a", b"\na\n \t\r\nb\n\n")) == [(2, b"a"), (4, b"b")]

@@ -1,4 +1,4 @@
-"""Pairs come back from every form of file, and every bad line has its message, or is counted."""
+"""Pairs are read from every format, and every bad line is an error with its message, or is counted."""
 
 import gzip
 import json
@@ -18,62 +18,62 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\t
 PAIRS = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=9)
 
 
-def written(folder: Path, name: str, content: str | bytes) -> Path:
+def write_file(folder: Path, name: str, content: str | bytes) -> Path:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
 @given(PAIRS)
-def test_pairs_come_back_from_every_form(tmp_path_factory, pairs):
+def test_pairs_are_read_from_every_format(tmp_path_factory, pairs):
     folder = tmp_path_factory.mktemp("pairs")
     pairs = [("a" + source, target + "z") for source, target in pairs]
     lines = "".join(f"{source}\t{target}\n" for source, target in pairs)
     objects = "\n".join(json.dumps({"target": target, "source": source}) for source, target in pairs)
     sides = ["\n".join(side).encode() for side in zip(*pairs, strict=True)]
-    read = [
-        read_pairs(written(folder, "a.tsv", lines)),
-        read_pairs(written(folder, "a.jsonl.gz", gzip.compress(objects.encode()))),
-        read_pairs(written(folder, "a.en", sides[0]), target=written(folder, "a.de.gz", gzip.compress(sides[1]))),
+    results = [
+        read_pairs(write_file(folder, "a.tsv", lines)),
+        read_pairs(write_file(folder, "a.jsonl.gz", gzip.compress(objects.encode()))),
+        read_pairs(write_file(folder, "a.en", sides[0]), target=write_file(folder, "a.de.gz", gzip.compress(sides[1]))),
     ]
-    for one in read:
-        assert list(one) == pairs
-        assert one.lines == list(range(1, len(pairs) + 1))
-        assert one.skipped.total == 0
+    for result in results:
+        assert list(result) == pairs
+        assert result.lines == list(range(1, len(pairs) + 1))
+        assert result.skipped.total == 0
 
 
 def test_outer_white_space_and_carriage_returns_are_dropped(tmp_path):
-    assert list(read_pairs(written(tmp_path, "a.tsv", " a  b \t\u00a0c\r\nd\te\r\n"))) == [
+    assert list(read_pairs(write_file(tmp_path, "a.tsv", " a  b \t\u00a0c\r\nd\te\r\n"))) == [
         ("a  b", "c"),
         ("d", "e"),
     ]
 
 
 def test_tsv_takes_columns_by_number(tmp_path):
-    path = written(tmp_path, "a.tsv", "1\ten\tde\n2\tone\teins\n")
+    path = write_file(tmp_path, "a.tsv", "1\ten\tde\n2\tone\teins\n")
     assert list(read_pairs(path, source_column=3, target_column="2")) == [("de", "en"), ("eins", "one")]
 
 
 def test_tsv_takes_columns_by_the_names_in_its_header(tmp_path):
-    path = written(tmp_path, "a.tsv", "id\ten\tde\n2\tone\teins\n")
+    path = write_file(tmp_path, "a.tsv", "id\ten\tde\n2\tone\teins\n")
     pairs = read_pairs(path, source_column="en", target_column="de")
     assert (list(pairs), pairs.lines) == ([("one", "eins")], [2])
 
 
 def test_jsonl_takes_fields_by_name_and_inside_others(tmp_path):
     rows = [{"translation": {"en": "one", "de": "eins"}, "en.old": "un"}]
-    path = written(tmp_path, "a.jsonl", json.dumps(rows[0]))
+    path = write_file(tmp_path, "a.jsonl", json.dumps(rows[0]))
     assert list(read_pairs(path, source_column="translation.de", target_column="en.old")) == [("eins", "un")]
 
 
 GOOD = "a\tb\n"
-HINT = "--data.source-column 1 --data.target-column 2, or a first line that names source and target, chooses two"
+HINT = "use --data.source-column 1 --data.target-column 2, or add a header with source and target"
 BAD_TSV = {
     f"expected 2 columns separated by a tab, got 3 ('x\\ty\\tz'); {HINT}": ("x\ty\tz", "wrong number of columns"),
     "expected 2 columns separated by a tab, got 1 ('x')": ("x", "wrong number of columns"),
     "the target side is empty, expected a text (the other is 'x')": ("x\t ", "empty target"),
     "the source side is empty, expected a text (the other is 'y')": ("\ty", "empty source"),
-    "not UTF-8: byte 0xe9 at place 3 of the line (invalid continuation byte)"
+    "not UTF-8: byte 0xe9 at position 3 of the line (invalid continuation byte)"
     "; in Windows-1252 it is '\u00e9': save the file as UTF-8": (b"x\t\xe9y", "not UTF-8"),
 }
 
@@ -84,7 +84,7 @@ def test_bad_tsv_line_is_named_or_counted(tmp_path, message, line):
     bad, reason = BAD_TSV[message]
     lines = [GOOD.strip().encode()] * 4
     lines[line - 1] = bad if isinstance(bad, bytes) else bad.encode()
-    path = written(tmp_path, "a.tsv", b"\n".join(lines) + b"\n")
+    path = write_file(tmp_path, "a.tsv", b"\n".join(lines) + b"\n")
     with pytest.raises(UserError) as caught:
         read_pairs(path)
     assert str(caught.value).startswith(f"{path}, line {line}: {message}")
@@ -101,9 +101,9 @@ BAD_JSON = {
         "missing field",
     ),
     "no field 'source' (see source_column, target_column); there are no fields": ("{}", "missing field"),
-    "field 'target' must hold a text, got int ('3')": ('{"source": "a", "target": 3}', "field is no text"),
+    "field 'target' must be a string, got int ('3')": ('{"source": "a", "target": 3}', "field is not a string"),
     "the target side is empty": ('{"source": "a", "target": ""}', "empty target"),
-    "not UTF-8: byte 0xff at place 1 of the line": (b"\xff", "not UTF-8"),
+    "not UTF-8: byte 0xff at position 1 of the line": (b"\xff", "not UTF-8"),
 }
 
 
@@ -111,7 +111,7 @@ BAD_JSON = {
 def test_bad_jsonl_line_is_named_or_counted(tmp_path, message):
     bad, reason = BAD_JSON[message]
     good = b'{"source": "a", "target": "b"}\n'
-    path = written(tmp_path, "a.jsonl", good + (bad if isinstance(bad, bytes) else bad.encode()) + b"\n" + good)
+    path = write_file(tmp_path, "a.jsonl", good + (bad if isinstance(bad, bytes) else bad.encode()) + b"\n" + good)
     with pytest.raises(UserError) as caught:
         read_pairs(path)
     assert str(caught.value).startswith(f"{path}, line 2: {message}")
@@ -122,14 +122,14 @@ def test_bad_jsonl_line_is_named_or_counted(tmp_path, message):
 @pytest.mark.parametrize(
     ("source", "target", "message", "reason"),
     [
-        (b"x", b"\xfcb", "not UTF-8: byte 0xfc at place 1 of the line in a.de", "not UTF-8"),
-        (b"x\xe9", b"y", "not UTF-8: byte 0xe9 at place 2 of the line in a.en", "not UTF-8"),
+        (b"x", b"\xfcb", "not UTF-8: byte 0xfc at position 1 of the line in a.de", "not UTF-8"),
+        (b"x\xe9", b"y", "not UTF-8: byte 0xe9 at position 2 of the line in a.en", "not UTF-8"),
         (b"x", b"", "the target side is empty", "empty target"),
     ],
 )
 def test_bad_line_of_parallel_files_is_named_or_counted(tmp_path, source, target, message, reason):
     paths = [
-        written(tmp_path, f"a.{name}", b"1\n" + side + b"\n3\n") for name, side in (("en", source), ("de", target))
+        write_file(tmp_path, f"a.{name}", b"1\n" + side + b"\n3\n") for name, side in (("en", source), ("de", target))
     ]
     with pytest.raises(UserError) as caught:
         read_pairs(paths[0], target=paths[1])
@@ -140,26 +140,24 @@ def test_bad_line_of_parallel_files_is_named_or_counted(tmp_path, source, target
 
 @pytest.mark.parametrize("on_bad", ["error", "skip"])
 def test_unequal_files_are_an_error_with_both_counts(tmp_path, on_bad):
-    paths = written(tmp_path, "a.en", "1\n2\n3\n"), written(tmp_path, "a.de", "1\n\n")
-    with pytest.raises(UserError, match=r"a\.en has 3 and .*a\.de has 2"):
+    paths = write_file(tmp_path, "a.en", "1\n2\n3\n"), write_file(tmp_path, "a.de", "1\n\n")
+    with pytest.raises(UserError, match=r"got 3 in .*a\.en and 2 in .*a\.de\."):
         read_pairs(paths[0], target=paths[1], on_bad=on_bad)
 
 
 def test_file_without_a_good_pair_is_an_error_that_reports_the_bad_ones(tmp_path):
-    path = written(tmp_path, "a.tsv", "x\ny\n")
-    with pytest.raises(
-        UserError, match=r"there is no pair in it\.\nskipped 2 bad lines:\n  2 x wrong number of columns"
-    ):
+    path = write_file(tmp_path, "a.tsv", "x\ny\n")
+    with pytest.raises(UserError, match=r"contains no pair\.\nskipped 2 bad lines:\n  2 x wrong number of columns"):
         read_pairs(path, on_bad="skip")
-    header = written(tmp_path, "b.tsv", "source\ttarget\n")
-    with pytest.raises(UserError, match=r"b\.tsv: there is no pair in it\.$"):
+    header = write_file(tmp_path, "b.tsv", "source\ttarget\n")
+    with pytest.raises(UserError, match=r"b\.tsv: contains no pair\.$"):
         read_pairs(header, source_column="source", target_column="target")
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ((1, 4), "line 1: no column 4; there are 3, counted from 1"),
+        ((1, 4), "line 1: no column 4; there are 3 columns, numbered from 1"),
         (
             ("en", "dee"),
             "line 1: no column 'dee'; the header is 'en', 'de', 'deep'. Did you mean 'deep' or 'de'?",
@@ -167,22 +165,22 @@ def test_file_without_a_good_pair_is_an_error_that_reports_the_bad_ones(tmp_path
         ((0, 2), "line 1: no column 0; there are 3"),
     ],
 )
-def test_column_that_is_not_there_is_named(tmp_path, columns, message):
-    path = written(tmp_path, "a.tsv", "en\tde\tdeep\n1\t2\t3\n")
+def test_missing_column_is_named(tmp_path, columns, message):
+    path = write_file(tmp_path, "a.tsv", "en\tde\tdeep\n1\t2\t3\n")
     with pytest.raises(UserError) as caught:
         read_pairs(path, source_column=columns[0], target_column=columns[1])
     assert message in str(caught.value)
 
 
-def test_header_that_is_not_text_is_an_error(tmp_path):
-    path = written(tmp_path, "a.tsv", b"\xff\tb\nx\ty\n")
+def test_header_that_is_not_utf8_is_an_error(tmp_path):
+    path = write_file(tmp_path, "a.tsv", b"\xff\tb\nx\ty\n")
     with pytest.raises(UserError, match="line 1: not UTF-8: byte 0xff"):
         read_pairs(path, source_column="a", target_column="b", on_bad="skip")
     assert read_pairs(path, on_bad="skip").lines == [2]
 
 
-def test_skipped_keeps_a_few_examples_and_describes_them(tmp_path):
-    path = written(tmp_path, "a.tsv", "x\n" * 5 + GOOD + "y\t\n")
+def test_skipped_has_a_few_examples_and_describes_them(tmp_path):
+    path = write_file(tmp_path, "a.tsv", "x\n" * 5 + GOOD + "y\t\n")
     skipped = read_pairs(path, on_bad="skip").skipped
     assert (skipped.total, skipped.counts) == (6, {"wrong number of columns": 5, "empty target": 1})
     assert len(skipped.examples["wrong number of columns"]) == 3
@@ -196,27 +194,27 @@ def test_skipped_keeps_a_few_examples_and_describes_them(tmp_path):
 
 def test_long_bad_line_is_shown_by_its_start(tmp_path):
     with pytest.raises(UserError) as caught:
-        read_pairs(written(tmp_path, "a.tsv", "x" * 100_000))
+        read_pairs(write_file(tmp_path, "a.tsv", "x" * 100_000))
     assert len(str(caught.value)) < len(str(tmp_path)) + 250
 
 
-def test_unknown_ending_asks_for_the_format(tmp_path):
-    path = written(tmp_path, "a.dat.gz", gzip.compress(GOOD.encode()))
-    with pytest.raises(UserError, match=r"cannot tell from its name what it holds .*tsv.* give the format"):
+def test_unknown_extension_asks_for_the_format(tmp_path):
+    path = write_file(tmp_path, "a.dat.gz", gzip.compress(GOOD.encode()))
+    with pytest.raises(UserError, match=r"cannot determine the format from the file name .*tsv.* set --data.format"):
         read_pairs(path)
     assert list(read_pairs(path, format="tsv")) == [("a", "b")]
 
 
 def test_text_needs_a_target_file_and_nothing_else_takes_one(tmp_path):
-    path = written(tmp_path, "a.tsv", GOOD)
-    with pytest.raises(UserError, match="text means two parallel files"):
+    path = write_file(tmp_path, "a.tsv", GOOD)
+    with pytest.raises(UserError, match="format 'text' needs two parallel files"):
         read_pairs(path, format="text")
-    with pytest.raises(UserError, match="goes with format 'text', but `format` is 'tsv'"):
+    with pytest.raises(UserError, match="`format` must be 'text' for a target file, got 'tsv'"):
         read_pairs(path, target=path, format="tsv")
 
 
 def test_limit_length_counts_or_names_long_pairs(tmp_path):
-    pairs = read_pairs(written(tmp_path, "a.tsv", "bad\n" + GOOD * 3), on_bad="skip")
+    pairs = read_pairs(write_file(tmp_path, "a.tsv", "bad\n" + GOOD * 3), on_bad="skip")
     lengths = [(3, 5), (3, 6), (7, 2)]
     keep, skipped = limit_length(pairs, lengths, max_length=5, on_bad="skip")
     assert (keep, skipped.counts) == ([0], {"wrong number of columns": 1, "too long": 2})
@@ -225,13 +223,13 @@ def test_limit_length_counts_or_names_long_pairs(tmp_path):
         limit_length(pairs, lengths, max_length=5, on_bad="error")
     with pytest.raises(UserError, match="no pair has at most max_length = 2 tokens"):
         limit_length(pairs, lengths, max_length=2, on_bad="skip")
-    with pytest.raises(ValueError, match="one entry a pair, 3, but has 2"):
+    with pytest.raises(ValueError, match=r"one entry per pair \(3\), got 2"):
         limit_length(pairs, lengths[1:], max_length=5, on_bad="skip")
 
 
 def test_read_split_reads_what_the_config_names(tmp_path):
-    train = written(tmp_path, "train.tsv", "de\ten\nx\ty\n\tz\n")
-    sides = written(tmp_path, "val.en", "1\n"), written(tmp_path, "val.de", "2\n")
+    train = write_file(tmp_path, "train.tsv", "de\ten\nx\ty\n\tz\n")
+    sides = write_file(tmp_path, "val.en", "1\n"), write_file(tmp_path, "val.de", "2\n")
     config = PairsConfig(
         train=str(train),
         val=str(sides[0]),
@@ -243,7 +241,7 @@ def test_read_split_reads_what_the_config_names(tmp_path):
     pairs = read_split(config, "train")
     assert (list(pairs), pairs.where(0), pairs.skipped.total) == ([("y", "x")], f"{train}, line 2", 1)
     assert list(read_split(config, "val")) == [("1", "2")]
-    with pytest.raises(UserError, match=r"no test pairs: `data\.test` must name"):
+    with pytest.raises(UserError, match=r"no test pairs: --data\.test must be"):
         read_split(config, "test")
 
 
@@ -253,11 +251,11 @@ def test_read_split_reads_what_the_config_names(tmp_path):
         ({"val_target": "a.de"}, "`val_target` needs `val`"),
         (
             {"train": "a.en", "train_target": "a.de", "format": "tsv"},
-            "`train_target` goes with format 'text'",
+            "`train_target` needs `format` to be 'text'",
         ),
-        ({"train": ""}, "`train` must name a file, .* but is empty"),
-        ({"max_length": 0}, "max_length must be from 1 to 1,000,000, but is 0"),
-        ({"source_column": 0}, "source_column must be from 1 to .*, but is 0"),
+        ({"train": ""}, "`train` must be a file, .* got an empty text"),
+        ({"max_length": 0}, "max_length must be from 1 to 1,000,000, got 0"),
+        ({"source_column": 0}, "source_column must be from 1 to .*, got 0"),
     ],
 )
 def test_pairs_config_rejects_settings_that_do_not_fit(settings, message):
@@ -265,14 +263,14 @@ def test_pairs_config_rejects_settings_that_do_not_fit(settings, message):
         PairsConfig(**settings)
 
 
-def test_pairs_are_sized_and_know_their_places():
+def test_pairs_have_a_length_and_locations():
     pairs = Pairs(["a", "b"], ["c", "d"], [1, 7], "a.tsv")
     assert (len(pairs), pairs.where(1)) == (2, "a.tsv, line 7")
 
 
-def test_texts_are_bounded(tmp_path):
-    path = written(tmp_path, "a.tsv", "a\tb\n" + "x" * 1_000_001 + "\tb\n")
-    with pytest.raises(UserError, match=r"a.tsv, line 2: a text has 1,000,001 characters, above 1,000,000"):
+def test_length_of_texts_is_limited(tmp_path):
+    path = write_file(tmp_path, "a.tsv", "a\tb\n" + "x" * 1_000_001 + "\tb\n")
+    with pytest.raises(UserError, match=r"a.tsv, line 2: a text has 1,000,001 characters, more than 1,000,000"):
         read_pairs(path)
     assert read_pairs(path, on_bad="skip").skipped.counts == {"too long": 1}
 
@@ -280,73 +278,76 @@ def test_texts_are_bounded(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"source": "\\ud800", "target": "a"}', "line 1: field 'source' holds half a surrogate pair"),
-        ('{"source": "a", "source": "b", "target": "c"}', "line 1: field 'source' must .*a key given twice"),
+        ('{"source": "\\ud800", "target": "a"}', "line 1: field 'source' has a lone surrogate"),
+        ('{"source": "a", "source": "b", "target": "c"}', "line 1: field 'source' must be a string.*a key given twice"),
         ('{"source": ' + "[" * 100_000, "line 1: not valid JSON: maximum recursion depth"),
         ('{"source": ' + "9" * 5000 + ', "target": "a"}', "line 1: not valid JSON"),
     ],
 )
-def test_json_that_has_no_one_meaning_is_named_by_line(tmp_path, line, message):
+def test_ambiguous_json_is_refused_with_its_line(tmp_path, line, message):
     with pytest.raises(UserError, match=rf"a.jsonl, {message}"):
-        read_pairs(written(tmp_path, "a.jsonl", line + "\n"))
+        read_pairs(write_file(tmp_path, "a.jsonl", line + "\n"))
 
 
-def test_json_may_give_keys_twice_that_are_not_read(tmp_path):
+def test_json_may_have_duplicate_keys_that_are_not_read(tmp_path):
     lines = '{"id": 1, "id": 2, "source": "a", "source": "a", "target": "b"}\n'
-    assert list(read_pairs(written(tmp_path, "a.jsonl", lines))) == [("a", "b")]
+    assert list(read_pairs(write_file(tmp_path, "a.jsonl", lines))) == [("a", "b")]
     nested = '{"source": "a", "target": [{"b": 1, "b": 2}]}\n'
-    pairs = read_pairs(written(tmp_path, "b.jsonl", nested), also=(list,))
+    pairs = read_pairs(write_file(tmp_path, "b.jsonl", nested), also=(list,))
     assert pairs.targets == ['[{"b": "a key given twice, as 1 and 2"}]']
 
 
 def test_tsv_header_that_names_a_wanted_column_twice_is_refused(tmp_path):
-    path = written(tmp_path, "a.tsv", "en\tde\tde\n1\t2\t3\n")
-    with pytest.raises(UserError, match=r"a.tsv, line 1: the header names the column 'de' 2 times"):
+    path = write_file(tmp_path, "a.tsv", "en\tde\tde\n1\t2\t3\n")
+    with pytest.raises(UserError, match=r"a.tsv, line 1: the header has the column 'de' 2 times"):
         read_pairs(path, source_column="en", target_column="de")
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf", gzip.compress(b"\xef\xbb\xbf")], ids=["plain", "gzip"])
-def test_byte_order_mark_alone_is_no_pair(tmp_path, content):
+def test_byte_order_mark_alone_is_an_empty_file(tmp_path, content):
     with pytest.raises(UserError, match=r"a.tsv: the file is empty"):
-        read_pairs(written(tmp_path, "a.tsv", content))
+        read_pairs(write_file(tmp_path, "a.tsv", content))
 
 
 def test_blank_lines_are_left_out_and_numbers_stay_those_of_the_file(tmp_path):
-    tsv = read_pairs(written(tmp_path, "a.tsv", "\na\tb\n \t\r\n\nc\td\n\n"))
+    tsv = read_pairs(write_file(tmp_path, "a.tsv", "\na\tb\n \t\r\n\nc\td\n\n"))
     jsonl = read_pairs(
-        written(tmp_path, "a.jsonl", '\n{"source": "a", "target": "b"}\n\n\n{"source": "c", "target": "d"}\n')
+        write_file(tmp_path, "a.jsonl", '\n{"source": "a", "target": "b"}\n\n\n{"source": "c", "target": "d"}\n')
     )
-    source, target = written(tmp_path, "a.en", "\na\n\n \nc\n"), written(tmp_path, "a.de", "\nb\n\n\t\nd\n")
+    source, target = write_file(tmp_path, "a.en", "\na\n\n \nc\n"), write_file(tmp_path, "a.de", "\nb\n\n\t\nd\n")
     for pairs in (tsv, jsonl, read_pairs(source, target=target)):
         assert (list(pairs), pairs.lines) == ([("a", "b"), ("c", "d")], [2, 5])
     with pytest.raises(UserError, match=r"line 2: the target side is empty"):
-        read_pairs(written(tmp_path, "b.en", "a\nb\n"), target=written(tmp_path, "b.de", "a\n\n"))
-    with pytest.raises(UserError, match=r"c.tsv: there is no pair in it"):
-        read_pairs(written(tmp_path, "c.tsv", "\n \n"))
+        read_pairs(write_file(tmp_path, "b.en", "a\nb\n"), target=write_file(tmp_path, "b.de", "a\n\n"))
+    with pytest.raises(UserError, match=r"c.tsv: contains no pair"):
+        read_pairs(write_file(tmp_path, "c.tsv", "\n \n"))
 
 
 def test_empty_columns_at_the_end_are_left_out_and_others_named_with_the_options(tmp_path):
-    assert list(read_pairs(written(tmp_path, "a.txt", "a\tb\t\t\r\nc\td\n"))) == [("a", "b"), ("c", "d")]
-    path = written(tmp_path, "b.tsv", "a\tb\tCC-BY\n")
+    assert list(read_pairs(write_file(tmp_path, "a.txt", "a\tb\t\t\r\nc\td\n"))) == [("a", "b"), ("c", "d")]
+    path = write_file(tmp_path, "b.tsv", "a\tb\tCC-BY\n")
     with pytest.raises(
-        UserError, match=r"line 1: .* got 3 .*--data.source-column 1 --data.target-column 2, or a first"
+        UserError, match=r"line 1: .* got 3 .*use --data.source-column 1 --data.target-column 2, or add"
     ):
         read_pairs(path)
-    with pytest.raises(UserError, match=r"no pair in it(.|\n)*--data.source-column 1 --data.target-column 2"):
+    with pytest.raises(UserError, match=r"contains no pair(.|\n)*--data.source-column 1 --data.target-column 2"):
         read_pairs(path, on_bad="skip")
-    with pytest.raises(UserError, match="; a first line that names image and text chooses two"):
+    with pytest.raises(UserError, match="; add a header with image and text"):
         read_pairs(path, names=("image", "text"))
 
 
 def test_first_line_with_the_default_names_is_a_header(tmp_path):
-    path = written(tmp_path, "a.tsv", "id\tTarget\tsource\n1\tb\ta\n")
+    path = write_file(tmp_path, "a.tsv", "id\tTarget\tsource\n1\tb\ta\n")
     assert list(read_pairs(path)) == [("a", "b")]
     assert next(iter(read_pairs(path, source_column=1, target_column=3))) == ("id", "source")
 
 
 def test_first_line_that_looks_like_another_header_is_a_pair_with_a_warning(tmp_path):
-    path = written(tmp_path, "a.tsv", "English\tGerman\none\teins\n")
-    with pytest.warns(UserWarning, match=r"'English' and 'German' look .* --data.source-column English --data.target-"):
+    path = write_file(tmp_path, "a.tsv", "English\tGerman\none\teins\n")
+    with pytest.warns(
+        UserWarning,
+        match=r"'English' and 'German' look like a header.* use --data.source-column English --data.target-",
+    ):
         assert len(read_pairs(path)) == 2
     assert list(read_pairs(path, source_column="English", target_column="German")) == [("one", "eins")]
     assert len(read_pairs(path, source_column=1, target_column=2)) == 2
@@ -361,7 +362,7 @@ def test_first_line_that_looks_like_another_header_is_a_pair_with_a_warning(tmp_
     ],
 )
 def test_csv_gives_pairs(tmp_path, content):
-    pairs = read_pairs(written(tmp_path, "a.csv", content))
+    pairs = read_pairs(write_file(tmp_path, "a.csv", content))
     assert list(pairs) == [("one", "eins, zwei"), ("two\nlines", "b")]
     with pytest.raises(UserError, match=r"line \d: expected [23] columns separated by '[,;]', got 1"):
-        read_pairs(written(tmp_path, "b.csv", content + "x\n"))
+        read_pairs(write_file(tmp_path, "b.csv", content + "x\n"))

@@ -1,4 +1,4 @@
-"""Samples in memory or in a temporary file: the same array."""
+"""Samples in memory and in a temporary file are the same array."""
 
 import numpy as np
 import pytest
@@ -9,20 +9,22 @@ from regard.errors import UserError
 
 
 @pytest.mark.parametrize("most", [1 << 20, 2 * 250, 0])
-def test_array_is_what_was_appended_wherever_it_lies(monkeypatch, most):
+def test_array_has_the_appended_samples_in_memory_and_in_a_file(monkeypatch, most):
     monkeypatch.setattr(sample_store, "_MOST_IN_MEMORY", most)
     sound = np.arange(-500, 500).astype(np.int16)
     store = SampleStore()
     for first in range(0, 1000, 130):
         store.append(sound[first : first + 130])
         assert len(store) == min(1000, first + 130)
-    found = store.array()
-    np.testing.assert_array_equal(found, sound)
-    assert isinstance(found, np.memmap) == (most < 2000)
+    samples = store.array()
+    np.testing.assert_array_equal(samples, sound)
+    assert isinstance(samples, np.memmap) == (most < 2000)
 
 
-def test_a_full_disk_is_named_with_the_variable_that_helps(monkeypatch, tmp_path):
+def test_full_disk_is_reported_with_the_variable_to_set(monkeypatch, tmp_path):
     monkeypatch.setattr(sample_store, "_MOST_IN_MEMORY", 0)
     monkeypatch.setattr(sample_store.tempfile, "tempdir", str(tmp_path / "gone"))
-    with pytest.raises(UserError, match=r"gone: 20 bytes of samples cannot be written .* TMPDIR names another folder"):
+    with pytest.raises(
+        UserError, match=r"gone: 20 bytes of samples cannot be written .* Set the environment variable TMPDIR"
+    ):
         SampleStore().append(np.zeros(10, np.int16))

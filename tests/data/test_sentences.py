@@ -1,12 +1,12 @@
-"""What sentences say, and how."""
+"""Sentences about items: articles, plurals, counts and relations."""
 
 import pytest
 
-from regard.data.sentences import article, phrase, plural, related, sentence
+from regard.data.sentences import article, count_phrase, describe_items, describe_relation, plural
 
 
 @pytest.mark.parametrize(
-    ("one", "two"),
+    ("singular", "plural_of_two"),
     [
         ("a sandal", "two sandals"),
         ("an ankle boot", "two ankle boots"),
@@ -31,33 +31,33 @@ from regard.data.sentences import article, phrase, plural, related, sentence
         ("an x-ray", "two x-rays"),
     ],
 )
-def test_articles_and_plurals(one, two):
-    name = one.split(" ", 1)[1]
-    assert phrase(1, name) == one
-    assert phrase(2, name) == two
+def test_articles_and_plurals(singular, plural_of_two):
+    name = singular.split(" ", 1)[1]
+    assert count_phrase(1, name) == singular
+    assert count_phrase(2, name) == plural_of_two
 
 
-def test_items_are_counted_in_the_order_in_which_they_first_come():
-    assert sentence(["bag"]) == "a bag"
-    assert sentence(["bag", "shirt"]) == "a bag and a shirt"
-    assert sentence(["shirt", "ankle boot", "shirt"]) == "two shirts and an ankle boot"
-    assert sentence(["a", "b", "c"]) == "an a, a b and a c"
-    assert sentence(["dot"] * 13) == "13 dots"
+def test_items_are_counted_in_order_of_first_occurrence():
+    assert describe_items(["bag"]) == "a bag"
+    assert describe_items(["bag", "shirt"]) == "a bag and a shirt"
+    assert describe_items(["shirt", "ankle boot", "shirt"]) == "two shirts and an ankle boot"
+    assert describe_items(["a", "b", "c"]) == "an a, a b and a c"
+    assert describe_items(["dot"] * 13) == "13 dots"
 
 
-def test_relations_name_one_of_each():
-    assert related("ankle boot", "left of", "bag") == "an ankle boot left of a bag"
-    with pytest.raises(ValueError, match="relation must be one of left of, right of, above, below, but is 'near'"):
-        related("bag", "near", "bag")
+def test_relation_of_two_items():
+    assert describe_relation("ankle boot", "left of", "bag") == "an ankle boot left of a bag"
+    with pytest.raises(ValueError, match="`relation` must be one of left of, right of, above, below, got 'near'"):
+        describe_relation("bag", "near", "bag")
 
 
-def test_what_cannot_be_said_is_refused():
-    with pytest.raises(ValueError, match="count must be at least 1, but is 0"):
-        phrase(0, "bag")
-    with pytest.raises(ValueError, match="names must have one at least"):
-        sentence([])
+def test_invalid_arguments_are_refused():
+    with pytest.raises(ValueError, match="`count` must be at least 1, got 0"):
+        count_phrase(0, "bag")
+    with pytest.raises(ValueError, match="`names` must have at least one entry"):
+        describe_items([])
 
 
-def test_capitals_stay():
+def test_capitals_are_kept():
     assert plural("Child") == "Children"
     assert article("Umbrella") == "an"

@@ -1,4 +1,4 @@
-"""Labels of two Unicode spellings are one class, wherever labels are read; texts stay as they are written."""
+"""Labels of two Unicode spellings are one class in all readers; texts are not changed."""
 
 import json
 import warnings
@@ -17,7 +17,7 @@ from regard.data.images import read_images
 from regard.data.labeled import read_labeled
 from regard.data.recordings import read_recordings
 from regard.data.sets_config import BoxesConfig, EventsConfig
-from regard.data.spellings import Spellings
+from regard.data.spellings import LabelNormalizer
 from regard.data.tagged import read_tagged
 from regard.data.tagged_config import TaggedConfig
 
@@ -51,9 +51,9 @@ def of_texts(folder: Path) -> Sequence[str]:
 
 
 def of_columns(folder: Path) -> Sequence[str]:
-    found = read_tagged(write(folder / "a.conll", f"{TWO} {ONE}\n\n{TWO} {TWO}\n"), TaggedConfig())
-    assert found.tokens == ((TWO,), (TWO,))
-    return [tag for tags in found.tags for tag in tags]
+    sentences = read_tagged(write(folder / "a.conll", f"{TWO} {ONE}\n\n{TWO} {TWO}\n"), TaggedConfig())
+    assert sentences.tokens == ((TWO,), (TWO,))
+    return [tag for tags in sentences.tags for tag in tags]
 
 
 def of_tag_lists(folder: Path) -> Sequence[str]:
@@ -91,7 +91,7 @@ def of_event_table(folder: Path) -> Sequence[str]:
     path = write(folder / "events.csv", f"file,onset,duration,label\n{rows}")
     sounds = read_events(path, EventsConfig(sample_rate=8000, seconds=1.0))
     assert sounds.labels == (ONE,)
-    return [event.label for event in sounds.hear(0)[1]]
+    return [event.label for event in sounds.load(0)[1]]
 
 
 def of_recordings(folder: Path) -> Sequence[str]:
@@ -107,15 +107,15 @@ READERS = (
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_two_spellings_of_a_label_are_one_class_with_one_notice(tmp_path, reader):
-    with pytest.warns(UserWarning, match=r"two Unicode spellings of a label, .*: 'caf\u00e9'\.$") as said:
+def test_two_spellings_of_a_label_are_one_class_with_one_warning(tmp_path, reader):
+    with pytest.warns(UserWarning, match=r"two Unicode spellings of a label, .*: 'caf\u00e9'\.$") as warned:
         assert list(reader(tmp_path)) == [ONE, ONE]
-    assert len(said) == 1
+    assert len(warned) == 1
 
 
-def test_one_spelling_is_no_notice():
-    spellings = Spellings()
+def test_one_spelling_gives_no_warning():
+    normalizer = LabelNormalizer()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [spellings[label] for label in (TWO, TWO, "cafe")] == [ONE, ONE, "cafe"]
-        spellings.warn_merged("a.tsv")
+        assert [normalizer[label] for label in (TWO, TWO, "cafe")] == [ONE, ONE, "cafe"]
+        normalizer.warn_merged("a.tsv")

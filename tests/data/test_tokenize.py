@@ -1,4 +1,4 @@
-"""Texts come back from their ids, what was never seen is known as such, and damaged files are refused."""
+"""Decoding inverts encoding, unknown parts of texts are recognized, and damaged files are refused."""
 
 import json
 import os
@@ -26,98 +26,98 @@ LETTERS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_
 TEXTS = st.lists(st.lists(LETTERS, min_size=1, max_size=6).map(" ".join), min_size=1, max_size=5)
 
 
-def trained(kind: Literal["bpe", "word", "char"], texts: list[str], **options) -> Tokenizer:
+def train(kind: Literal["bpe", "word", "char"], texts: list[str], **options) -> Tokenizer:
     return Tokenizer.train(texts, TokenizerConfig(kind=kind, **options))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(texts=TEXTS)
-def test_decode_gives_back_what_was_encoded(kind, texts):
+def test_decode_inverts_encode(kind, texts):
     texts = [unicodedata.normalize("NFC", text) for text in texts]
     assume(all(text == " ".join(text.split()) for text in texts))
-    tokenizer = trained(kind, texts)
+    tokenizer = train(kind, texts)
     assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)] == texts
     assert not any(tokenizer.unknown(text) for text in texts)
 
 
 @pytest.mark.parametrize("texts", [RAW, TOKENIZED], ids=["raw", "tokenized"])
 @pytest.mark.parametrize("vocab_size", [50, 60, 300])
-def test_bpe_gives_back_new_text_of_seen_characters(texts, vocab_size):
-    tokenizer = trained("bpe", texts, vocab_size=vocab_size)
+def test_bpe_decodes_new_text_of_known_characters(texts, vocab_size):
+    tokenizer = train("bpe", texts, vocab_size=vocab_size)
     for text in ("man, in a mountain hat, on 552 hats ! .", "an &apos; t ,a , n"):
         if {*text} <= {*"".join(texts)}:
             assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_bpe_knows_spaced_from_glued_punctuation():
-    tokenizer = trained("bpe", ["a man , a man, a man , a man,"], vocab_size=300)
+def test_bpe_distinguishes_spaced_and_attached_punctuation():
+    tokenizer = train("bpe", ["a man , a man, a man , a man,"], vocab_size=300)
     assert tokenizer.tokens("man , man,") == ["\u2581man", "\u2581,", "\u2581man", ","]
 
 
 def test_bpe_keeps_words_digits_signs_and_escapes_apart():
     texts = ["it&apos;s 1999!! &quot; fun-time"] * 5
-    tokens = trained("bpe", texts, vocab_size=300).tokens(texts[0])
+    tokens = train("bpe", texts, vocab_size=300).tokens(texts[0])
     pieces = ["it", "&apos;", "s", " 1", "9", "9", "9", "!!", " &quot;", " fun", "-", "time"]
     assert tokens == ["\u2581it", *(piece.replace(" ", "\u2581") for piece in pieces[1:])]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "word"])
 def test_white_space_counts_as_one_space(kind):
-    tokenizer = trained(kind, ["a man in a hat"])
+    tokenizer = train(kind, ["a man in a hat"])
     assert tokenizer.encode(" a \t man\u00a0in\n a  hat ") == tokenizer.encode("a man in a hat")
 
 
 def test_char_keeps_every_space():
-    tokenizer = trained("char", [" a  b\n"])
+    tokenizer = train("char", [" a  b\n"])
     assert tokenizer.decode(tokenizer.encode("  b\na ")) == "  b\na "
     assert tokenizer.tokens("a b") == ["a", "\u2581", "b"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_train_twice_gives_the_same_vocabulary(kind, tmp_path):
-    texts = [*RAW, *TOKENIZED, *(f"{one}{two} {two}{one}" for one in "abcdefgh" for two in "ijklmnop")]
+    texts = [*RAW, *TOKENIZED, *(f"{first}{second} {second}{first}" for first in "abcdefgh" for second in "ijklmnop")]
     for name in ("first", "second"):
-        trained(kind, texts, vocab_size=90).save(tmp_path / name)
+        train(kind, texts, vocab_size=90).save(tmp_path / name)
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("vocab_size", [5, 11, 37, 5000])
-def test_vocabulary_is_never_larger_than_asked(kind, vocab_size):
-    tokenizer = trained(kind, RAW, vocab_size=vocab_size)
+def test_vocabulary_is_never_larger_than_requested(kind, vocab_size):
+    tokenizer = train(kind, RAW, vocab_size=vocab_size)
     assert len(tokenizer) <= vocab_size
     assert len(tokenizer) == vocab_size or vocab_size > 20
     assert all(max(ids) < len(tokenizer) for ids in tokenizer.encode_batch(RAW))
 
 
-def test_bpe_vocabulary_is_as_large_as_asked_when_the_text_allows():
-    assert len(trained("bpe", RAW * 3, vocab_size=61)) == 61
+def test_bpe_vocabulary_is_as_large_as_requested_if_the_text_allows():
+    assert len(train("bpe", RAW * 3, vocab_size=61)) == 61
 
 
 def test_min_count_makes_rare_words_unknown():
-    tokenizer = trained("word", ["a man a dog", "a man"], min_count=2)
+    tokenizer = train("word", ["a man a dog", "a man"], min_count=2)
     assert tokenizer.unknown("a dog a man a dog") == ("dog",)
     assert tokenizer.decode(tokenizer.encode("a dog man")) == "a <unk> man"
 
 
 @pytest.mark.parametrize("kind", ["bpe", "char"])
 def test_min_count_makes_rare_characters_unknown(kind):
-    assert trained(kind, ["aab abq"], min_count=2).unknown("qabzq") == ("q", "z")
+    assert train(kind, ["aab abq"], min_count=2).unknown("qabzq") == ("q", "z")
 
 
 @pytest.mark.parametrize(
     ("kind", "unknown"),
     [("word", ("\u4e2d\u6587,",)), ("char", ("\u4e2d", "\u6587")), ("bpe", ("\u4e2d", "\u6587"))],
 )
-def test_unknown_names_each_unseen_part_once(kind, unknown):
-    tokenizer = trained(kind, [*RAW, "a a , ,"])
+def test_unknown_returns_each_unknown_part_once(kind, unknown):
+    tokenizer = train(kind, [*RAW, "a a , ,"])
     assert tokenizer.unknown("a \u4e2d\u6587, a \u4e2d\u6587,") == unknown
     assert tokenizer.encode("a \u4e2d\u6587, a").count(UNK) == len(unknown)
     assert tokenizer.unknown("a man") == ()
 
 
-def test_tokens_show_what_was_unknown_only_for_a_text():
-    tokenizer = trained("bpe", RAW, vocab_size=200)
+def test_tokens_show_unknown_parts_only_for_a_text():
+    tokenizer = train("bpe", RAW, vocab_size=200)
     labels = tokenizer.tokens("a man \u4e2d")
     assert labels[-1] == "<unk:\u4e2d>"
     assert tokenizer.tokens([BOS, *tokenizer.encode("a man \u4e2d"), EOS]) == [
@@ -131,20 +131,20 @@ def test_tokens_show_what_was_unknown_only_for_a_text():
 @pytest.mark.parametrize("kind", KINDS)
 def test_special_ids_are_never_made_from_text(kind):
     texts: list[str] = [" ".join([*SPECIALS, "<pad>", "</s> "])] * 5
-    tokenizer = trained(kind, texts)
+    tokenizer = train(kind, texts)
     assert not {PAD, UNK, BOS, EOS} & {*tokenizer.encode(texts[0])}
-    assert trained(kind, RAW).decode([BOS, PAD, EOS, PAD]) == ""
+    assert train(kind, RAW).decode([BOS, PAD, EOS, PAD]) == ""
 
 
-def test_lowercase_and_normal_form_are_put_on_every_text():
-    tokenizer = trained("bpe", RAW, lowercase=True, normalize="nfkc")
+def test_every_text_is_lowercased_and_normalized():
+    tokenizer = train("bpe", RAW, lowercase=True, normalize="nfkc")
     assert tokenizer.encode("A \uff4d\uff41\uff4e") == tokenizer.encode("a man")
-    composed = trained("char", ["caf\u00e9"])
+    composed = train("char", ["caf\u00e9"])
     assert composed.encode("cafe\u0301") == composed.encode("caf\u00e9")
-    assert trained("char", ["caf\u00e9"], normalize="none").unknown("cafe\u0301") == ("e", "\u0301")
+    assert train("char", ["caf\u00e9"], normalize="none").unknown("cafe\u0301") == ("e", "\u0301")
 
 
-def test_joint_is_one_tokenizer_and_separate_are_two():
+def test_joint_is_one_tokenizer_otherwise_there_are_two():
     joint = train_tokenizers(["ab"], ["cd"], TokenizerConfig(kind="char", joint=True))
     apart = train_tokenizers(["ab"], ["cd"], TokenizerConfig(kind="char", joint=False))
     assert joint[0] is joint[1]
@@ -154,58 +154,58 @@ def test_joint_is_one_tokenizer_and_separate_are_two():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("texts", [[], ["", " \n"]], ids=["none", "blank"])
-def test_train_rejects_texts_without_anything_to_learn(kind, texts):
+def test_train_rejects_texts_without_tokens(kind, texts):
     if kind == "char" and texts:
         texts = ["", ""]
-    with pytest.raises(UserError, match=r"no vocabulary of .* pieces can be learned"):
-        trained(kind, texts)
+    with pytest.raises(UserError, match=r"no .* vocabulary can be learned"):
+        train(kind, texts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_empty_text_has_no_ids(kind):
-    tokenizer = trained(kind, RAW)
+    tokenizer = train(kind, RAW)
     assert (tokenizer.encode(""), tokenizer.decode([]), tokenizer.tokens("")) == ([], "", [])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_encode_takes_a_very_long_text(kind):
-    tokenizer = trained(kind, RAW)
+    tokenizer = train(kind, RAW)
     for text in ("a" * 100_000, "a man " * 16_667):
         assert len(tokenizer.encode(text)) >= 1
 
 
-def test_bpe_learns_from_a_very_long_word_and_gives_it_back():
+def test_bpe_learns_and_decodes_a_very_long_word():
     texts: list[str] = ["ab" * 5000 + "!" * 999]
-    tokenizer = trained("bpe", texts, vocab_size=300)
+    tokenizer = train("bpe", texts, vocab_size=300)
     assert tokenizer.decode(tokenizer.encode(texts[0])) == texts[0]
 
 
 @pytest.mark.parametrize("method", ["encode", "unknown", "tokens"])
-def test_half_a_surrogate_pair_is_refused(method):
+def test_lone_surrogate_is_refused(method):
     with pytest.raises(UserError, match="not valid Unicode"):
-        getattr(trained("char", RAW), method)("a \ud83d")
+        getattr(train("char", RAW), method)("a \ud83d")
 
 
 @pytest.mark.parametrize("number", [-1, 9])
 def test_decode_rejects_an_id_outside_the_vocabulary(number):
-    tokenizer = trained("char", ["abcde"])
-    with pytest.raises(ValueError, match=f"between 0 and 8, but is {number}"):
+    tokenizer = train("char", ["abcde"])
+    with pytest.raises(ValueError, match=f"from 0 to 8, got {number}"):
         tokenizer.decode([4, number])
 
 
-def test_train_leaves_the_environment_as_it_was(monkeypatch):
+def test_train_does_not_change_the_environment(monkeypatch):
     for value in (None, "true"):
         if value:
             monkeypatch.setenv("TOKENIZERS_PARALLELISM", value)
         else:
             monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
-        trained("bpe", RAW)
+        train("bpe", RAW)
         assert os.environ.get("TOKENIZERS_PARALLELISM") == value
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_load_gives_back_what_was_saved(kind, tmp_path):
-    tokenizer = trained(kind, [*RAW, *TOKENIZED], vocab_size=70, lowercase=True, joint=False)
+def test_load_restores_what_was_saved(kind, tmp_path):
+    tokenizer = train(kind, [*RAW, *TOKENIZED], vocab_size=70, lowercase=True, joint=False)
     tokenizer.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
     assert (loaded.config, len(loaded)) == (tokenizer.config, len(tokenizer))
@@ -213,10 +213,10 @@ def test_load_gives_back_what_was_saved(kind, tmp_path):
 
 
 DAMAGES = {
-    "no JSON": lambda content: "{",
+    "not valid JSON": lambda content: "{",
     '"format": "regard-tokenizer"': lambda content: {"model": {}},
     "version 1, got 2, from a newer regard": lambda content: {**content, "version": 2},
-    '"config": {...} of joint': lambda content: {**content, "config": {"kinds": "bpe"}},
+    '"config": {...} with joint': lambda content: {**content, "config": {"kinds": "bpe"}},
     "in its config, vocab_size": lambda content: {
         **content,
         "config": {**content["config"], "vocab_size": 4},
@@ -224,17 +224,17 @@ DAMAGES = {
     '"pieces"': lambda content: {**content, "pieces": [1, 2]},
     "a piece occurs twice": lambda content: {**content, "pieces": content["pieces"] + content["pieces"][:1]},
     "a piece is not valid Unicode": lambda content: {**content, "pieces": [*content["pieces"], "\ud83d"]},
-    "no single character: 'a'": lambda content: {**content, "config": {**content["config"], "kind": "char"}},
+    "not a single character: 'a'": lambda content: {**content, "config": {**content["config"], "kind": "char"}},
     '"merges"': lambda content: {**content, "merges": None},
     "a merge must be two pieces": lambda content: {**content, "merges": [["a"]]},
-    "is not made of pieces": lambda content: {**content, "merges": [["a", "\u4e2d"]]},
+    "has pieces that are not in the vocabulary": lambda content: {**content, "merges": [["a", "\u4e2d"]]},
 }
 
 
 @pytest.mark.parametrize("message", DAMAGES)
 def test_load_rejects_a_damaged_file(message, tmp_path):
     path = tmp_path / "tokenizer.json"
-    trained("bpe", RAW, vocab_size=70).save(path)
+    train("bpe", RAW, vocab_size=70).save(path)
     content = DAMAGES[message](json.loads(path.read_text(encoding="utf-8")))
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     with pytest.raises(UserError, match=r"tokenizer\.json") as caught:
@@ -248,28 +248,28 @@ def test_load_rejects_a_missing_file(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "value"), [("vocab_size", 4), ("min_count", 0), ("vocab_size", True)])
-def test_config_names_the_number_that_cannot_be(name, value):
-    with pytest.raises(UserError, match=f"{name} must be .*from . to 1,000,.*, but is {value}"):
+def test_config_reports_a_number_out_of_range(name, value):
+    with pytest.raises(UserError, match=f"{name} must be .*from . to 1,000,.*, got {value}"):
         TokenizerConfig(**{name: value})
 
 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("TokenizerConfig(kind='bytes')", "`kind` must be one of bpe, word, char, but is 'bytes' instead"),
+        ("TokenizerConfig(kind='bytes')", "`kind` must be one of bpe, word, char, got 'bytes'"),
         (
             "TokenizerConfig(normalize='nfd')",
-            "`normalize` must be one of nfc, nfkc, none, but is 'nfd' instead",
+            "`normalize` must be one of nfc, nfkc, none, got 'nfd'",
         ),
-        ("TokenizerConfig(joint='no')", "`joint` must be true or false, but is 'no' instead"),
+        ("TokenizerConfig(joint='no')", "`joint` must be true or false, got 'no'"),
         (
             "PairsConfig(format='xml')",
-            "`format` must be one of auto, tsv, csv, text, jsonl, huggingface, but is 'xml'",
+            "`format` must be one of auto, tsv, csv, text, jsonl, huggingface, got 'xml'",
         ),
     ],
 )
-def test_config_names_the_choice_that_cannot_be(setting, message):
-    """In a process of its own: here the types of arguments are checked before the config can."""
+def test_config_reports_an_invalid_choice(setting, message):
+    """In a separate process: here, types of arguments are checked before the config can."""
     code = f"from regard.data.config import PairsConfig, TokenizerConfig; {setting}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert message in done.stderr.splitlines()[-1]

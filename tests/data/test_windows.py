@@ -1,4 +1,4 @@
-"""Windows of a text: every token is predicted once, what is shown changes with the epoch, bad files are named."""
+"""Windows of a text: every token is predicted once, windows change with the epoch, and bad files are refused."""
 
 import gzip
 from itertools import pairwise
@@ -9,7 +9,7 @@ import pytest
 from regard.data import windows
 from regard.data.config import TokenizerConfig
 from regard.data.tokenize import Tokenizer
-from regard.data.windows import WindowBatches, blocks, read_text
+from regard.data.windows import WindowBatches, read_text, split_blocks
 from regard.errors import UserError
 
 IDS = np.arange(100, 200, dtype=np.int32)
@@ -25,7 +25,7 @@ def test_fixed_windows_predict_every_token_but_the_first_once():
     assert sorted(predicted) == IDS[1:].tolist()
 
 
-def test_training_windows_do_not_overlap_are_whole_and_differ_between_epochs():
+def test_training_windows_do_not_overlap_are_complete_and_differ_between_epochs():
     batches = WindowBatches(IDS, context=7, rows=4, seed=3)
     plans = [batches.plan(epoch) for epoch in range(6)]
     assert plans == [WindowBatches(IDS, context=7, rows=4, seed=3).plan(epoch) for epoch in range(6)]
@@ -42,11 +42,11 @@ def test_text_shorter_than_the_context_is_one_window():
     batches = WindowBatches(IDS[:5], context=64, rows=2, seed=1)
     assert [rows for epoch in range(3) for rows in batches.plan(epoch)] == [(0,)] * 3
     assert batches.collate(0, (0,)).tokens.tolist() == [IDS[:5].tolist()]
-    with pytest.raises(UserError, match="two tokens at least, but has 1"):
+    with pytest.raises(UserError, match="at least two tokens, got 1"):
         WindowBatches(IDS[:1], context=4, rows=1, seed=1)
 
 
-def test_text_is_read_plain_or_gzip_and_its_bad_line_named(tmp_path):
+def test_text_is_read_plain_or_gzip_and_its_bad_line_is_reported(tmp_path):
     (tmp_path / "a.txt").write_text("one\n\ntwo\n", encoding="utf-8")
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress("één\n".encode()))
     assert read_text(tmp_path / "a.txt") == "one\n\ntwo\n"
@@ -61,22 +61,22 @@ def test_text_is_read_plain_or_gzip_and_its_bad_line_named(tmp_path):
 def test_text_in_blocks_has_the_tokens_of_the_whole(monkeypatch, kind, normalize):
     monkeypatch.setattr(windows, "_BLOCK", 7)
     draw = np.random.default_rng(1)
-    signs = ["a", "e", "\u0301", "\n", "\n", " ", "  \n", "1", ".", "\ufdfa", "\r\n", "&quot;", "\u2028", "\u00a0"]
-    text = "".join(draw.choice(signs, 3000))
-    assert "".join(blocks(text)) == text
-    assert max(map(len, blocks(text))) < 200
+    symbols = ["a", "e", "\u0301", "\n", "\n", " ", "  \n", "1", ".", "\ufdfa", "\r\n", "&quot;", "\u2028", "\u00a0"]
+    text = "".join(draw.choice(symbols, 3000))
+    assert "".join(split_blocks(text)) == text
+    assert max(map(len, split_blocks(text))) < 200
     config = TokenizerConfig(kind=kind, vocab_size=60, normalize=normalize)
     tokenizer = Tokenizer.train([text] if kind == "char" else text.split("\n"), config)
-    assert [one for part in blocks(text) for one in tokenizer.encode(part)] == tokenizer.encode(text)
+    assert [token for part in split_blocks(text) for token in tokenizer.encode(part)] == tokenizer.encode(text)
     if kind == "char":
-        assert Tokenizer.train(blocks(text), config).tokens(range(4, 9)) == tokenizer.tokens(range(4, 9))
+        assert Tokenizer.train(split_blocks(text), config).tokens(range(4, 9)) == tokenizer.tokens(range(4, 9))
 
 
 def test_texts_without_words_and_lines_without_end_are_refused(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text(" \n\t\n")
-    with pytest.raises(UserError, match=r"a.txt: holds white space and no text"):
+    with pytest.raises(UserError, match=r"a.txt: contains only white space"):
         read_text(tmp_path / "a.txt")
     monkeypatch.setattr(windows, "_MOST_LINE", 5)
     (tmp_path / "a.txt").write_text("abcde\nabcdef\n")
-    with pytest.raises(UserError, match=r"a.txt, line 2: has 6 bytes, above 5|a.txt, line 2: has 6 bytes, more than 5"):
+    with pytest.raises(UserError, match=r"a.txt, line 2: has 6 bytes, more than the limit of 5"):
         read_text(tmp_path / "a.txt")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.attention.masks import Padded
-from regard.decode.beam import beam, best
+from regard.decode.beam import beam, stable_topk
 from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import score
@@ -19,8 +19,8 @@ from tests.decode.toys import (
     HashStepper,
     Prefixes,
     TreeStepper,
+    generated,
     padded,
-    produced,
     same,
     texts,
 )
@@ -29,12 +29,12 @@ SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
 
 
 def every_output(stepper: HashStepper, source: Padded, *, most: int, alpha: float) -> list[Hypothesis]:
-    """All outputs of one sentence over the ids 1, 3 (EOS), 4, 5, best first, by teacher-forced scores."""
+    """Return all outputs of one sentence over the ids 1, 3 (EOS), 4, 5, best first, by teacher-forced scores."""
     outputs = [(*words, EOS) for n in range(most) for words in itertools.product((1, 4, 5), repeat=n)]
     outputs += list(itertools.product((1, 4, 5), repeat=most))
     many = Padded(source.items.expand(len(outputs), -1), source.lengths.expand(len(outputs)))
     scores = score(stepper, many, targets=outputs, bos=BOS).tolist()
-    found = [
+    results = [
         Hypothesis(
             tokens=[token for token in output if token != EOS],
             score=log_prob / len(output) ** alpha,
@@ -43,15 +43,15 @@ def every_output(stepper: HashStepper, source: Padded, *, most: int, alpha: floa
         )
         for output, log_prob in zip(outputs, scores, strict=True)
     ]
-    return sorted(found, key=lambda one: -one.score)
+    return sorted(results, key=lambda hypothesis: -hypothesis.score)
 
 
 def plain_beam(
     stepper: HashStepper, source: Padded, *, width: int, most: int, alpha: float, n_best: int
 ) -> list[Hypothesis]:
-    """Beam search of one sentence with lists, that goes on to the maximal length whatever it has found."""
+    """Beam search of one sentence with plain lists, always up to the maximum length."""
     live: list[tuple[float, list[int]]] = [(0.0, [])]
-    ended: list[Hypothesis] = []
+    finished: list[Hypothesis] = []
     vocab = stepper.table.shape[1]
     for step in range(1, most + 1):
         candidates = []
@@ -63,14 +63,16 @@ def plain_beam(
             candidates += [
                 (log_prob + following[token], [*tokens, token]) for token in range(vocab) if token not in (PAD, BOS)
             ]
-        candidates.sort(key=lambda one: -one[0])
+        candidates.sort(key=lambda candidate: -candidate[0])
         for log_prob, tokens in candidates[:width]:
-            over = tokens[-1] == EOS
-            if over or step == most:
-                words = tokens[:-1] if over else tokens
-                ended.append(Hypothesis(tokens=words, score=log_prob / step**alpha, log_prob=log_prob, finished=over))
-        live = [one for one in candidates if one[1][-1] != EOS][:width]
-    return sorted(ended, key=lambda one: -one.score)[:n_best]
+            ends = tokens[-1] == EOS
+            if ends or step == most:
+                words = tokens[:-1] if ends else tokens
+                finished.append(
+                    Hypothesis(tokens=words, score=log_prob / step**alpha, log_prob=log_prob, finished=ends)
+                )
+        live = [candidate for candidate in candidates if candidate[1][-1] != EOS][:width]
+    return sorted(finished, key=lambda hypothesis: -hypothesis.score)[:n_best]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
@@ -81,55 +83,55 @@ def test_beam_finds_the_best_of_all_outputs_when_it_is_wide_enough(alpha: float,
         expected = every_output(stepper, source, most=4, alpha=alpha)
         assert len(expected) == 121
         # At most 27 hypotheses of 3 tokens are live, each with 4 continuations.
-        (found,) = beam(stepper, source, beam=121, max_length=4, length_penalty=alpha, n_best=121, **IDS)
-        assert same([found], [expected])
+        (results,) = beam(stepper, source, beam=121, max_length=4, length_penalty=alpha, n_best=121, **IDS)
+        assert same([results], [expected])
         (few,) = beam(stepper, source, beam=108, max_length=4, length_penalty=alpha, n_best=3, **IDS)
         assert same([few], [expected[:3]])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 3.0])
 @pytest.mark.parametrize(("width", "n_best"), [(2, 1), (3, 3), (7, 2)])
-def test_beam_ends_early_only_where_going_on_changes_nothing(width: int, n_best: int, alpha: float) -> None:
+def test_beam_stops_early_only_if_further_steps_cannot_change_the_result(width: int, n_best: int, alpha: float) -> None:
     stepper = HashStepper(13, spread=2.5, seed=4)
     source = padded(SENTENCES)
     most = [9, 5, 11, 1, 8, 6]
     stepper.rows.clear()
     settings = {"length_penalty": alpha, "n_best": n_best}
-    found = beam(stepper, source, beam=width, max_length=most, **settings, **IDS)
+    results = beam(stepper, source, beam=width, max_length=most, **settings, **IDS)
     assert stepper.rows[0] == len(SENTENCES)
     expected = [
         plain_beam(stepper, padded([sentence]), width=width, most=limit, alpha=alpha, n_best=n_best)
         for sentence, limit in zip(SENTENCES, most, strict=True)
     ]
-    assert same(found, expected)
+    assert same(results, expected)
 
 
-def test_beam_ends_as_soon_as_nothing_can_beat_the_pool() -> None:
+def test_beam_stops_as_soon_as_no_hypothesis_can_beat_the_finished_ones() -> None:
     stepper = TreeStepper({(): {EOS: 0.6, 4: 0.3, 5: 0.1}, (4,): {4: 1.0}, (4, 4): {4: 1.0}}, vocab=6)
     beam(stepper, padded([[4]]), beam=2, max_length=9, length_penalty=0.0, **IDS)
-    assert len(stepper.fed) == 1
-    stepper.fed.clear()
+    assert len(stepper.inputs) == 1
+    stepper.inputs.clear()
     # The bound of 4 is log 0.3 / max_length: at 2 it stays below log 0.6, at 4 it does not.
     beam(stepper, padded([[4]]), beam=2, max_length=2, length_penalty=1.0, **IDS)
-    assert len(stepper.fed) == 1
+    assert len(stepper.inputs) == 1
     beam(stepper, padded([[4]]), beam=2, max_length=4, length_penalty=1.0, **IDS)
-    assert len(stepper.fed) > 2
+    assert len(stepper.inputs) > 2
 
 
 def test_beam_ends_each_sentence_by_its_own_maximal_length() -> None:
     stepper = TreeStepper({(): {EOS: 0.6, 4: 0.3, 5: 0.1}, (4,): {4: 1.0}, (4, 4): {4: 1.0}}, vocab=6)
     beam(stepper, padded([[4], [5], [6]]), beam=2, max_length=[2, 4, 2], **IDS)
-    assert [len(tokens) for tokens in stepper.fed] == [3, 2, 2, 2]
+    assert [len(tokens) for tokens in stepper.inputs] == [3, 2, 2, 2]
 
 
 def test_beam_ends_when_no_hypothesis_is_left() -> None:
     stepper = TreeStepper({(): {4: 0.7, 5: 0.3}, (4,): {PAD: 1.0}}, vocab=6)
-    found = beam(stepper, padded([[4]]), beam=3, max_length=5, n_best=3, **IDS)
-    assert texts(found) == [[[5]]]
-    assert len(stepper.fed) == 2
+    results = beam(stepper, padded([[4]]), beam=3, max_length=5, n_best=3, **IDS)
+    assert texts(results) == [[[5]]]
+    assert len(stepper.inputs) == 2
 
 
-def test_beam_moves_the_source_only_when_sentences_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beam_moves_the_source_memory_only_when_sentences_finish(monkeypatch: pytest.MonkeyPatch) -> None:
     selects = []
     whole = Prefixes.select
     monkeypatch.setattr(Prefixes, "select", lambda self, index: selects.append(index) or whole(self, index))
@@ -140,12 +142,12 @@ def test_beam_moves_the_source_only_when_sentences_leave(monkeypatch: pytest.Mon
     assert len(stepper.rows) > changes + 2
 
 
-def test_beam_goes_on_when_a_longer_output_may_score_better() -> None:
+def test_beam_continues_while_a_longer_output_may_score_better() -> None:
     tree = {(): {EOS: 0.5, 4: 0.4, 5: 0.1}, (4,): {4: 1.0}, (4, 4): {4: 1.0}, (4, 4, 4): {EOS: 1.0}}
-    found = beam(TreeStepper(tree, vocab=6), padded([[4]]), beam=2, max_length=9, n_best=2, **IDS)
-    assert texts(found) == [[[4, 4, 4], []]]
-    assert found[0][0].score == pytest.approx(math.log(0.4) / 4, rel=1e-5)
-    assert found[0][1].score == pytest.approx(math.log(0.5), rel=1e-5)
+    results = beam(TreeStepper(tree, vocab=6), padded([[4]]), beam=2, max_length=9, n_best=2, **IDS)
+    assert texts(results) == [[[4, 4, 4], []]]
+    assert results[0][0].score == pytest.approx(math.log(0.4) / 4, rel=1e-5)
+    assert results[0][1].score == pytest.approx(math.log(0.5), rel=1e-5)
 
 
 def test_beam_of_two_wins_where_greedy_fails() -> None:
@@ -160,23 +162,25 @@ def test_beam_of_two_wins_where_greedy_fails() -> None:
     ((first,),) = greedy(stepper, padded([[4]]), max_length=6, length_penalty=0.0, **IDS)
     assert first.tokens == [4, 6]
     assert first.log_prob == pytest.approx(math.log(0.6 * 0.35 * 0.9), rel=1e-5)
-    found = beam(stepper, padded([[4]]), beam=2, max_length=6, length_penalty=0.0, n_best=2, **IDS)
-    assert texts(found) == [[[5, 6], [4, 6]]]
-    assert [one.log_prob for one in found[0]] == pytest.approx([math.log(0.36), math.log(0.6 * 0.35 * 0.9)], rel=1e-5)
+    results = beam(stepper, padded([[4]]), beam=2, max_length=6, length_penalty=0.0, n_best=2, **IDS)
+    assert texts(results) == [[[5, 6], [4, 6]]]
+    assert [hypothesis.log_prob for hypothesis in results[0]] == pytest.approx(
+        [math.log(0.36), math.log(0.6 * 0.35 * 0.9)], rel=1e-5
+    )
 
 
-def test_ended_hypotheses_do_not_narrow_the_beam() -> None:
-    # Of the two likeliest first tokens one ends; 4 and 5 must both live on, for 5 leads to the best output.
+def test_finished_hypotheses_take_no_place_in_the_beam() -> None:
+    # One of the two most likely first tokens ends; 4 and 5 must both stay live, as 5 leads to the best output.
     tree = {(): {EOS: 0.4, 4: 0.35, 5: 0.25}, (4,): {6: 0.5, 7: 0.5}, (5,): {6: 1.0}, (5, 6): {EOS: 1.0}}
-    found = beam(TreeStepper(tree, vocab=8), padded([[4]]), beam=2, max_length=5, n_best=2, **IDS)
-    assert texts(found)[0][0] == [5, 6]
+    results = beam(TreeStepper(tree, vocab=8), padded([[4]]), beam=2, max_length=5, n_best=2, **IDS)
+    assert texts(results)[0][0] == [5, 6]
 
 
 def test_ends_outside_the_beam_do_not_count() -> None:
-    # EOS is third: a beam of two never held it, though four candidates are looked at.
+    # EOS is third, so it is outside a beam of two, though four candidates are selected.
     tree = {(): {4: 0.5, 5: 0.3, EOS: 0.2}, (4,): {4: 1.0}, (5,): {5: 1.0}}
-    found = beam(TreeStepper(tree, vocab=8), padded([[4]]), beam=2, max_length=9, n_best=2, **IDS)
-    assert texts(found) == [[[4, 4], [5, 5]]]
+    results = beam(TreeStepper(tree, vocab=8), padded([[4]]), beam=2, max_length=9, n_best=2, **IDS)
+    assert texts(results) == [[[4, 4], [5, 5]]]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
@@ -185,7 +189,7 @@ def test_beam_of_one_equals_greedy(alpha: float) -> None:
     settings = {"max_length": 8, "length_penalty": alpha, **IDS}
     single = beam(stepper, padded(SENTENCES), beam=1, **settings)
     assert single == greedy(stepper, padded(SENTENCES), **settings)
-    assert {one.finished for (one,) in single} == {True, False}
+    assert {hypothesis.finished for (hypothesis,) in single} == {True, False}
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
@@ -193,14 +197,14 @@ def test_beam_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(alpha, de
     most = [7, 3, 12, 1, 12, 5]
     settings = {"beam": 3, "n_best": 3, "length_penalty": alpha, **IDS}
     together = HashStepper(11, spread=4)
-    found = beam(together, padded(SENTENCES, device), max_length=most, **settings)
+    results = beam(together, padded(SENTENCES, device), max_length=most, **settings)
     alone, rows = [], [0] * 12
     for sentence, limit in zip(SENTENCES, most, strict=True):
         stepper = HashStepper(11, spread=4)
         alone += beam(stepper, padded([sentence], device), max_length=limit, **settings)
         for step, count in enumerate(stepper.rows):
             rows[step] += count
-    assert same(found, alone)
+    assert same(results, alone)
     assert together.rows == [count for count in rows if count]
     assert len(set(together.rows)) > 3
 
@@ -208,55 +212,59 @@ def test_beam_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(alpha, de
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_n_best_are_sorted_unique_and_as_probable_as_rescoring_says(alpha: float) -> None:
     stepper = HashStepper(17)
-    found = beam(stepper, padded(SENTENCES), beam=5, max_length=7, n_best=5, length_penalty=alpha, **IDS)
+    results = beam(stepper, padded(SENTENCES), beam=5, max_length=7, n_best=5, length_penalty=alpha, **IDS)
     ends = set()
-    for sentence, hypotheses in zip(SENTENCES, found, strict=True):
+    for sentence, hypotheses in zip(SENTENCES, results, strict=True):
         assert len(hypotheses) == 5
-        assert len({tuple(one.tokens) for one in hypotheses}) == 5
-        assert [one.score for one in hypotheses] == sorted((one.score for one in hypotheses), reverse=True)
-        targets = [produced(one) for one in hypotheses]
+        assert len({tuple(hypothesis.tokens) for hypothesis in hypotheses}) == 5
+        assert [hypothesis.score for hypothesis in hypotheses] == sorted(
+            (hypothesis.score for hypothesis in hypotheses), reverse=True
+        )
+        targets = [generated(hypothesis) for hypothesis in hypotheses]
         again = score(stepper, padded([sentence] * 5), targets=targets, bos=BOS).tolist()
-        assert [one.log_prob for one in hypotheses] == pytest.approx(again, rel=1e-5)
+        assert [hypothesis.log_prob for hypothesis in hypotheses] == pytest.approx(again, rel=1e-5)
         expected = [log_prob / len(target) ** alpha for log_prob, target in zip(again, targets, strict=True)]
-        assert [one.score for one in hypotheses] == pytest.approx(expected, rel=1e-5)
-        assert not {PAD, BOS, EOS} & {token for one in hypotheses for token in one.tokens}
-        ends |= {one.finished for one in hypotheses}
+        assert [hypothesis.score for hypothesis in hypotheses] == pytest.approx(expected, rel=1e-5)
+        assert not {PAD, BOS, EOS} & {token for hypothesis in hypotheses for token in hypothesis.tokens}
+        ends |= {hypothesis.finished for hypothesis in hypotheses}
     assert ends == {True, False}
 
 
-def test_fewer_wanted_are_the_first_of_more() -> None:
+def test_smaller_n_best_is_a_prefix_of_a_larger_one() -> None:
     stepper = HashStepper(17)
     settings = {"beam": 4, "max_length": 9, **IDS}
     more = beam(stepper, padded(SENTENCES), n_best=4, **settings)
     for n_best in (1, 2, 3):
-        found = beam(stepper, padded(SENTENCES), n_best=n_best, **settings)
-        assert same(found, [hypotheses[:n_best] for hypotheses in more])
+        results = beam(stepper, padded(SENTENCES), n_best=n_best, **settings)
+        assert same(results, [hypotheses[:n_best] for hypotheses in more])
 
 
 @pytest.mark.parametrize("most", [1, 2, 6])
 def test_beam_ends_at_its_maximal_length(most: int) -> None:
     stepper = HashStepper(9)
-    found = beam(stepper, padded(SENTENCES), beam=4, max_length=most, n_best=4, **IDS)
-    lengths = [one.length for hypotheses in found for one in hypotheses]
+    results = beam(stepper, padded(SENTENCES), beam=4, max_length=most, n_best=4, **IDS)
+    lengths = [hypothesis.length for hypotheses in results for hypothesis in hypotheses]
     assert max(lengths) == most
     assert len(stepper.rows) <= most
-    assert any(not one.finished for hypotheses in found for one in hypotheses)
-    assert all(one.length == most for hypotheses in found for one in hypotheses if not one.finished)
+    assert any(not hypothesis.finished for hypotheses in results for hypothesis in hypotheses)
+    assert all(
+        hypothesis.length == most for hypotheses in results for hypothesis in hypotheses if not hypothesis.finished
+    )
 
 
-def test_beam_wider_than_the_vocabulary_gives_all_there_is() -> None:
+def test_beam_wider_than_the_vocabulary_returns_every_output() -> None:
     # The ids 3 (EOS) and 4 are allowed: outputs of at most 3 tokens are EOS, 4 EOS, 4 4 EOS, 4 4 4.
-    found = beam(HashStepper(5), padded([[1], [4]]), beam=9, max_length=3, n_best=7, banned=(0, 1, 2), bos=2, eos=3)
+    results = beam(HashStepper(5), padded([[1], [4]]), beam=9, max_length=3, n_best=7, banned=(0, 1, 2), bos=2, eos=3)
     outputs = [[], [4], [4, 4], [4, 4, 4]]
-    assert [sorted(sentence) for sentence in texts(found)] == [outputs, outputs]
+    assert [sorted(sentence) for sentence in texts(results)] == [outputs, outputs]
 
 
 def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id() -> None:
     vocab = 50
     even = dict.fromkeys(range(vocab), 1 / vocab)
     tree = {(): even, (0,): even, (1,): even, (0, 0): even, (0, 1): even}
-    found = beam(TreeStepper(tree, vocab=vocab), padded([[4]]), beam=2, bos=BOS, eos=EOS, max_length=3, n_best=2)
-    assert texts(found) == [[[0, 0, 0], [0, 0, 1]]]
+    results = beam(TreeStepper(tree, vocab=vocab), padded([[4]]), beam=2, bos=BOS, eos=EOS, max_length=3, n_best=2)
+    assert texts(results) == [[[0, 0, 0], [0, 0, 1]]]
 
 
 @given(
@@ -273,19 +281,19 @@ def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id() -> None:
         )
     )
 )
-def test_best_is_a_stable_sort(case: tuple[list[list[float]], int]) -> None:
+def test_stable_topk_is_a_stable_sort(case: tuple[list[list[float]], int]) -> None:
     rows, count = case
-    values, places = best(torch.tensor(rows), count)
-    for row, value, place in zip(rows, values.tolist(), places.tolist(), strict=True):
-        assert place == sorted(range(len(row)), key=lambda i: -row[i])[:count]
-        assert value == [row[i] for i in place]
+    values, indices = stable_topk(torch.tensor(rows), count)
+    for row, value, index in zip(rows, values.tolist(), indices.tolist(), strict=True):
+        assert index == sorted(range(len(row)), key=lambda i: -row[i])[:count]
+        assert value == [row[i] for i in index]
 
 
-def test_best_is_a_stable_sort_when_there_are_many_equals(device: torch.device) -> None:
+def test_stable_topk_is_a_stable_sort_when_many_scores_are_equal(device: torch.device) -> None:
     scores = torch.randint(-9, 0, (5, 20011), device=device).float()
-    values, places = best(scores, 7)
+    values, indices = stable_topk(scores, 7)
     ordered, order = scores.sort(dim=1, descending=True, stable=True)
-    assert torch.equal(places, order[:, :7])
+    assert torch.equal(indices, order[:, :7])
     assert torch.equal(values, ordered[:, :7])
 
 
@@ -341,7 +349,7 @@ def test_beam_refuses_nan(width: int) -> None:
         beam(Broken(7), padded([[4], [5], [6]]), beam=width, max_length=5, **IDS)
 
 
-def test_beam_refuses_when_nothing_may_follow() -> None:
+def test_beam_refuses_when_no_token_is_possible() -> None:
     tree = {(): {4: 1.0}, (4,): {PAD: 1.0}}
     with pytest.raises(ValueError, match="probability above 0, got none in sentence 0"):
         beam(TreeStepper(tree, vocab=6), padded([[4]]), beam=3, max_length=5, **IDS)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.decode.config import DecodeConfig, DrawingConfig, SampleConfig
-from regard.decode.sample import narrowed
+from regard.decode.sample import filter_logits
 
 
 @pytest.mark.parametrize(("source", "most"), [(1, 6), (2, 8), (7, 15), (13, 24), (14, 25), (15, 25), (100_000, 25)])
@@ -19,18 +19,18 @@ def test_limit_is_at_least_one() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"beam": 0}, "beam must be from 1 to 1,000, but is 0"),
-        ({"n_best": 0}, "n_best must be from 1 to 1,000, but is 0"),
+        ({"beam": 0}, "beam must be from 1 to 1,000, got 0"),
+        ({"n_best": 0}, "n_best must be from 1 to 1,000, got 0"),
         ({"beam": 2, "n_best": 3}, r"n_best must be at most beam \(2\), got 3"),
-        ({"max_length": 0}, "max_length must be from 1 to 1,000,000, but is 0"),
-        ({"batch_tokens": -1}, "batch_tokens must be from 1 to 10,000,000, but is -1"),
-        ({"beam": 100_000}, "beam must be from 1 to 1,000, but is 100000"),
-        ({"max_ratio": 1e308}, r"max_ratio must be from 0 to 1,000, but is 1e\+308"),
-        ({"length_penalty": -0.1}, "length_penalty must be from 0 to 5, but is -0.1"),
-        ({"length_penalty": math.nan}, "length_penalty must be from 0 to 5, but is nan"),
-        ({"max_ratio": -1.0}, "max_ratio must be from 0 to 1,000, but is -1.0"),
-        ({"max_ratio": math.inf}, "max_ratio must be from 0 to 1,000, but is inf"),
-        ({"max_extra": -1}, "max_extra must be from 0 to 1,000,000, but is -1"),
+        ({"max_length": 0}, "max_length must be from 1 to 1,000,000, got 0"),
+        ({"batch_tokens": -1}, "batch_tokens must be from 1 to 10,000,000, got -1"),
+        ({"beam": 100_000}, "beam must be from 1 to 1,000, got 100000"),
+        ({"max_ratio": 1e308}, r"max_ratio must be from 0 to 1,000, got 1e\+308"),
+        ({"length_penalty": -0.1}, "length_penalty must be from 0 to 5, got -0.1"),
+        ({"length_penalty": math.nan}, "length_penalty must be from 0 to 5, got nan"),
+        ({"max_ratio": -1.0}, "max_ratio must be from 0 to 1,000, got -1.0"),
+        ({"max_ratio": math.inf}, "max_ratio must be from 0 to 1,000, got inf"),
+        ({"max_extra": -1}, "max_extra must be from 0 to 1,000,000, got -1"),
     ],
 )
 def test_config_refuses(change: dict, message: str) -> None:
@@ -42,22 +42,22 @@ def test_config_refuses(change: dict, message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"temperature": 1e-308}, "temperature must be 0 or at least 0.001, but is 1e-308"),
-        ({"temperature": 1001.0}, "temperature must be from 0 to 1,000, but is 1001.0"),
-        ({"top_p": 1e-300}, "top_p must be from 1e-06 to 1, but is 1e-300"),
+        ({"temperature": 1e-308}, "temperature must be 0 or at least 0.001, got 1e-308"),
+        ({"temperature": 1001.0}, "temperature must be from 0 to 1,000, got 1001.0"),
+        ({"top_p": 1e-300}, "top_p must be from 1e-06 to 1, got 1e-300"),
         ({"top_k": 0}, "top_k must be from 1 to"),
-        ({"draws": 10**13}, "draws must be from 0 to 1,000,000,000,000, but is 10000000000000"),
+        ({"draws": 10**13}, "draws must be from 0 to 1,000,000,000,000, got 10000000000000"),
     ],
 )
-def test_choice_of_tokens_refuses(config: type, change: dict, message: str) -> None:
+def test_sampling_config_refuses(config: type, change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config(**change)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.001, 1000.0])
 @pytest.mark.parametrize("top_p", [1e-6, 1.0])
-def test_choice_of_tokens_has_shares_at_the_ends_of_its_ranges(temperature: float, top_p: float) -> None:
+def test_filtered_probabilities_sum_to_one_at_the_ends_of_the_ranges(temperature: float, top_p: float) -> None:
     logits = torch.tensor([[3e4, -3e4, 0.0, -float("inf")], [1e-3, 0.0, 0.0, 0.0]])
-    shares = narrowed(logits, SampleConfig(temperature=temperature, top_p=top_p, top_k=3))
-    assert torch.allclose(shares.sum(-1), torch.ones(2))
-    assert bool((shares[:, 0] > 0).all())
+    probs = filter_logits(logits, SampleConfig(temperature=temperature, top_p=top_p, top_k=3))
+    assert torch.allclose(probs.sum(-1), torch.ones(2))
+    assert bool((probs[:, 0] > 0).all())

@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
-from regard.decode.greedy import Produced, greedy, stream
-from regard.decode.stepper import State, Stepper, score
-from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, TreeStepper, padded, produced, same, texts
+from regard.decode.greedy import GeneratedToken, greedy, stream
+from regard.decode.stepper import DecoderState, Stepper, score
+from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, TreeStepper, generated, padded, same, texts
 
 SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
 
@@ -13,7 +13,7 @@ SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
 def test_toys_are_steppers() -> None:
     stepper = HashStepper(7)
     assert isinstance(stepper, Stepper)
-    assert isinstance(stepper.start(padded([[4]])), State)
+    assert isinstance(stepper.start(padded([[4]])), DecoderState)
 
 
 def test_greedy_takes_the_likeliest_token_at_every_step(device: torch.device) -> None:
@@ -28,17 +28,17 @@ def test_greedy_takes_the_likeliest_token_at_every_step(device: torch.device) ->
             token = max((float(log_probs[i]), -i) for i in range(11) if i not in (PAD, BOS))[1] * -1
             expected.append(token)
             total += float(log_probs[token])
-        ((one,),) = greedy(stepper, source, max_length=9, length_penalty=0.7, **IDS)
-        assert produced(one) == expected
-        assert one.length == len(expected)
-        assert math.isclose(one.log_prob, total, rel_tol=1e-5)
-        assert math.isclose(one.score, total / len(expected) ** 0.7, rel_tol=1e-5)
+        ((hypothesis,),) = greedy(stepper, source, max_length=9, length_penalty=0.7, **IDS)
+        assert generated(hypothesis) == expected
+        assert hypothesis.length == len(expected)
+        assert math.isclose(hypothesis.log_prob, total, rel_tol=1e-5)
+        assert math.isclose(hypothesis.score, total / len(expected) ** 0.7, rel_tol=1e-5)
 
 
 def test_greedy_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(device: torch.device) -> None:
     together = HashStepper(11, spread=1.5)
     most = [7, 3, 12, 1, 12, 5]
-    found = greedy(together, padded(SENTENCES, device), max_length=most, **IDS)
+    results = greedy(together, padded(SENTENCES, device), max_length=most, **IDS)
     alone = []
     rows = [0] * 12
     for sentence, limit in zip(SENTENCES, most, strict=True):
@@ -46,8 +46,8 @@ def test_greedy_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(device:
         alone += greedy(stepper, padded([sentence], device), max_length=limit, **IDS)
         for step, count in enumerate(stepper.rows):
             rows[step] += count
-    assert same(found, alone)
-    assert len({one.length for (one,) in found}) > 3
+    assert same(results, alone)
+    assert len({hypothesis.length for (hypothesis,) in results}) > 3
     assert together.rows == [count for count in rows if count]
     limits = torch.tensor(most, device=device)
     assert same(greedy(HashStepper(11, spread=1.5), padded(SENTENCES, device), max_length=limits, **IDS), alone)
@@ -56,13 +56,13 @@ def test_greedy_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(device:
 def test_greedy_log_prob_equals_rescoring() -> None:
     stepper = HashStepper(11)
     source = padded(SENTENCES)
-    found = [one for (one,) in greedy(stepper, source, max_length=6, **IDS)]
-    assert {one.finished for one in found} == {True, False}
-    again = score(stepper, source, targets=[produced(one) for one in found], bos=BOS)
-    assert again.tolist() == pytest.approx([one.log_prob for one in found], rel=1e-5)
+    results = [hypothesis for (hypothesis,) in greedy(stepper, source, max_length=6, **IDS)]
+    assert {hypothesis.finished for hypothesis in results} == {True, False}
+    again = score(stepper, source, targets=[generated(hypothesis) for hypothesis in results], bos=BOS)
+    assert again.tolist() == pytest.approx([hypothesis.log_prob for hypothesis in results], rel=1e-5)
 
 
-def test_greedy_ends_at_its_maximal_length_unfinished() -> None:
+def test_greedy_is_cut_unfinished_at_the_maximum_length() -> None:
     stepper = TreeStepper({(): {4: 0.9, EOS: 0.1}, (4,): {4: 0.9, EOS: 0.1}, (4, 4): {4: 0.9, EOS: 0.1}}, vocab=5)
     ((cut,),) = greedy(stepper, padded([[4]]), max_length=3, **IDS)
     assert (cut.tokens, cut.finished, cut.length) == ([4, 4, 4], False, 3)
@@ -72,17 +72,17 @@ def test_greedy_ends_at_its_maximal_length_unfinished() -> None:
     assert whole.score == pytest.approx(3 * math.log(0.9) / 4, rel=1e-5)
 
 
-def test_greedy_takes_the_lower_id_when_tied() -> None:
+def test_greedy_takes_the_lower_id_of_equal_scores() -> None:
     stepper = TreeStepper({(): {6: 0.25, 4: 0.25, 5: 0.25, EOS: 0.25}, (4,): {6: 0.5, 5: 0.5}}, vocab=7)
     assert texts(greedy(stepper, padded([[4]]), max_length=5, **IDS)) == [[[]]]
     assert texts(greedy(stepper, padded([[4]]), bos=BOS, eos=6, max_length=2, banned=(EOS,))) == [[[4, 5]]]
 
 
-def test_greedy_never_produces_banned_ids_and_leaves_other_probabilities_alone() -> None:
+def test_greedy_never_generates_banned_ids_and_does_not_renormalize() -> None:
     stepper = TreeStepper({(): {PAD: 0.6, BOS: 0.2, 4: 0.15, EOS: 0.05}}, vocab=5)
-    ((one,),) = greedy(stepper, padded([[4]]), max_length=5, **IDS)
-    assert one.tokens == [4]
-    assert one.log_prob == pytest.approx(math.log(0.15), rel=1e-5)
+    ((hypothesis,),) = greedy(stepper, padded([[4]]), max_length=5, **IDS)
+    assert hypothesis.tokens == [4]
+    assert hypothesis.log_prob == pytest.approx(math.log(0.15), rel=1e-5)
 
 
 def test_greedy_computes_probabilities_in_float32_when_logits_are_coarser() -> None:
@@ -93,10 +93,10 @@ def test_greedy_computes_probabilities_in_float32_when_logits_are_coarser() -> N
 
     stepper = Coarse(11)
     source = padded(SENTENCES)
-    found = [one for (one,) in greedy(stepper, source, max_length=6, **IDS)]
-    again = score(stepper, source, targets=[produced(one) for one in found], bos=BOS)
+    results = [hypothesis for (hypothesis,) in greedy(stepper, source, max_length=6, **IDS)]
+    again = score(stepper, source, targets=[generated(hypothesis) for hypothesis in results], bos=BOS)
     assert again.dtype == torch.float32
-    assert again.tolist() == pytest.approx([one.log_prob for one in found], rel=1e-5)
+    assert again.tolist() == pytest.approx([hypothesis.log_prob for hypothesis in results], rel=1e-5)
 
 
 def test_greedy_of_an_empty_batch_is_empty() -> None:
@@ -122,19 +122,19 @@ def test_greedy_records_no_gradients_and_leaves_the_mode_as_it_was() -> None:
     assert torch.is_grad_enabled()
 
 
-def test_stream_gives_the_tokens_of_greedy_as_they_are_made() -> None:
+def test_stream_yields_the_tokens_of_greedy_step_by_step() -> None:
     stepper = HashStepper(11)
     source = padded(SENTENCES)
-    whole = [one for (one,) in greedy(stepper, source, max_length=6, **IDS)]
+    whole = [hypothesis for (hypothesis,) in greedy(stepper, source, max_length=6, **IDS)]
     stepper.rows.clear()
     tokens = [[] for _ in SENTENCES]
     for number, step in enumerate(stream(stepper, source, max_length=6, **IDS), start=1):
         assert len(stepper.rows) == number
         assert len(step) == stepper.rows[-1]
-        for one in step:
-            assert isinstance(one, Produced)
-            tokens[one.sentence].append(one.token)
-    assert tokens == [produced(one) for one in whole]
+        for output in step:
+            assert isinstance(output, GeneratedToken)
+            tokens[output.sentence].append(output.token)
+    assert tokens == [generated(hypothesis) for hypothesis in whole]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_greedy_refuses_nan_with_step_and_sentence() -> None:
         greedy(Broken(7), padded([[4], [5], [6]]), max_length=5, **IDS)
 
 
-def test_greedy_refuses_when_nothing_may_follow() -> None:
+def test_greedy_refuses_when_no_token_is_possible() -> None:
     stepper = TreeStepper({(): {4: 1.0}, (4,): {PAD: 1.0}}, vocab=5)
     with pytest.raises(ValueError, match="probability above 0, got none at step 2 of sentence 0"):
         greedy(stepper, padded([[4]]), max_length=5, **IDS)

@@ -1,10 +1,10 @@
 import torch
 
-from regard.decode.pool import Moves, Pool
+from regard.decode.pool import Candidates, FinishedHypotheses
 
 
-def test_pool_keeps_the_first_of_equal_scores_and_the_best_of_others() -> None:
-    pool = Pool(3, n_best=2, device=torch.device("cpu"))
+def test_finished_hypotheses_keep_the_best_scores_and_the_first_of_equal_ones() -> None:
+    finished = FinishedHypotheses(3, n_best=2, device=torch.device("cpu"))
     rows = torch.zeros(1, 2, dtype=torch.int64)
     sentence = torch.tensor([1])
     steps = [
@@ -13,24 +13,24 @@ def test_pool_keeps_the_first_of_equal_scores_and_the_best_of_others() -> None:
         (torch.tensor([[-1.0, -2.0]]), torch.tensor([[8, 9]])),
     ]
     for step, (score, token) in enumerate(steps[:2], start=1):
-        pool.add(sentence, score, Moves(2 * score, rows, token), step=step)
-    assert pool.trail[1].tolist() == [[1, 0, 4], [2, 0, 6]]
+        finished.add(sentence, score, Candidates(2 * score, rows, token), step=step)
+    assert finished.pointers[1].tolist() == [[1, 0, 4], [2, 0, 6]]
     score, token = steps[2]
-    pool.add(sentence, score, Moves(2 * score, rows, token), step=3)
-    assert pool.trail[1].tolist() == [[3, 0, 8], [1, 0, 4]]
-    assert pool.score.tolist() == [[-torch.inf] * 2, [-1.0, -2.0], [-torch.inf] * 2]
-    assert pool.log_prob[1].tolist() == [-2.0, -4.0]
+    finished.add(sentence, score, Candidates(2 * score, rows, token), step=3)
+    assert finished.pointers[1].tolist() == [[3, 0, 8], [1, 0, 4]]
+    assert finished.score.tolist() == [[-torch.inf] * 2, [-1.0, -2.0], [-torch.inf] * 2]
+    assert finished.log_prob[1].tolist() == [-2.0, -4.0]
 
 
-def test_pool_traces_tokens_back_through_the_rows() -> None:
-    pool = Pool(1, n_best=3, device=torch.device("cpu"))
+def test_tokens_are_traced_back_through_the_rows() -> None:
+    finished = FinishedHypotheses(1, n_best=3, device=torch.device("cpu"))
     history = [
-        Moves(torch.zeros(3), torch.tensor([0, 0, 0]), torch.tensor([10, 11, 12])),
-        Moves(torch.zeros(2), torch.tensor([2, 1]), torch.tensor([20, 21])),
+        Candidates(torch.zeros(3), torch.tensor([0, 0, 0]), torch.tensor([10, 11, 12])),
+        Candidates(torch.zeros(2), torch.tensor([2, 1]), torch.tensor([20, 21])),
     ]
     score = torch.tensor([[-1.0, -1.5]])
-    moves = Moves(score * 3, torch.tensor([[1, 0]]), torch.tensor([[3, 30]]))
-    pool.add(torch.tensor([0]), score, moves, step=3)
-    ((first, second),) = pool.read(history, eos=3)
+    candidates = Candidates(score * 3, torch.tensor([[1, 0]]), torch.tensor([[3, 30]]))
+    finished.add(torch.tensor([0]), score, candidates, step=3)
+    ((first, second),) = finished.hypotheses(history, eos=3)
     assert (first.tokens, first.finished, first.score, first.log_prob) == ([11, 21], True, -1.0, -3.0)
     assert (second.tokens, second.finished, second.score) == ([12, 20, 30], False, -1.5)

@@ -1,4 +1,4 @@
-"""Sampling: what temperature, top-k and top-p leave, by hand; and draws that follow the probabilities and repeat."""
+"""Sampling: temperature, top-k and top-p filtering by hand; frequencies of samples and reproducibility."""
 
 from collections import Counter
 from itertools import pairwise
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.decode.config import SampleConfig
-from regard.decode.sample import narrowed, sample
+from regard.decode.sample import filter_logits, sample
 from tests.helpers import close
 
 SHARES = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
@@ -27,13 +27,13 @@ SHARES = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
         ({"temperature": 1.0, "top_p": 1e-6}, [1.0, 0, 0, 0]),
     ],
 )
-def test_narrowed_by_hand(settings, expected):
+def test_filter_logits_by_hand(settings, expected):
     order = torch.tensor([2, 0, 3, 1])
-    close(narrowed(SHARES.log()[:, order] + 7, SampleConfig(**settings)), torch.tensor([expected])[:, order])
+    close(filter_logits(SHARES.log()[:, order] + 7, SampleConfig(**settings)), torch.tensor([expected])[:, order])
 
 
 class Chain:
-    """Scores that depend on the last token alone; its state counts the tokens taken in."""
+    """Language model whose logits depend on the last token alone; the state counts tokens."""
 
     def __init__(self, table: Tensor):
         self.table, self.longest = table.log(), 0
@@ -62,7 +62,7 @@ def test_banned_tokens_are_never_drawn_and_the_window_is_never_exceeded():
     tokens = list(sample(chain, [1] * 9, SampleConfig(length=50), window=5, seed=1, banned=[0, 3]))
     assert set(tokens) == {1, 2}
     assert chain.longest == 5
-    with pytest.raises(ValueError, match="the prompt must have a token"):
+    with pytest.raises(ValueError, match="`prompt` must hold at least one token, got none"):
         list(sample(chain, [], SampleConfig(), window=None, seed=1, banned=[]))
 
 

@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 from regard.attention.masks import Padded
 from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
-from regard.decode.search import in_batches, search
+from regard.decode.search import batch_by_length, search
 from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, Prefixes, padded, same
 
 SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6], [5], [4, 4, 4, 4, 7, 7, 7]]
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}
 
 
-class Noting(HashStepper):
-    """Keeps the sources that it was started with."""
+class RecordingStepper(HashStepper):
+    """Stepper that records the sources it was started with."""
 
     sources: list[Padded]
 
@@ -24,10 +24,10 @@ class Noting(HashStepper):
 
 
 @pytest.mark.parametrize("width", [1, 3])
-def test_search_equals_beam_of_each_sentence_in_their_order(width: int, device: torch.device) -> None:
+def test_search_equals_beam_of_each_sentence_in_the_given_order(width: int, device: torch.device) -> None:
     config = DecodeConfig(beam=width, length_penalty=0.8, n_best=width, batch_tokens=12 * width, max_extra=3)
-    stepper = Noting(11)
-    found = search(stepper, SENTENCES, config=config, device=device, **SPECIAL)
+    stepper = RecordingStepper(11)
+    results = search(stepper, SENTENCES, config=config, device=device, **SPECIAL)
     assert len(stepper.sources) > 2
     expected = [
         beam(
@@ -41,17 +41,17 @@ def test_search_equals_beam_of_each_sentence_in_their_order(width: int, device: 
         )[0]
         for sentence in SENTENCES
     ]
-    assert same(found, expected)
+    assert same(results, expected)
 
 
-def test_search_pads_sentences_of_like_length_within_the_budget() -> None:
-    stepper = Noting(11)
+def test_search_batches_sentences_of_similar_length_within_the_budget() -> None:
+    stepper = RecordingStepper(11)
     search(stepper, SENTENCES, config=DecodeConfig(beam=3, batch_tokens=25), **SPECIAL)
     assert [source.lengths.tolist() for source in stepper.sources] == [[7], [5], [4, 3], [3, 2], [1, 1]]
     assert stepper.sources[2].items.tolist() == [[4, 6, 4, 4], [5, 4, 6, PAD]]
 
 
-def test_search_of_nothing_is_nothing() -> None:
+def test_search_of_no_sentences_is_empty() -> None:
     assert search(HashStepper(7), [], config=DecodeConfig(), **SPECIAL) == []
 
 
@@ -62,9 +62,9 @@ def test_search_refuses_a_sentence_without_ids() -> None:
 
 @given(st.lists(st.integers(1, 30), max_size=40), st.integers(0, 100))
 def test_batches_hold_every_sentence_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    batches = in_batches(lengths, budget=budget)
-    order = [place for batch in batches for place in batch]
-    assert order == sorted(range(len(lengths)), key=lambda place: (-lengths[place], place))
+    batches = batch_by_length(lengths, budget=budget)
+    order = [index for batch in batches for index in batch]
+    assert order == sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
     for batch in batches:
         assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= budget
     for batch in batches[:-1]:

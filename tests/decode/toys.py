@@ -1,4 +1,4 @@
-"""Steppers small enough to be checked by hand or by listing every output."""
+"""Small steppers, to be checked by hand or by listing every output."""
 
 import math
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ __all__ = [
     "HashStepper",
     "Prefixes",
     "TreeStepper",
+    "generated",
     "padded",
-    "produced",
     "same",
     "texts",
 ]
@@ -38,7 +38,7 @@ def padded(sentences: Sequence[Sequence[int]], device: torch.device | str = "cpu
 
 @dataclass(frozen=True)
 class Prefixes:
-    """The sentence of each row (its source memory) and what has been read so far."""
+    """State of the steppers: the sentence of each row (its source memory) and the tokens so far."""
 
     sentence: Tensor
     prefix: Tensor
@@ -47,13 +47,13 @@ class Prefixes:
         return Prefixes(self.sentence[index], self.prefix[index])
 
     def reorder(self, index: Tensor) -> "Prefixes":
-        # As a model that leaves its source memory alone; the rows must then be of the same sentences.
+        # Keeps the source memory as it is, so the rows must belong to the same sentences.
         assert torch.equal(self.sentence[index], self.sentence)
         return Prefixes(self.sentence, self.prefix[index])
 
 
 class HashStepper:
-    """Logits drawn anew for each (source, whole prefix); `rows` counts the rows of every step."""
+    """Stepper with independent random logits for each (source, prefix); `rows` counts the rows of every step."""
 
     def __init__(self, vocab: int, *, spread: float = 2.0, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -61,18 +61,18 @@ class HashStepper:
         self.rows: list[int] = []
 
     def start(self, source: Padded) -> Prefixes:
-        places = torch.arange(source.items.shape[1], device=source.items.device)
-        ids = (source.items + 1).masked_fill(places >= source.lengths[:, None], 0)
+        positions = torch.arange(source.items.shape[1], device=source.items.device)
+        ids = (source.items + 1).masked_fill(positions >= source.lengths[:, None], 0)
         self.table = self.table.to(source.items.device)
-        return Prefixes((ids * (7 * places + 11)).sum(1), torch.zeros(len(ids), 0, dtype=torch.int64).to(ids))
+        return Prefixes((ids * (7 * positions + 11)).sum(1), torch.zeros(len(ids), 0, dtype=torch.int64).to(ids))
 
     def step(self, tokens: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
         self.rows.append(len(tokens))
         prefix = torch.cat((state.prefix, tokens[:, None]), 1)
-        place = state.sentence
+        index = state.sentence
         for token in prefix.T:
-            place = (place * 131 + token * 29 + 17) % 9973
-        return self.table[place].float(), Prefixes(state.sentence, prefix)
+            index = (index * 131 + token * 29 + 17) % 9973
+        return self.table[index].float(), Prefixes(state.sentence, prefix)
 
 
 Chances = dict[int, float]
@@ -80,40 +80,40 @@ Chances = dict[int, float]
 
 @dataclass
 class TreeStepper:
-    """Probabilities of the next token after each prefix that a tree names; after others, EOS is sure."""
+    """Stepper with given probabilities after each prefix of a tree; after other prefixes EOS has probability 1."""
 
     tree: dict[tuple[int, ...], Chances]
     vocab: int
-    fed: list[list[int]] = field(default_factory=list)
+    inputs: list[list[int]] = field(default_factory=list)
 
     def start(self, source: Padded) -> Prefixes:
         rows = len(source.lengths)
         return Prefixes(torch.arange(rows), torch.zeros(rows, 0, dtype=torch.int64))
 
     def step(self, tokens: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
-        self.fed.append(tokens.tolist())
+        self.inputs.append(tokens.tolist())
         prefix = torch.cat((state.prefix, tokens[:, None]), 1)
         logits = torch.full((len(tokens), self.vocab), -math.inf)
-        for row, read in enumerate(prefix.tolist()):
-            assert read[0] == BOS
-            for token, chance in self.tree.get(tuple(read[1:]), {EOS: 1.0}).items():
+        for row, tokens_so_far in enumerate(prefix.tolist()):
+            assert tokens_so_far[0] == BOS
+            for token, chance in self.tree.get(tuple(tokens_so_far[1:]), {EOS: 1.0}).items():
                 logits[row, token] = math.log(chance) if chance > 0 else -math.inf
         return logits, Prefixes(state.sentence, prefix)
 
 
 def texts(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
-    return [[one.tokens for one in hypotheses] for hypotheses in results]
+    return [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in results]
 
 
-def produced(one: Hypothesis) -> list[int]:
-    """All tokens that a hypothesis took, EOS included."""
-    return [*one.tokens, EOS] if one.finished else one.tokens
+def generated(hypothesis: Hypothesis) -> list[int]:
+    """Return all generated tokens of a hypothesis, including EOS."""
+    return [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
 
 
 def same(first: list[list[Hypothesis]], second: list[list[Hypothesis]]) -> bool:
-    """Equal tokens and ends, and scores equal within rounding."""
+    """Return True if tokens and `finished` are equal; assert that scores are equal to rounding."""
     assert texts(first) == texts(second)
-    flat = [[one for hypotheses in results for one in hypotheses] for results in (first, second)]
+    flat = [[hypothesis for hypotheses in results for hypothesis in hypotheses] for results in (first, second)]
     for left, right in zip(*flat, strict=True):
         assert left.finished == right.finished
         assert math.isclose(left.score, right.score, rel_tol=1e-5)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from docs.gallery.make import main
-from docs.gallery.plan import LOOKS, SHOWN
+from docs.gallery.plan import LOOKS, PAGES
 from regard.cli.main import main as regard
 from tests.recipes.toy import toy_arguments
 
@@ -49,7 +49,7 @@ def test_the_command_makes_page_picture_and_index(run, tmp_path):
     assert other.read_text(encoding="utf-8") == "someone else's"
     (capture,) = told(docs / "gallery" / "images.html")["captures"]
     assert capture["title"] == "digits"
-    assert len(capture["scenes"]) == len(SHOWN["images"].inputs)
+    assert len(capture["scenes"]) == len(PAGES["images"].inputs)
     with Image.open(docs / "gallery" / "images.png") as picture:
         assert picture.size == (1280, 800)
         assert len(picture.convert("RGB").getcolors(1 << 20) or []) > 20, "the picture is blank"
@@ -77,7 +77,7 @@ def test_the_index_tells_a_command_that_trains_the_same_run(run, tmp_path):
 def test_other_data_and_doubles_are_refused_before_anything_is_written(run, tmp_path):
     assert regard(["train", *toy_arguments(tmp_path, core="transformer", steps=2)]) == 0
     docs = tmp_path / "docs"
-    with pytest.raises(SystemExit, match="no run of translate"):
+    with pytest.raises(SystemExit, match="no page for translate"):
         main([str(tmp_path / "run"), "--docs", str(docs)])
     listed = tmp_path / "listed"
     listed.mkdir()
@@ -85,7 +85,7 @@ def test_other_data_and_doubles_are_refused_before_anything_is_written(run, tmp_
     settings["config"]["data"]["test"] = "photos"
     del settings["checksum"]
     (listed / "run.json").write_text(json.dumps(settings), encoding="utf-8")
-    with pytest.raises(SystemExit, match=r"this run's data \(test\) is none of the package's"):
+    with pytest.raises(SystemExit, match=r"must use data of the package, but this one has its own \(test\)"):
         main([str(listed), "--docs", str(docs)])
     with pytest.raises(SystemExit, match="are both images"):
         main([str(run), str(run), "--docs", str(docs)])
@@ -94,17 +94,17 @@ def test_other_data_and_doubles_are_refused_before_anything_is_written(run, tmp_
     assert not docs.exists()
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", PAGES)
 def test_what_is_committed_is_whole_and_tells_no_folders(name):
     assert (GALLERY / f"{name}.png").stat().st_size < 150_000
     page = GALLERY / f"{name}.html"
     assert page.stat().st_size < 1_200_000
     (capture,) = told(page)["captures"]
-    assert len(capture["scenes"]) >= len(SHOWN[name].inputs)
+    assert len(capture["scenes"]) >= len(PAGES[name].inputs)
     assert "/" not in capture["title"]
 
 
 def test_pictures_for_the_docs_are_there():
     small = [ROOT / "docs" / "images" / f"look-{name}.png" for name in LOOKS]
     assert [path.name for path in small if not path.exists() or path.stat().st_size > 150_000] == []
-    assert {look.page for look in LOOKS.values()} <= set(SHOWN)
+    assert {look.page for look in LOOKS.values()} <= set(PAGES)

@@ -1,5 +1,6 @@
-"""Small models whose answers differ, and what an engine makes of them."""
+"""Small models with different outputs, and the comparison of an engine with torch."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.engines.engine import Engine
 from regard.engines.reference import TorchEngine
-from regard.engines.registry import prepare, refusal
+from regard.engines.registry import prepare, refusal_reason
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
@@ -24,18 +25,18 @@ SENTENCES = [[5, 6, 7, EOS], [8, EOS], [4, 9, 10, 11, 12, EOS]]
 Change = Callable[[Any], None]
 
 
-def translator(core: Any = SMALL, *, tie: Any = "none") -> Any:
+def encoder_decoder(core: Any = SMALL, *, tie: Any = "none") -> Any:
     torch.manual_seed(3)
-    return moved(build(ModelConfig(core=core, tie=tie), source_vocab=VOCAB, target_vocab=VOCAB))
+    return perturb(build(ModelConfig(core=core, tie=tie), source_vocab=VOCAB, target_vocab=VOCAB))
 
 
-def speaker(core: Any = SMALL) -> Any:
+def language_model(core: Any = SMALL) -> Any:
     torch.manual_seed(3)
-    return moved(build_language_model(LanguageModelConfig(core=core), vocab=VOCAB))
+    return perturb(build_language_model(LanguageModelConfig(core=core), vocab=VOCAB))
 
 
-def moved(model: Any) -> Any:
-    """No weight is 0 or 1, and PAD and BOS are unlikely: CTranslate2 leaves them out of its sums."""
+def perturb(model: Any) -> Any:
+    """Change all weights so that none is 0 or 1, and make PAD and BOS unlikely, which CTranslate2 excludes."""
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.3 * torch.randn_like(weight))
@@ -47,32 +48,32 @@ def moved(model: Any) -> Any:
     return model.eval()
 
 
-def asked(engine: Engine) -> Any:
-    """What an engine answers, or what kind of error it raises."""
+def outputs(engine: Engine) -> Any:
+    """Return the outputs of an engine, or the name of the error it raises."""
     try:
-        if engine.limits.searches:
-            found = engine.search(SENTENCES, config=DECODE, bos=BOS, eos=EOS, pad=PAD)
-            return [[(one.tokens, one.finished, round(one.score, 3)) for one in some] for some in found]
+        if engine.limits.is_encoder_decoder:
+            results = engine.search(SENTENCES, config=DECODE, bos=BOS, eos=EOS, pad=PAD)
+            return [[(best.tokens, best.finished, round(best.score, 3)) for best in few] for few in results]
         config = SampleConfig(length=8, temperature=0)
         return engine.generate([[5, 6], [7]], config, window=12, seeds=[1, 2], banned=[PAD, BOS])
     except UserError:
         raise
-    except Exception as error:  # noqa: BLE001  # a model that torch cannot run is one that no engine need run
+    except Exception as error:  # noqa: BLE001  # engines need not run a model that torch cannot run
         return type(error).__name__
 
 
-def near(found: Any, expected: Any) -> bool:
-    if isinstance(found, str) or isinstance(expected, str) or not isinstance(found[0][0], tuple):
-        return found == expected
-    pairs = zip((one for some in found for one in some), (one for some in expected for one in some), strict=True)
-    return all(one[:2] == other[:2] and abs(one[2] - other[2]) < 0.01 for one, other in pairs)
+def is_close(actual: Any, expected: Any) -> bool:
+    if isinstance(actual, str) or isinstance(expected, str) or not isinstance(actual[0][0], tuple):
+        return actual == expected
+    pairs = zip(itertools.chain(*actual), itertools.chain(*expected), strict=True)
+    return all(first[:2] == second[:2] and abs(first[2] - second[2]) < 0.01 for first, second in pairs)
 
 
 def check(model: Any, name: str) -> str | None:
-    """Raises unless the engine answers as torch does, or refuses; with which reason."""
-    reason = refusal(name, model)
+    """Check that the engine refuses the model or gives the outputs of torch; return the reason if it refuses."""
+    reason = refusal_reason(name, model)
     if reason is None:
-        assert near(asked(prepare(name, model)), asked(TorchEngine(model)))
+        assert is_close(outputs(prepare(name, model)), outputs(TorchEngine(model)))
         return None
     assert len(reason) < 300
     with pytest.raises(UserError, match=f"engine '{name}' does not support this model"):

@@ -1,4 +1,4 @@
-"""What the converted model answers is what the model answers: tokens, scores, order, ends, limits."""
+"""Converted models give the outputs of the model: tokens, scores, order, ends, limits."""
 
 import dataclasses
 import json
@@ -18,11 +18,11 @@ from regard.attention.masks import Padded
 from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.sample import narrowed
+from regard.decode.sample import filter_logits
 from regard.decode.search import search
 from regard.engines.ctranslate2 import CTranslate2Engine
 from regard.engines.reference import TorchEngine
-from regard.engines.registry import prepare, refusal
+from regard.engines.registry import prepare, refusal_reason
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
 from regard.models.config import (
@@ -48,8 +48,8 @@ CORES = {
 }
 
 
-def lively(model: Any) -> Any:
-    """Weights so large that outputs differ and end at many lengths."""
+def scale_weights(model: Any) -> Any:
+    """Make the weights so large that outputs differ and have many lengths."""
     with torch.no_grad():
         for weight in model.parameters():
             if weight.dim() > 1:
@@ -59,24 +59,24 @@ def lively(model: Any) -> Any:
     return model.eval()
 
 
-def translator(core: Any = SMALL, *, tie: str = "none", vocab: int = VOCAB) -> Model:
+def encoder_decoder(core: Any = SMALL, *, tie: str = "none", vocab: int = VOCAB) -> Model:
     torch.manual_seed(0)
-    return lively(build(ModelConfig(core=core, tie=tie), source_vocab=vocab, target_vocab=vocab))
+    return scale_weights(build(ModelConfig(core=core, tie=tie), source_vocab=vocab, target_vocab=vocab))
 
 
-def continuer(core: Any = SMALL) -> LanguageModel:
+def language_model(core: Any = SMALL) -> LanguageModel:
     torch.manual_seed(0)
-    return lively(build_language_model(LanguageModelConfig(core=core), vocab=VOCAB))
+    return scale_weights(build_language_model(LanguageModelConfig(core=core), vocab=VOCAB))
 
 
 def sentences(count: int = 24, longest: int = 11) -> list[list[int]]:
-    draw = torch.Generator().manual_seed(2)
-    lengths = torch.randint(0, longest, (count,), generator=draw).tolist()
-    return [[*torch.randint(4, VOCAB, (length,), generator=draw).tolist(), EOS] for length in lengths]
+    generator = torch.Generator().manual_seed(2)
+    lengths = torch.randint(0, longest, (count,), generator=generator).tolist()
+    return [[*torch.randint(4, VOCAB, (length,), generator=generator).tolist(), EOS] for length in lengths]
 
 
-class Without(torch.nn.Module):
-    """A model that gives banned ids no share of the softmax, which is where CTranslate2 bans them."""
+class BanBeforeSoftmax(torch.nn.Module):
+    """Model that excludes banned ids before the softmax, as CTranslate2 does."""
 
     def __init__(self, model: Model):
         super().__init__()
@@ -90,103 +90,107 @@ class Without(torch.nn.Module):
         return logits.index_fill(1, torch.tensor([PAD, BOS]), -1e30), state
 
 
-def assert_same(found: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequence[Hypothesis]]) -> None:
-    assert [[one.tokens for one in few] for few in found] == [[one.tokens for one in few] for few in expected]
-    assert [[one.finished for one in few] for few in found] == [[one.finished for one in few] for few in expected]
-    pairs = [(a, b) for few, many in zip(found, expected, strict=True) for a, b in zip(few, many, strict=True)]
+def assert_same(results: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequence[Hypothesis]]) -> None:
+    assert [[hypothesis.tokens for hypothesis in few] for few in results] == [
+        [hypothesis.tokens for hypothesis in few] for few in expected
+    ]
+    assert [[hypothesis.finished for hypothesis in few] for few in results] == [
+        [hypothesis.finished for hypothesis in few] for few in expected
+    ]
+    pairs = [(a, b) for few, many in zip(results, expected, strict=True) for a, b in zip(few, many, strict=True)]
     # Sums of at most 60 float32 log-probabilities, whose logits are a few hundred roundings away from each other.
-    for one, other in pairs:
-        assert one.log_prob == pytest.approx(other.log_prob, rel=1e-5, abs=1e-4)
-        assert one.score == pytest.approx(other.score, rel=1e-5, abs=1e-4)
+    for hypothesis, other in pairs:
+        assert hypothesis.log_prob == pytest.approx(other.log_prob, rel=1e-5, abs=1e-4)
+        assert hypothesis.score == pytest.approx(other.score, rel=1e-5, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_every_kind_of_transformer_is_searched_alike(name: str) -> None:
-    model = translator(CORES[name])
+def test_every_kind_of_transformer_gives_the_outputs_of_torch(name: str) -> None:
+    model = encoder_decoder(CORES[name])
     config = DecodeConfig(beam=3, n_best=3, max_ratio=1.5, max_extra=6)
-    found = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
-    assert_same(found, search(Without(model), sentences(), config=config, **SPECIAL))
-    assert len({one.length for few in found for one in few}) > 3
+    results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
+    assert_same(results, search(BanBeforeSoftmax(model), sentences(), config=config, **SPECIAL))
+    assert len({hypothesis.length for few in results for hypothesis in few}) > 3
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0, 2.0])
 @pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 1), (2, 2), (4, 3), (5, 5)])
-def test_every_search_ends_alike(beam: int, n_best: int, length_penalty: float) -> None:
-    model = translator(tie="all")
+def test_every_search_ends_like_that_of_torch(beam: int, n_best: int, length_penalty: float) -> None:
+    model = encoder_decoder(tie="all")
     config = DecodeConfig(beam=beam, n_best=n_best, length_penalty=length_penalty, max_ratio=2.5, max_extra=12)
-    found = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
-    assert_same(found, search(Without(model), sentences(), config=config, **SPECIAL))
+    results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
+    assert_same(results, search(BanBeforeSoftmax(model), sentences(), config=config, **SPECIAL))
 
 
 def test_each_sentence_has_its_own_limit() -> None:
-    model = translator()
+    model = encoder_decoder()
     with torch.no_grad():
         model.writes.output_table.weight[EOS] = 0  # seldom ends
         model.writes.output_table.weight[EOS, 0] = -1
     for beam in (1, 4):
         config = DecodeConfig(beam=beam, n_best=beam, max_ratio=1.0, max_extra=0)
-        found = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
-        assert_same(found, search(Without(model), sentences(), config=config, **SPECIAL))
-        cut = [few[0] for few in found if not few[0].finished]
-        assert len({one.length for one in cut}) > 3
+        results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
+        assert_same(results, search(BanBeforeSoftmax(model), sentences(), config=config, **SPECIAL))
+        cut = [few[0] for few in results if not few[0].finished]
+        assert len({hypothesis.length for hypothesis in cut}) > 3
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_batches_and_workers_change_nothing(workers: int) -> None:
-    model = translator()
+    model = encoder_decoder()
     config = DecodeConfig(beam=3, n_best=2, batch_tokens=60)
     engine = prepare("ctranslate2", model, threads=workers, workers=workers)
     assert engine.workers == workers
-    found = engine.search(sentences(), config=config, **SPECIAL)
-    assert_same(found, search(Without(model), sentences(), config=config, **SPECIAL))
+    results = engine.search(sentences(), config=config, **SPECIAL)
+    assert_same(results, search(BanBeforeSoftmax(model), sentences(), config=config, **SPECIAL))
 
 
-def test_no_sentence_has_no_answer_and_no_ids_are_refused() -> None:
-    engine = prepare("ctranslate2", translator())
+def test_no_sentences_give_no_outputs_and_empty_sentences_are_refused() -> None:
+    engine = prepare("ctranslate2", encoder_decoder())
     assert engine.search([], config=DecodeConfig(), **SPECIAL) == []
     with pytest.raises(ValueError, match="got none in sentence 1"):
         engine.search([[4], []], config=DecodeConfig(), **SPECIAL)
     with pytest.raises(ValueError, match="bos and eos must be 2 and 3, got 4 and 3"):
         engine.search([[4]], config=DecodeConfig(), bos=4, eos=EOS, pad=PAD)
-    with pytest.raises(TypeError, match="is no language model"):
+    with pytest.raises(TypeError, match="`generate` needs a language model"):
         engine.generate([[4]], SampleConfig(), window=None, seeds=[0], banned=[])
 
 
-def test_a_beam_wider_than_the_vocabulary_has_fewer_hypotheses() -> None:
-    model = translator(vocab=6)
+def test_beam_wider_than_the_vocabulary_has_fewer_hypotheses() -> None:
+    model = encoder_decoder(vocab=6)
     config = DecodeConfig(beam=5, n_best=5, max_ratio=0, max_extra=2)
-    found = prepare("ctranslate2", model).search([[4, 5, EOS]], config=config, **SPECIAL)
-    assert_same(found, search(Without(model), [[4, 5, EOS]], config=config, **SPECIAL))
+    results = prepare("ctranslate2", model).search([[4, 5, EOS]], config=config, **SPECIAL)
+    assert_same(results, search(BanBeforeSoftmax(model), [[4, 5, EOS]], config=config, **SPECIAL))
 
 
-def test_positions_without_a_limit_grow_with_what_is_asked() -> None:
-    model = translator()
+def test_positions_without_a_limit_grow_with_the_input() -> None:
+    model = encoder_decoder()
     long = [[4, 5, 6, 7] * 300]
     config = DecodeConfig(beam=2, max_length=4)
     assert_same(
         prepare("ctranslate2", model).search(long, config=config, **SPECIAL),
-        search(Without(model), long, config=config, **SPECIAL),
+        search(BanBeforeSoftmax(model), long, config=config, **SPECIAL),
     )
 
 
-def test_learned_positions_refuse_what_they_cannot_serve() -> None:
-    engine = prepare("ctranslate2", translator(CORES["gelu, learned positions"]))
+def test_inputs_beyond_the_learned_positions_are_refused() -> None:
+    engine = prepare("ctranslate2", encoder_decoder(CORES["gelu, learned positions"]))
     with pytest.raises(ValueError, match="there are 40 learned positions, but position 41 was asked for"):
         engine.search([[4] * 41], config=DecodeConfig(max_length=4), **SPECIAL)
     with pytest.raises(ValueError, match="there are 40 learned positions, but position 41 was asked for"):
         engine.search([[4] * 40], config=DecodeConfig(max_length=60), **SPECIAL)
 
 
-def test_greedy_tokens_are_those_of_the_model_itself_and_scores_lack_the_banned_share() -> None:
-    model = translator()
+def test_greedy_tokens_are_those_of_torch_and_scores_exclude_banned_ids() -> None:
+    model = encoder_decoder()
     config = DecodeConfig(beam=1, max_extra=5, length_penalty=0)
-    found = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
+    results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
     expected = search(model, sentences(), config=config, **SPECIAL)
-    assert [few[0].tokens for few in found] == [few[0].tokens for few in expected]
+    assert [few[0].tokens for few in results] == [few[0].tokens for few in expected]
     # Of an output of one token: log(p / (1 - p(banned))) = log p - log(1 - p(banned)).
-    one = DecodeConfig(beam=1, max_ratio=0, max_extra=1)
+    one_token = DecodeConfig(beam=1, max_ratio=0, max_extra=1)
     (score,), (own,) = (
-        engine.search([[4, EOS]], config=one, **SPECIAL)
+        engine.search([[4, EOS]], config=one_token, **SPECIAL)
         for engine in (prepare("ctranslate2", model), TorchEngine(model))
     )
     state = model.start(Padded(torch.tensor([[4, EOS]]), torch.tensor([2])))
@@ -198,72 +202,74 @@ def test_greedy_tokens_are_those_of_the_model_itself_and_scores_lack_the_banned_
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "alibi", "none"])
 @pytest.mark.parametrize("window", [None, 7, 8, 40])
-def test_texts_go_on_alike(positions: Any, window: int | None) -> None:
+def test_generated_texts_are_those_of_torch(positions: Any, window: int | None) -> None:
     norm = "post" if positions == "none" else "pre"
-    model = continuer(dataclasses.replace(SMALL, positions=positions, norm=norm, activation="gelu", max_positions=60))
+    model = language_model(
+        dataclasses.replace(SMALL, positions=positions, norm=norm, activation="gelu", max_positions=60)
+    )
     prompts = [[5, 6, 7], [8], [9, 10] * 10, [4, 5, 6, 7, 8, 9], [10] * 8, [11, 12]]
-    how: dict[str, Any] = {"window": window, "seeds": [1] * 6, "banned": BANNED}
+    options: dict[str, Any] = {"window": window, "seeds": [1] * 6, "banned": BANNED}
     config = SampleConfig(length=40, temperature=0)
-    found = prepare("ctranslate2", model).generate(prompts, config, **how)
-    assert found == TorchEngine(model).generate(prompts, config, **how)
-    assert [len(tokens) for tokens in found] == [40] * 6
+    results = prepare("ctranslate2", model).generate(prompts, config, **options)
+    assert results == TorchEngine(model).generate(prompts, config, **options)
+    assert [len(tokens) for tokens in results] == [40] * 6
 
 
-def test_an_end_symbol_that_is_not_banned_is_a_token_like_others() -> None:
-    model = continuer()
+def test_eos_that_is_not_banned_is_a_token_like_others() -> None:
+    model = language_model()
     with torch.no_grad():
         model.core.decoder_norm.bias[0] = 5
         model.reads.table.weight[EOS, 0] = 5
-    how: dict[str, Any] = {"window": 8, "seeds": [1], "banned": []}
+    options: dict[str, Any] = {"window": 8, "seeds": [1], "banned": []}
     config = SampleConfig(length=12, temperature=0)
-    found = prepare("ctranslate2", model).generate([[5, 6]], config, **how)
-    assert found == TorchEngine(model).generate([[5, 6]], config, **how)
-    assert EOS in found[0]
+    results = prepare("ctranslate2", model).generate([[5, 6]], config, **options)
+    assert results == TorchEngine(model).generate([[5, 6]], config, **options)
+    assert EOS in results[0]
 
 
-def test_draws_follow_the_seed_and_the_distribution() -> None:
-    model = continuer()
+def test_samples_follow_the_seed_and_the_distribution() -> None:
+    model = language_model()
     engine = prepare("ctranslate2", model, threads=2)
     config = SampleConfig(length=20)
-    how: dict[str, Any] = {"window": 8, "banned": BANNED}
+    options: dict[str, Any] = {"window": 8, "banned": BANNED}
     prompts = [[5, 6, 7], [8]]
-    first, again, other = (engine.generate(prompts, config, seeds=[seed, 7], **how) for seed in (1, 1, 2))
+    first, again, other = (engine.generate(prompts, config, seeds=[seed, 7], **options) for seed in (1, 1, 2))
     assert first == again != other
     state = model.begin(1)
     for token in (5, 6):
         logits, state = model.step(torch.tensor([token]), state)
     logits = logits.detach().index_fill(1, torch.tensor(BANNED), -math.inf)
     count = 4000
-    for wanted in (SampleConfig(length=1, temperature=1.0), SampleConfig(length=1, top_k=4, top_p=0.8)):
-        drawn = torch.tensor(engine.generate([[5, 6]] * count, wanted, seeds=[1] * count, **how))[:, 0]
-        shares = torch.bincount(drawn, minlength=VOCAB) / count
-        # Five standard deviations of a share of one half.
-        assert (shares - narrowed(logits, wanted)[0]).abs().max() < 5 * 0.5 / math.sqrt(count)
+    for settings in (SampleConfig(length=1, temperature=1.0), SampleConfig(length=1, top_k=4, top_p=0.8)):
+        samples = torch.tensor(engine.generate([[5, 6]] * count, settings, seeds=[1] * count, **options))[:, 0]
+        frequencies = torch.bincount(samples, minlength=VOCAB) / count
+        # Five standard deviations of a frequency of one half.
+        assert (frequencies - filter_logits(logits, settings)[0]).abs().max() < 5 * 0.5 / math.sqrt(count)
 
 
-def test_prompts_must_hold_something_and_translators_are_no_language_models() -> None:
-    engine = prepare("ctranslate2", continuer())
+def test_empty_prompts_and_search_with_a_language_model_are_refused() -> None:
+    engine = prepare("ctranslate2", language_model())
     assert engine.generate([], SampleConfig(temperature=0), window=None, seeds=[], banned=[]) == []
     with pytest.raises(ValueError, match="got none in prompt 1"):
         engine.generate([[4], []], SampleConfig(), window=None, seeds=[0, 0], banned=[])
-    with pytest.raises(TypeError, match="this model reads no source"):
+    with pytest.raises(TypeError, match="`search` needs an encoder-decoder"):
         engine.search([[4]], config=DecodeConfig(), **SPECIAL)
 
 
 def int8_scores() -> list[tuple[bool, float, float]]:
-    """For each sentence: whether int8 gives the same tokens as torch, and the scores of both."""
-    model = translator()
+    """Return for each sentence whether int8 gives the tokens of torch, and the scores of both."""
+    model = encoder_decoder()
     engine = prepare("ctranslate2", model, compute_type="int8")
     assert engine.compute_type == "int8"
     config = DecodeConfig(beam=1, max_ratio=0, max_extra=1)
-    found = engine.search(sentences(), config=config, **SPECIAL)
-    expected = search(Without(model), sentences(), config=config, **SPECIAL)
-    pairs = zip(found, expected, strict=True)
-    return [(one.tokens == other.tokens, one.score, other.score) for (one,), (other,) in pairs]
+    results = engine.search(sentences(), config=config, **SPECIAL)
+    expected = search(BanBeforeSoftmax(model), sentences(), config=config, **SPECIAL)
+    pairs = zip(results, expected, strict=True)
+    return [(hypothesis.tokens == other.tokens, hypothesis.score, other.score) for (hypothesis,), (other,) in pairs]
 
 
-def test_int8_stays_near() -> None:
-    # In a process of its own with MKL: the products of oneDNN saturate on processors without VNNI (docs/engines.md).
+def test_int8_is_close_to_float32() -> None:
+    # In a separate process with MKL: the products of oneDNN saturate on processors without VNNI (docs/engines.md).
     code = "import json; from tests.engines.test_ctranslate2 import int8_scores; print(json.dumps(int8_scores()))"
     command = [sys.executable, "-c", code]
     root = Path(__file__).parents[2]
@@ -274,17 +280,17 @@ def test_int8_stays_near() -> None:
     assert sum(is_same for is_same, _, _ in scores) > 0.9 * len(scores)
 
 
-def test_weights_that_change_do_not_reach_a_conversion() -> None:
-    model = translator()
+def test_conversion_does_not_follow_changes_of_the_weights() -> None:
+    model = encoder_decoder()
     engine = prepare("ctranslate2", model)
     config = DecodeConfig(beam=2)
     before = engine.search(sentences(), config=config, **SPECIAL)
     with torch.no_grad():
         model.writes.output_table.weight.mul_(-1)
     assert engine.search(sentences(), config=config, **SPECIAL) == before
-    found = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
-    assert_same(found, search(Without(model), sentences(), config=config, **SPECIAL))
-    assert found != before
+    results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
+    assert_same(results, search(BanBeforeSoftmax(model), sentences(), config=config, **SPECIAL))
+    assert results != before
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -295,8 +301,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "additive": (dataclasses.replace(SMALL, score="additive"), "read.score is a BareAdditive"),
     "capped": (dataclasses.replace(SMALL, soft_cap=3.0), "read.score is a SoftCap"),
     "shared keys": (dataclasses.replace(SMALL, key_heads=2), "its 4 heads share 2 heads of keys and values"),
-    "alibi": (dataclasses.replace(SMALL, positions="alibi"), "known there for language models alone"),
-    "relative": (dataclasses.replace(SMALL, positions="relative"), "its positions are RelativeBias"),
+    "alibi": (dataclasses.replace(SMALL, positions="alibi"), "supports for language models only"),
+    "relative": (dataclasses.replace(SMALL, positions="relative"), "its positional bias is RelativeBias"),
     "points": (dataclasses.replace(SMALL, inducing_points=3), "core.encoder.0 is a InducedBlock"),
     "wide heads": (dataclasses.replace(SMALL, head_dim=8), "not as wide as the model"),
     "wide values": (dataclasses.replace(SMALL, head_value_dim=8), "not as wide as the model"),
@@ -306,16 +312,20 @@ REFUSED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_converted_is_refused_with_the_reason(name: str) -> None:
     core, reason = REFUSED[name]
-    assert reason in (refusal("ctranslate2", translator(core)) or "")
+    assert reason in (refusal_reason("ctranslate2", encoder_decoder(core)) or "")
 
 
 def test_other_models_are_refused() -> None:
-    assert "it is a Linear, not a model that writes a text" in (refusal("ctranslate2", torch.nn.Linear(2, 2)) or "")
-    assert refusal("ctranslate2", translator()) is None
-    assert refusal("ctranslate2", continuer(dataclasses.replace(SMALL, positions="alibi"))) is None
+    assert "it is a Linear, not a model that generates text" in (
+        refusal_reason("ctranslate2", torch.nn.Linear(2, 2)) or ""
+    )
+    assert refusal_reason("ctranslate2", encoder_decoder()) is None
+    assert refusal_reason("ctranslate2", language_model(dataclasses.replace(SMALL, positions="alibi"))) is None
 
 
-def test_unknown_compute_types_are_told_with_those_there_are() -> None:
-    with pytest.raises(UserError, match=r"computes in .*float32.* here, not in 'float3'"):
-        prepare("ctranslate2", translator(), compute_type="float3")
-    assert isinstance(prepare("ctranslate2", translator()), CTranslate2Engine)
+def test_unknown_compute_types_are_refused_with_the_supported_ones() -> None:
+    with pytest.raises(
+        UserError, match=r"engine 'ctranslate2' must be one of .*float32.* on this machine, got 'float3'"
+    ):
+        prepare("ctranslate2", encoder_decoder(), compute_type="float3")
+    assert isinstance(prepare("ctranslate2", encoder_decoder()), CTranslate2Engine)

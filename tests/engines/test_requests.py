@@ -1,4 +1,4 @@
-"""What no model can be asked is refused by every engine alike, and nothing else is."""
+"""Invalid inputs are refused by every engine with the same message, and valid ones are accepted."""
 
 import dataclasses
 from functools import partial
@@ -10,15 +10,15 @@ from regard.data.tokenize import BOS, EOS, PAD
 from regard.decode.config import SampleConfig
 from regard.engines.registry import prepare
 from regard.engines.requests import check_prompts, check_sentences, check_specials
-from tests.engines.small import DECODE, ENGINES, SENTENCES, SMALL, VOCAB, speaker, translator
+from tests.engines.small import DECODE, ENGINES, SENTENCES, SMALL, VOCAB, encoder_decoder, language_model
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-PLACES = 14
-LEARNED = dataclasses.replace(SMALL, layers=1, positions="learned", max_positions=PLACES)
+POSITIONS = 14
+LEARNED = dataclasses.replace(SMALL, layers=1, positions="learned", max_positions=POSITIONS)
 MAKERS: dict[str, Any] = {name: partial(prepare, name) for name in ("torch", *ENGINES)}
-OUTSIDE = f"ids must lie in 0 .. {VOCAB - 1}, got"
-FEW = f"there are {PLACES} learned positions, but position"
+OUTSIDE = f"ids must be from 0 to {VOCAB - 1}, got"
+TOO_FEW = f"there are {POSITIONS} learned positions, but position"
 
 
 @pytest.fixture(params=MAKERS)
@@ -26,13 +26,13 @@ def make(request: pytest.FixtureRequest) -> Any:
     return MAKERS[request.param]
 
 
-def found(engine: Any, *, sentences: Any = SENTENCES, **changes: Any) -> Any:
+def search(engine: Any, *, sentences: Any = SENTENCES, **changes: Any) -> Any:
     return engine.search(sentences, **{"config": DECODE, "bos": BOS, "eos": EOS, "pad": PAD} | changes)
 
 
-def gone_on(engine: Any, *, prompts: Any = ((5, 6), (7,)), length: int = 4, **changes: Any) -> Any:
-    how = {"window": None, "seeds": [1] * len(prompts), "banned": [PAD, BOS]} | changes
-    return engine.generate(prompts, SampleConfig(length=length, temperature=0), **how)
+def generate(engine: Any, *, prompts: Any = ((5, 6), (7,)), length: int = 4, **changes: Any) -> Any:
+    options = {"window": None, "seeds": [1] * len(prompts), "banned": [PAD, BOS]} | changes
+    return engine.generate(prompts, SampleConfig(length=length, temperature=0), **options)
 
 
 @pytest.mark.parametrize(
@@ -45,43 +45,43 @@ def gone_on(engine: Any, *, prompts: Any = ((5, 6), (7,)), length: int = 4, **ch
         ({"eos": -1}, f"{OUTSIDE} -1 in bos, eos, pad"),
         ({"pad": VOCAB}, f"{OUTSIDE} {VOCAB} in bos, eos, pad"),
         ({"eos": BOS}, "eos"),
-        ({"sentences": [[5], [6] * (PLACES + 1)]}, f"{FEW} {PLACES + 1} was asked for"),
+        ({"sentences": [[5], [6] * (POSITIONS + 1)]}, f"{TOO_FEW} {POSITIONS + 1} was asked for"),
     ],
 )
 def test_search_refuses(make, changes, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the message is compared below
-        found(make(translator(LEARNED)), **changes)
-    assert message in str(caught.value)
+    with pytest.raises(ValueError) as error:  # noqa: PT011  # the message is compared below
+        search(make(encoder_decoder(LEARNED)), **changes)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seeds": [1]}, "seeds must be one a prompt (2), got 1"),
+        ({"seeds": [1]}, "seeds must be one per prompt (2), got 1"),
         ({"window": 0}, "window must be at least 1, got 0"),
         ({"prompts": [[5], []]}, "prompts must hold at least one token, got none in prompt 1"),
         ({"prompts": [[5], [VOCAB]]}, f"{OUTSIDE} {VOCAB} in prompt 1"),
         ({"prompts": [[-1]]}, f"{OUTSIDE} -1 in prompt 0"),
         ({"banned": [VOCAB]}, f"{OUTSIDE} {VOCAB} in banned"),
-        ({"banned": range(VOCAB)}, f"some allowed token must be left, but all {VOCAB} are banned"),
-        ({"prompts": [[5], [6] * PLACES], "length": 2}, f"{FEW} {PLACES + 1} was asked for"),
-        ({"prompts": [[5]], "length": PLACES + 1}, f"{FEW} {PLACES + 1} was asked for"),
+        ({"banned": range(VOCAB)}, f"banned must leave at least one id of {VOCAB}, got all of them"),
+        ({"prompts": [[5], [6] * POSITIONS], "length": 2}, f"{TOO_FEW} {POSITIONS + 1} was asked for"),
+        ({"prompts": [[5]], "length": POSITIONS + 1}, f"{TOO_FEW} {POSITIONS + 1} was asked for"),
     ],
 )
 def test_generate_refuses(make, changes, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
-        gone_on(make(speaker(LEARNED)), **changes)
-    assert message in str(caught.value)
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        generate(make(language_model(LEARNED)), **changes)
+    assert message in str(error.value)
 
 
-def test_ids_are_whole_numbers(make):
+def test_ids_must_be_integers(make):
     with pytest.raises(TypeError):
-        found(make(translator(LEARNED)), sentences=[[5.0]])
+        search(make(encoder_decoder(LEARNED)), sentences=[[5.0]])
     with pytest.raises(TypeError):
-        gone_on(make(speaker(LEARNED)), prompts=[["5"]])
+        generate(make(language_model(LEARNED)), prompts=[["5"]])
 
 
-def test_of_an_unknown_vocabulary_any_id_is_taken():
+def test_any_id_is_accepted_for_an_unknown_vocabulary():
     check_sentences([[10**9]], None)
     check_specials(bos=10**9, eos=EOS, pad=PAD, vocab=None)
     check_prompts([[10**9]], seeds=[1], banned=[10**9], window=None, vocab=None)
@@ -89,13 +89,13 @@ def test_of_an_unknown_vocabulary_any_id_is_taken():
         check_prompts([[]], seeds=[1], banned=[], window=None, vocab=None)
 
 
-def test_what_is_just_allowed_is_answered(make):
-    engine = make(translator(LEARNED))
-    assert found(engine, sentences=[]) == []
-    assert len(found(engine, sentences=[[VOCAB - 1], [4] * PLACES])) == 2
-    engine = make(speaker(LEARNED))
-    assert gone_on(engine, prompts=[]) == []
-    assert gone_on(engine, prompts=[[0], [VOCAB - 1]], length=1, banned=range(VOCAB - 1)) == [[VOCAB - 1]] * 2
+def test_inputs_at_the_limits_are_accepted(make):
+    engine = make(encoder_decoder(LEARNED))
+    assert search(engine, sentences=[]) == []
+    assert len(search(engine, sentences=[[VOCAB - 1], [4] * POSITIONS])) == 2
+    engine = make(language_model(LEARNED))
+    assert generate(engine, prompts=[]) == []
+    assert generate(engine, prompts=[[0], [VOCAB - 1]], length=1, banned=range(VOCAB - 1)) == [[VOCAB - 1]] * 2
     # The last token is not read, so it needs no position.
-    assert len(gone_on(engine, prompts=[[5]], length=PLACES)[0]) == PLACES
-    assert len(gone_on(engine, prompts=[[5] * PLACES], length=3, window=PLACES)[0]) == 3
+    assert len(generate(engine, prompts=[[5]], length=POSITIONS)[0]) == POSITIONS
+    assert len(generate(engine, prompts=[[5] * POSITIONS], length=3, window=POSITIONS)[0]) == 3

@@ -1,4 +1,4 @@
-"""Dropout from few bits: right share, right mean, fixed by the seed."""
+"""Dropout: share, mean, and reproducibility by the seed."""
 
 import functools
 
@@ -56,7 +56,7 @@ def test_dropout_gradient_is_the_same_mask_in_the_compiled_loop(dtype, shape):
     assert torch.equal(gradient, y)
 
 
-def test_dropout_of_a_turned_input_drops_by_place_not_by_memory():
+def test_dropout_of_a_transposed_input_depends_on_index_not_memory_order():
     x = torch.randn(5, 9)
     assert torch.equal(drop(x.t(), 3, 30_000), drop(x.t().contiguous(), 3, 30_000))
 
@@ -76,9 +76,9 @@ def test_dropout_does_not_depend_on_threads():
 
 def test_dropout_of_other_seeds_is_independent():
     masks = [drop(torch.ones(400, 500), seed, 32_768) != 0 for seed in (1, 2, 3, 1 << 62, (1 << 62) + 1)]
-    for number, one in enumerate(masks):
+    for number, mask in enumerate(masks):
         for other in masks[:number]:
-            assert abs((one == other).float().mean() - 0.5) < 0.01
+            assert abs((mask == other).float().mean() - 0.5) < 0.01
 
 
 def test_dropout_rows_and_columns_each_have_the_share():
@@ -106,6 +106,6 @@ def test_dropout_is_the_identity_in_evaluation():
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.0])
-def test_dropout_refuses_what_is_no_share(p):
+def test_dropout_rejects_invalid_probabilities(p):
     with pytest.raises(ValueError, match="dropout p must be at least 0 and below 1"):
         Dropout(p)

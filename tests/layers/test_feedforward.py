@@ -1,4 +1,4 @@
-"""The position-wise network is two 1x1 convolutions, and knows no neighbor."""
+"""Position-wise feed-forward network: equality with two 1x1 convolutions."""
 
 import pytest
 import torch
@@ -25,6 +25,6 @@ def test_feedforward_is_the_same_on_flattened_positions():
     close(part(items), part(items.reshape(14, 5)).reshape(2, 7, 5))
 
 
-def test_feedforward_refuses_an_unknown_activation():
-    with pytest.raises(ValueError, match="activation must be one of relu, gelu, but is 'tanh'"):
+def test_feedforward_rejects_an_unknown_activation():
+    with pytest.raises(ValueError, match="activation must be one of relu, gelu, got 'tanh'"):
         FeedForward(5, 11, activation="tanh")

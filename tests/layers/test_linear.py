@@ -1,4 +1,4 @@
-"""The linear map: the same values and gradients whichever kernel computes them, and which one that is."""
+"""Linear layers: equal values and gradients by every kernel, and the selection of the kernel."""
 
 import pytest
 import torch
@@ -7,13 +7,13 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from regard.attention.kernels import maps as module
-from regard.attention.kernels.maps import linear, takes_fast_products
+from regard.attention.kernels.maps import linear, uses_onednn
 from regard.layers.feedforward import FeedForward
-from regard.layers.linear import Linear, together
+from regard.layers.linear import Linear, fused_linear
 
 
-def near(actual, expected, atol=2e-5):
-    """Fail unless values differ by no more than float32 sums may, whatever their dtypes."""
+def assert_near(actual, expected, atol=2e-5):
+    """Assert that values agree within the error of float32 sums, for any dtypes."""
     torch.testing.assert_close(actual.double(), expected.double(), rtol=1e-5, atol=atol)
 
 
@@ -22,23 +22,23 @@ NEEDS_ONEDNN = pytest.mark.skipif(module._operators() is None, reason="this torc
 
 @pytest.fixture
 def eager(monkeypatch):
-    """Every product goes through oneDNN, on any processor and however small."""
-    monkeypatch.setattr(module, "has_fast_products", lambda: True)
-    monkeypatch.setattr(module, "WORTH", 0)
-    monkeypatch.setattr(module, "_WORTH_ALONE", 0)
+    """Compute every product by oneDNN, on any processor and of any size."""
+    monkeypatch.setattr(module, "is_onednn_faster", lambda: True)
+    monkeypatch.setattr(module, "MIN_SIZE", 0)
+    monkeypatch.setattr(module, "_MIN_SIZE_NO_GRAD", 0)
 
 
-def exact(x, weight, bias, *, relu, gradient):
-    """Output and gradients by torch in float64."""
+def compute_float64(x, weight, bias, *, relu, gradient):
+    """Return output and gradients by torch in float64."""
     leaves = [None if t is None else t.detach().double().requires_grad_() for t in (x, weight, bias)]
     out = functional.linear(*leaves)
     out = out.relu() if relu else out
-    found = torch.autograd.grad(out, [leaf for leaf in leaves if leaf is not None], gradient.double())
-    return [out, *found]
+    results = torch.autograd.grad(out, [leaf for leaf in leaves if leaf is not None], gradient.double())
+    return [out, *results]
 
 
 def inputs():
-    """Inputs (..., 37) of every layout that meets a linear map, and how many axes they have."""
+    """Return inputs (..., 37) of every supported layout, by name."""
     wide = torch.randn(3, 5, 74)
     return {
         "plain": torch.randn(11, 37),
@@ -60,28 +60,30 @@ def test_values_and_gradients_are_those_of_float64(eager, layout, has_bias, relu
     x, weight = inputs()[layout], torch.randn(23, 37, requires_grad=True)
     bias = torch.randn(23, requires_grad=True) if has_bias else None
     x = x.requires_grad_()
-    assert takes_fast_products(x, weight)
+    assert uses_onednn(x, weight)
     out = linear(x, weight, bias, relu=relu)
     assert out.shape == (*x.shape[:-1], 23)
     gradient = torch.randn(out.shape)
-    found = torch.autograd.grad(out, [t for t in (x, weight, bias) if t is not None], gradient)
-    for ours, theirs in zip([out, *found], exact(x, weight, bias, relu=relu, gradient=gradient), strict=True):
-        near(ours.double(), theirs, atol=2e-5)
+    results = torch.autograd.grad(out, [t for t in (x, weight, bias) if t is not None], gradient)
+    for ours, theirs in zip(
+        [out, *results], compute_float64(x, weight, bias, relu=relu, gradient=gradient), strict=True
+    ):
+        assert_near(ours.double(), theirs, atol=2e-5)
 
 
 @NEEDS_ONEDNN
 @pytest.mark.parametrize("needs", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, 1), (1, 0, 1)])
-def test_gradients_are_found_for_what_needs_them(eager, needs):
+def test_gradients_are_computed_for_inputs_that_need_them(eager, needs):
     tensors = [torch.randn(7, 13), torch.randn(5, 13), torch.randn(5)]
     for tensor, need in zip(tensors, needs, strict=True):
         tensor.requires_grad_(bool(need))
     out = linear(*tensors)
-    expanded = torch.ones(()).expand(7, 5)  # what sum() sends back
+    expanded = torch.ones(()).expand(7, 5)  # the gradient of sum()
     out.backward(expanded)
-    expected = exact(*tensors, relu=False, gradient=expanded)[1:]
+    expected = compute_float64(*tensors, relu=False, gradient=expanded)[1:]
     for tensor, need, theirs in zip(tensors, needs, expected, strict=True):
         if need:
-            near(tensor.grad.double(), theirs, atol=2e-5)
+            assert_near(tensor.grad.double(), theirs, atol=2e-5)
         else:
             assert tensor.grad is None
 
@@ -95,51 +97,51 @@ def test_gradients_of_gradients_are_torchs(eager):
         return torch.autograd.grad(first.pow(2).sum(), (x, weight, bias))
 
     for ours, theirs in zip(penalty(linear), penalty(functional.linear), strict=True):
-        near(ours, theirs, atol=1e-2)
+        assert_near(ours, theirs, atol=1e-2)
 
 
 @NEEDS_ONEDNN
-def test_mapped_functions_are_torchs(eager):
+def test_vmap_equals_torch(eager):
     x, weight = torch.randn(3, 7, 13), torch.randn(5, 13)
-    near(vmap(lambda one: linear(one, weight))(x), functional.linear(x, weight))
-    near(grad(lambda w: linear(x, w).sum())(weight), x.sum((0, 1)).expand(5, 13), atol=1e-5)
+    assert_near(vmap(lambda one: linear(one, weight))(x), functional.linear(x, weight))
+    assert_near(grad(lambda w: linear(x, w).sum())(weight), x.sum((0, 1)).expand(5, 13), atol=1e-5)
 
 
 @NEEDS_ONEDNN
 def test_only_plain_float32_on_a_cpu_takes_fast_products(eager):
     x, weight = torch.randn(7, 13), torch.randn(5, 13)
-    assert takes_fast_products(x, weight)
-    assert takes_fast_products(x, torch.randn(13, 5).t())
-    assert not takes_fast_products(x.double(), weight.double())
-    assert not takes_fast_products(x.bfloat16(), weight.bfloat16())
-    assert not takes_fast_products(x.to("meta"), weight.to("meta"))
-    assert not takes_fast_products(x, torch.randn(5, 26)[:, ::2])
+    assert uses_onednn(x, weight)
+    assert uses_onednn(x, torch.randn(13, 5).t())
+    assert not uses_onednn(x.double(), weight.double())
+    assert not uses_onednn(x.bfloat16(), weight.bfloat16())
+    assert not uses_onednn(x.to("meta"), weight.to("meta"))
+    assert not uses_onednn(x, torch.randn(5, 26)[:, ::2])
     with torch.autocast("cpu", torch.bfloat16):
-        assert not takes_fast_products(x, weight)
+        assert not uses_onednn(x, weight)
         assert linear(x, weight).dtype == torch.bfloat16
 
 
-def test_small_products_and_other_processors_take_torchs(monkeypatch):
-    monkeypatch.setattr(module, "has_fast_products", lambda: True)
-    assert not takes_fast_products(torch.randn(7, 13), torch.randn(5, 13))
-    assert takes_fast_products(torch.randn(4096, 64), torch.randn(64, 64))
-    monkeypatch.setattr(module, "has_fast_products", lambda: False)
+def test_small_products_and_other_processors_use_torch(monkeypatch):
+    monkeypatch.setattr(module, "is_onednn_faster", lambda: True)
+    assert not uses_onednn(torch.randn(7, 13), torch.randn(5, 13))
+    assert uses_onednn(torch.randn(4096, 64), torch.randn(64, 64))
+    monkeypatch.setattr(module, "is_onednn_faster", lambda: False)
     x, weight, bias = torch.randn(4096, 64), torch.randn(64, 64), torch.randn(64)
-    assert not takes_fast_products(x, weight)
+    assert not uses_onednn(x, weight)
     assert torch.equal(linear(x, weight, bias), functional.linear(x, weight, bias))
 
 
-@pytest.mark.parametrize("maker", ["Intel", "AMD"])
-def test_fast_products_are_for_processors_on_which_mkl_leaves_lanes_unused(monkeypatch, maker):
-    monkeypatch.setattr(module, "_maker", lambda: maker)
+@pytest.mark.parametrize("vendor", ["Intel", "AMD"])
+def test_fast_products_are_for_processors_on_which_mkl_leaves_lanes_unused(monkeypatch, vendor):
+    monkeypatch.setattr(module, "_cpu_vendor", lambda: vendor)
     monkeypatch.setattr(module, "_operators", lambda: (None, None))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    assert module.has_fast_products.__wrapped__() == (maker == "AMD")
+    assert module.is_onednn_faster.__wrapped__() == (vendor == "AMD")
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    assert not module.has_fast_products.__wrapped__()
+    assert not module.is_onednn_faster.__wrapped__()
 
 
-def test_a_torch_without_the_operators_is_served_by_its_own(monkeypatch):
+def test_torch_without_the_operators_uses_its_own(monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert module._operators.__wrapped__() is None
 
@@ -148,34 +150,34 @@ def test_weights_of_torchs_linear_load():
     theirs, ours = torch.nn.Linear(7, 5), Linear(7, 5)
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(3, 7)
-    near(ours(x), theirs(x))
+    assert_near(ours(x), theirs(x))
 
 
 @pytest.mark.parametrize("offsets", [True, False])
-def test_maps_together_are_each_alone(monkeypatch, offsets):
-    monkeypatch.setattr(module, "WORTH", 0)
+def test_fused_layers_equal_separate_ones(monkeypatch, offsets):
+    monkeypatch.setattr(module, "MIN_SIZE", 0)
     maps = [Linear(13, size, bias=offsets) for size in (5, 7, 2)]
     x = torch.randn(3, 11, 13, requires_grad=True)
     leaves = [x, *(p for part in maps for p in part.parameters())]
-    alone, found = [part(x) for part in maps], together(x, *maps)
+    alone, results = [part(x) for part in maps], fused_linear(x, *maps)
     gradients = [torch.randn(out.shape) for out in alone]
-    for ours, theirs in zip(found, alone, strict=True):
-        near(ours, theirs, atol=1e-5)
-    ours, theirs = (torch.autograd.grad(outs, leaves, gradients) for outs in (found, alone))
+    for ours, theirs in zip(results, alone, strict=True):
+        assert_near(ours, theirs, atol=1e-5)
+    ours, theirs = (torch.autograd.grad(outs, leaves, gradients) for outs in (results, alone))
     for one, other in zip(ours, theirs, strict=True):
-        near(one, other, atol=1e-5)
+        assert_near(one, other, atol=1e-5)
 
 
 @NEEDS_ONEDNN
 def test_feed_forward_is_its_formula_by_either_kernel(eager):
     x, layer = torch.randn(3, 11, 13), FeedForward(13, 29)
     hidden = torch.relu(functional.linear(x, layer.expand.weight, layer.expand.bias))
-    near(layer(x), functional.linear(hidden, layer.contract.weight, layer.contract.bias), atol=1e-5)
+    assert_near(layer(x), functional.linear(hidden, layer.contract.weight, layer.contract.bias), atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, within
-def test_derivatives_forwards(eager):
+def test_forward_mode_derivatives(eager):
     x, weight, tangent = torch.randn(6, 5), torch.randn(4, 5), torch.randn(6, 5)
     with forward_ad.dual_level():
         out = linear(forward_ad.make_dual(x, tangent), weight)
-        near(forward_ad.unpack_dual(out).tangent, tangent @ weight.t())
+        assert_near(forward_ad.unpack_dual(out).tangent, tangent @ weight.t())

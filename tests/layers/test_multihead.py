@@ -1,11 +1,11 @@
-"""Multi-head attention is its single heads, side by side, projected back."""
+"""Multi-head attention: equality with single heads and with torch's."""
 
 import pytest
 import torch
 from torch import nn
 
 from regard.attention.attend import attend
-from regard.attention.biases import Given
+from regard.attention.biases import TensorBias
 from regard.attention.choices import Soft
 from regard.attention.masks import causal, padding
 from regard.attention.scores import Additive, BareAdditive, Dot, General, ScaledDot
@@ -14,13 +14,13 @@ from regard.layers.multihead import MultiHead
 from tests.helpers import close
 
 
-def odd_sizes(**changes) -> MultiHead:
+def make_odd_sizes(**changes) -> MultiHead:
     sizes = {"num_heads": 3, "source_dim": 7, "head_dim": 2, "head_value_dim": 4, "output_dim": 13} | changes
     return MultiHead(5, **sizes).double()
 
 
 def test_multihead_is_single_heads_concatenated_and_projected():
-    many = odd_sizes()
+    many = make_odd_sizes()
     asks, source = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double()
     heads = []
     for h in range(3):
@@ -84,8 +84,8 @@ SCORES = {
 @pytest.mark.parametrize("name", SCORES)
 def test_heads_of_any_score_are_single_reads_that_share_grouped_keys(name):
     make, make_single = SCORES[name]
-    bias, choose = Given(torch.randn(2, 6, 4, 11).double()), Soft(torch.linspace(0.5, 2, 6).double().view(6, 1, 1))
-    many = odd_sizes(num_heads=6, key_heads=3, score=make(), choose=choose, bias=bias).double()
+    bias, choose = TensorBias(torch.randn(2, 6, 4, 11).double()), Soft(torch.linspace(0.5, 2, 6).double().view(6, 1, 1))
+    many = make_odd_sizes(num_heads=6, key_heads=3, score=make(), choose=choose, bias=bias).double()
     asks, source = torch.randn(2, 4, 5).double(), torch.randn(2, 11, 7).double()
     query = many.query(asks).unflatten(-1, (6, 2))
     keys, values = many.key(source).unflatten(-1, (3, 2)), many.value(source).unflatten(-1, (3, 4))
@@ -105,7 +105,7 @@ def test_heads_of_any_score_are_single_reads_that_share_grouped_keys(name):
 @pytest.mark.parametrize("key_heads", [1, 2, 3, 6])
 def test_grouped_heads_are_full_ones_with_their_keys_repeated(score, key_heads):
     make = SCORES[score][0]
-    grouped, full = (odd_sizes(num_heads=6, key_heads=k, score=make()).double() for k in (key_heads, 6))
+    grouped, full = (make_odd_sizes(num_heads=6, key_heads=k, score=make()).double() for k in (key_heads, 6))
     weights = grouped.state_dict()
     for name in ("key.weight", "key.bias", "value.weight", "value.bias"):
         by_head = weights[name].unflatten(0, (key_heads, -1))
@@ -132,18 +132,18 @@ def test_width_need_not_be_a_multiple_of_heads():
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_growing_memory_equals_all_at_once(name):
-    heads = odd_sizes(num_heads=6, key_heads=3, source_dim=5, score=SCORES[name][0]()).double()
+def test_growing_memory_equals_full_attention(name):
+    heads = make_odd_sizes(num_heads=6, key_heads=3, source_dim=5, score=SCORES[name][0]()).double()
     items = torch.randn(2, 6, 5).double()
-    together = heads(items, heads.memory(items), mask=causal())
+    output = heads(items, heads.memory(items), mask=causal())
     memory = heads.memory(items[:, :1])
     for i in range(1, 6):
         memory = heads.extend(memory, items[:, i : i + 1])
-        close(heads(items[:, i : i + 1], memory, mask=causal())[:, 0], together[:, i])
+        close(heads(items[:, i : i + 1], memory, mask=causal())[:, 0], output[:, i])
 
 
-def test_growing_memory_takes_values_of_their_own():
-    heads = odd_sizes(value_dim=11)
+def test_growing_memory_takes_separate_values():
+    heads = make_odd_sizes(value_dim=11)
     keys, values = torch.randn(2, 6, 7).double(), torch.randn(2, 6, 11).double()
     whole, grown = heads.memory(keys, values=values), heads.memory(keys[:, :2], values=values[:, :2])
     grown = heads.extend(grown, keys[:, 2:], values=values[:, 2:])
@@ -151,39 +151,39 @@ def test_growing_memory_takes_values_of_their_own():
     close(grown.keys, whole.keys)
 
 
-def test_projections_without_offsets_have_none():
-    assert [name for name, _ in odd_sizes(offsets=False).named_parameters() if "bias" in name] == []
+def test_projections_without_bias_have_none():
+    assert [name for name, _ in make_odd_sizes(projection_bias=False).named_parameters() if "bias" in name] == []
 
 
-def test_multihead_refuses_heads_that_cannot_be():
-    with pytest.raises(ValueError, match="num_heads must be at least 1, but is 0"):
+def test_multihead_rejects_invalid_heads():
+    with pytest.raises(ValueError, match="num_heads must be at least 1, got 0"):
         MultiHead(5, num_heads=0)
     for key_heads in (0, 4):
-        with pytest.raises(ValueError, match=f"key_heads must divide num_heads=6, but is {key_heads}"):
+        with pytest.raises(ValueError, match=f"key_heads must divide num_heads=6, got {key_heads}"):
             MultiHead(5, num_heads=6, key_heads=key_heads)
-    with pytest.raises(
-        ValueError, match=r"score must be one for num_heads=3, but is BareAdditive\(dim=2, num_heads=2\)"
-    ):
+    with pytest.raises(ValueError, match=r"score must be one for num_heads=3, got BareAdditive\(dim=2, num_heads=2\)"):
         MultiHead(5, num_heads=3, score=BareAdditive(2, num_heads=2))
 
 
-def test_multihead_refuses_sizes_below_one():
+def test_multihead_rejects_sizes_below_one():
     for name in ("source_dim", "value_dim", "head_dim", "head_value_dim", "output_dim"):
-        with pytest.raises(ValueError, match=f"^{name} must be at least 1, but is 0"):
-            odd_sizes(**{name: 0})
+        with pytest.raises(ValueError, match=f"^{name} must be at least 1, got 0"):
+            make_odd_sizes(**{name: 0})
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_bias_of_the_scores_is_not_that_of_the_projections():
-    with pytest.raises(TypeError, match="bias must be a Bias of the scores, but is False; the projections' are `offs"):
+    with pytest.raises(
+        TypeError, match="bias must be a Bias of the scores, got False; that of the projections is `proj"
+    ):
         MultiHead(5, num_heads=3, bias=False)
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("shape", [(3, 5), (2, 2, 3, 5)])
-def test_items_without_a_batch_are_refused(shape):
-    many, items = odd_sizes(source_dim=5), torch.randn(shape).double()
+def test_items_without_a_batch_raise(shape):
+    many, items = make_odd_sizes(source_dim=5), torch.randn(shape).double()
     memory = many.memory(torch.randn(2, 4, 5).double())
-    for read in (lambda: many(items, memory), lambda: many.memory(items), lambda: many.read_itself(items)):
+    for read in (lambda: many(items, memory), lambda: many.memory(items), lambda: many.self_attention(items)):
         with pytest.raises(ValueError, match=r"items of MultiHead must be \(batch, time, dim\), got shape"):
             read()

@@ -1,4 +1,4 @@
-"""Positions: the paper's sines, learned tables, any size."""
+"""Positional encodings: sinusoidal and learned."""
 
 import math
 
@@ -26,6 +26,6 @@ def test_positions_from_a_start_are_those_of_the_whole(positions):
     assert (whole[0, 1:] - whole[0, :-1]).abs().sum(-1).min() > 0
 
 
-def test_learned_refuses_a_position_past_the_last():
+def test_learned_raises_for_a_position_past_the_last():
     with pytest.raises(ValueError, match="there are 5 learned positions, but position 6 was asked for"):
         Learned(5, 3)(torch.zeros(1, 2, 3), 4)

@@ -1,4 +1,4 @@
-"""The cells are torch's cells fed [input; context]; the rnn's step is the lectures' formula."""
+"""Recurrent cells: equality with torch's cells for inputs [x; c], and with the lectures' formula."""
 
 import math
 
@@ -14,19 +14,19 @@ THEIRS = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 every_cell = pytest.mark.parametrize("name", CELLS)
 
 
-def cell_of(name: str, *, context_dim: int = CONTEXT) -> Cell:
+def make_cell(name: str, *, context_dim: int = CONTEXT) -> Cell:
     cell = CELLS[name](INPUT, HIDDEN, context_dim=context_dim).double()
     for parameter in cell.parameters():  # biases too, which start at zero
         nn.init.normal_(parameter)
     return cell
 
 
-def state_of(cell: Cell) -> tuple[Tensor, ...]:
+def make_state(cell: Cell) -> tuple[Tensor, ...]:
     return tuple(torch.randn(BATCH, HIDDEN, dtype=torch.float64) for _ in range(cell.parts))
 
 
-def theirs_with_weights_of(cell: Cell, name: str) -> nn.RNNCellBase:
-    """Torch's cell of that name, its input [x; c]."""
+def to_torch(cell: Cell, name: str) -> nn.RNNCellBase:
+    """Return torch's cell of this name, with input [x; c]."""
     weights = [weight for weight in (cell.input_weight, cell.context_weight) if weight is not None]
     theirs = THEIRS[name](sum(weight.shape[1] for weight in weights), HIDDEN).double()
     with torch.no_grad():
@@ -42,15 +42,15 @@ def theirs_with_weights_of(cell: Cell, name: str) -> nn.RNNCellBase:
 @every_cell
 @pytest.mark.parametrize("context_dim", [0, CONTEXT])
 def test_cell_equals_torchs_fed_input_and_context(name, context_dim):
-    cell = cell_of(name, context_dim=context_dim)
+    cell = make_cell(name, context_dim=context_dim)
     item = torch.randn(BATCH, INPUT, dtype=torch.float64)
     context = torch.randn(BATCH, context_dim, dtype=torch.float64) if context_dim else None
-    state = state_of(cell)
+    state = make_state(cell)
     ours = cell(cell.project(item), state, context=context)
     everything = item if context is None else torch.cat((item, context), 1)
-    expected = theirs_with_weights_of(cell, name)(everything, state if cell.parts == 2 else state[0])
-    for part, wanted in zip(ours, expected if cell.parts == 2 else (expected,), strict=True):
-        close(part, wanted)
+    expected = to_torch(cell, name)(everything, state if cell.parts == 2 else state[0])
+    for part, reference in zip(ours, expected if cell.parts == 2 else (expected,), strict=True):
+        close(part, reference)
 
 
 def test_rnn_step_by_hand():
@@ -66,30 +66,30 @@ def test_rnn_step_by_hand():
     close(after, torch.tensor([by_hand], dtype=torch.float64))
 
 
-def test_lstm_keeps_its_cell_when_gates_say_so():
-    cell = cell_of("lstm", context_dim=0)
+def test_lstm_keeps_its_cell_with_open_forget_gate_and_closed_input_gate():
+    cell = make_cell("lstm", context_dim=0)
     write, keep = slice(0, HIDDEN), slice(HIDDEN, 2 * HIDDEN)
     with torch.no_grad():
         cell.bias[write], cell.bias[keep] = -1e4, 1e4
-    state = state_of(cell)
+    state = make_state(cell)
     _, after = cell(cell.project(torch.randn(BATCH, INPUT, dtype=torch.float64)), state)
     assert torch.equal(after, state[1])
 
 
 @every_cell
 def test_project_takes_any_number_of_items(name):
-    cell = cell_of(name)
+    cell = make_cell(name)
     items = torch.randn(BATCH, 11, INPUT, dtype=torch.float64)
-    together = cell.project(items)
+    projected = cell.project(items)
     for i in range(11):
-        close(together[:, i], cell.project(items[:, i]))
+        close(projected[:, i], cell.project(items[:, i]))
 
 
 @every_cell
 def test_gradients_are_right(name):
-    cell = cell_of(name)
+    cell = make_cell(name)
     inputs = [torch.randn(2, INPUT, dtype=torch.float64), torch.randn(2, CONTEXT, dtype=torch.float64)]
-    inputs += [part[:2] for part in state_of(cell)]
+    inputs += [part[:2] for part in make_state(cell)]
     names = [key for key, _ in cell.named_parameters()]
 
     def step(item: Tensor, context: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
@@ -112,31 +112,31 @@ class _Step(nn.Module):
 
 @every_cell
 def test_cell_runs_in_bfloat16_autocast(name):
-    cell = cell_of(name).float()
-    item, context, state = torch.randn(BATCH, INPUT), torch.randn(BATCH, CONTEXT), state_of(cell)
+    cell = make_cell(name).float()
+    item, context, state = torch.randn(BATCH, INPUT), torch.randn(BATCH, CONTEXT), make_state(cell)
     state = tuple(part.float() for part in state)
     exact = cell(cell.project(item), state, context=context)
     with torch.autocast("cpu", torch.bfloat16):
         first = cell(cell.project(item), state, context=context)  # from a float32 state
-        cell(cell.project(item), first, context=context)  # and from its own
-    for part, wanted in zip(first, exact, strict=True):
-        assert (part.float() - wanted).abs().max() < 0.1
+        cell(cell.project(item), first, context=context)  # and from its output
+    for part, reference in zip(first, exact, strict=True):
+        assert (part.float() - reference).abs().max() < 0.1
 
 
 @every_cell
-def test_context_is_refused_where_none_is_taken(name):
-    cell = cell_of(name, context_dim=0)
+def test_context_raises_for_a_cell_without_one(name):
+    cell = make_cell(name, context_dim=0)
     item = torch.randn(BATCH, INPUT, dtype=torch.float64)
     with pytest.raises(ValueError, match="takes no context"):
-        cell(cell.project(item), state_of(cell), context=item)
+        cell(cell.project(item), make_state(cell), context=item)
 
 
 @every_cell
-def test_missing_context_is_refused(name):
-    cell = cell_of(name)
+def test_missing_context_raises(name):
+    cell = make_cell(name)
     item = torch.randn(BATCH, INPUT, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"takes a context.*context_dim=2"):
-        cell(cell.project(item), state_of(cell))
+        cell(cell.project(item), make_state(cell))
 
 
 @pytest.mark.parametrize(("sizes", "context_dim"), [((0, 3), 0), ((3, 0), 0), ((3, 5), -1)])
@@ -152,7 +152,7 @@ def test_state_weights_start_orthogonal(name):
         close(square @ square.t(), torch.eye(HIDDEN))
 
 
-def test_biases_start_at_zero_but_for_the_gate_that_remembers():
+def test_biases_start_at_zero_except_the_forget_gate():
     assert not GRUCell(INPUT, HIDDEN).bias.any()
     bias = LSTMCell(INPUT, HIDDEN).bias.detach().view(4, HIDDEN)
     assert torch.equal(bias.sum(1), torch.tensor([0.0, HIDDEN, 0.0, 0.0]))

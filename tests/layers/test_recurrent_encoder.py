@@ -1,11 +1,11 @@
-"""The encoder: torch's layers a row at a time, both directions, with padding absent."""
+"""Recurrent encoder: equality with torch's layers row by row, both directions, padding."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.layers.recurrent_encoder import Encoded, RecurrentEncoder
+from regard.layers.recurrent_encoder import EncodedSource, RecurrentEncoder
 from tests.helpers import close
 
 INPUT, HIDDEN = 3, 10
@@ -15,18 +15,18 @@ every_cell = pytest.mark.parametrize("cell", THEIRS)
 every_shape = pytest.mark.parametrize(("layers", "directions"), [(1, 1), (1, 2), (3, 1), (2, 2)])
 
 
-def encoder_of(cell: str, layers: int, directions: int, **more) -> RecurrentEncoder:
+def make_encoder(cell: str, layers: int, directions: int, **more) -> RecurrentEncoder:
     encoder = RecurrentEncoder(INPUT, HIDDEN, cell=cell, layers=layers, directions=directions, **more).double()
     for parameter in encoder.parameters():
         nn.init.normal_(parameter, std=0.5)
     return encoder
 
 
-def rows(lengths=LENGTHS) -> Padded:
+def make_rows(lengths=LENGTHS) -> Padded:
     return Padded(torch.randn(len(lengths), TIME, INPUT, dtype=torch.float64), torch.tensor(lengths))
 
 
-def alone(encoder: RecurrentEncoder, source: Padded, row: int) -> Encoded:
+def encode_alone(encoder: RecurrentEncoder, source: Padded, row: int) -> EncodedSource:
     length = int(source.lengths[row])
     return encoder(Padded(source.items[row : row + 1, :length], torch.tensor([length])))
 
@@ -34,26 +34,26 @@ def alone(encoder: RecurrentEncoder, source: Padded, row: int) -> Encoded:
 @every_cell
 @every_shape
 def test_encoder_equals_torchs_layer_by_layer(cell, layers, directions):
-    encoder, source = encoder_of(cell, layers, directions), rows()
+    encoder, source = make_encoder(cell, layers, directions), make_rows()
     for row, length in enumerate(LENGTHS):
         items = source.items[row : row + 1, :length]
-        encoded = alone(encoder, source, row)
+        encoded = encode_alone(encoder, source, row)
         for layer in range(layers):
-            forward, ends = _theirs(encoder, cell, layer, "")(items)
+            forward, ends = _to_torch(encoder, cell, layer, "")(items)
             ends = list(ends) if cell == "lstm" else [ends]
             if directions == 2:
-                backward, more = _theirs(encoder, cell, layer, "_reverse")(items.flip(1))
+                backward, more = _to_torch(encoder, cell, layer, "_reverse")(items.flip(1))
                 forward = torch.cat((forward, backward.flip(1)), -1)
                 more = list(more) if cell == "lstm" else [more]
                 ends = [torch.cat(both, -1) for both in zip(ends, more, strict=True)]
             items = forward
-            for part, wanted in zip(encoded.finals[layer], ends, strict=True):
-                close(part, wanted[0])
+            for part, reference in zip(encoded.finals[layer], ends, strict=True):
+                close(part, reference[0])
         close(encoded.states, items)
 
 
-def _theirs(encoder: RecurrentEncoder, cell: str, layer: int, suffix: str) -> nn.RNNBase:
-    """Torch's layer of one direction with the encoder's weights."""
+def _to_torch(encoder: RecurrentEncoder, cell: str, layer: int, suffix: str) -> nn.RNNBase:
+    """Return torch's layer of one direction with the encoder's weights."""
     weights = dict(encoder.run.named_parameters())
     kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     chosen = {f"{kind}_l0": weights[f"{kind}_l{layer}{suffix}"] for kind in kinds}
@@ -65,21 +65,21 @@ def _theirs(encoder: RecurrentEncoder, cell: str, layer: int, suffix: str) -> nn
 
 @every_cell
 @every_shape
-def test_row_in_a_batch_is_as_alone(cell, layers, directions):
-    encoder, source = encoder_of(cell, layers, directions), rows()
-    together = encoder(source)
+def test_rows_are_independent_of_their_batch(cell, layers, directions):
+    encoder, source = make_encoder(cell, layers, directions), make_rows()
+    batched = encoder(source)
     for row, length in enumerate(LENGTHS):
-        one = alone(encoder, source, row)
-        close(together.states[row, :length], one.states[0])
-        for ours, wanted in zip(together.finals, one.finals, strict=True):
-            for part, part_alone in zip(ours, wanted, strict=True):
+        single = encode_alone(encoder, source, row)
+        close(batched.states[row, :length], single.states[0])
+        for ours, reference in zip(batched.finals, single.finals, strict=True):
+            for part, part_alone in zip(ours, reference, strict=True):
                 close(part[row], part_alone[0])
 
 
 @every_cell
 @every_shape
 def test_padding_is_absent_in_value_and_gradient(cell, layers, directions):
-    encoder, source = encoder_of(cell, layers, directions), rows()
+    encoder, source = make_encoder(cell, layers, directions), make_rows()
     absent = torch.arange(TIME) >= source.lengths[:, None]
     filled = source.items.masked_fill(absent[..., None], float("nan")).requires_grad_()
     clean = source.items.clone().requires_grad_()
@@ -91,7 +91,7 @@ def test_padding_is_absent_in_value_and_gradient(cell, layers, directions):
 
 
 def _weights_and_sum(encoder: RecurrentEncoder, source: Padded) -> list[Tensor]:
-    """The sum of squares of all that comes out, and its gradients by the weights (by the items in place)."""
+    """Return the sum of squares of all outputs, and its gradients for the weights (accumulated for the items)."""
     encoded = encoder(source)
     total = encoded.states.square().sum() + sum(part.square().sum() for state in encoded.finals for part in state)
     encoder.zero_grad()
@@ -101,61 +101,61 @@ def _weights_and_sum(encoder: RecurrentEncoder, source: Padded) -> list[Tensor]:
 
 @every_cell
 def test_states_at_padding_are_zero(cell):
-    source = rows()
-    states = encoder_of(cell, 2, 2)(source).states
+    source = make_rows()
+    states = make_encoder(cell, 2, 2)(source).states
     assert states[torch.arange(TIME) >= source.lengths[:, None]].eq(0).all()
 
 
 @every_cell
 @every_shape
-def test_row_without_items_ends_where_it_began(cell, layers, directions):
-    encoder = encoder_of(cell, layers, directions)
-    with_empty = rows((4, 0, 7))
+def test_row_without_items_keeps_the_initial_state(cell, layers, directions):
+    encoder = make_encoder(cell, layers, directions)
+    with_empty = make_rows((4, 0, 7))
     encoded = encoder(with_empty)
     assert all(part[1].eq(0).all() for state in encoded.finals for part in state)
     others = encoder(with_empty.select(torch.tensor([0, 2])))
-    for state, wanted in zip(encoded.finals, others.finals, strict=True):
-        close(state[0][[0, 2]], wanted[0])
+    for state, reference in zip(encoded.finals, others.finals, strict=True):
+        close(state[0][[0, 2]], reference[0])
 
 
 def test_both_directions_see_the_whole_row():
-    encoder, source = encoder_of("gru", 1, 2), rows((6,))
+    encoder, source = make_encoder("gru", 1, 2), make_rows((6,))
     changed = Padded(source.items.clone(), source.lengths)
     changed.items[0, 5] += 1
     difference = (encoder(changed).states - encoder(source).states)[0, 0].abs()
-    assert difference[: HIDDEN // 2].eq(0).all()  # the forward state of the first item has not seen the last
+    assert difference[: HIDDEN // 2].eq(0).all()  # the forward state of the first item does not depend on the last
     assert difference[HIDDEN // 2 :].gt(0).all()
 
 
 def test_dropout_is_between_layers_and_in_training_only():
-    encoder, source = encoder_of("gru", 2, 2, dropout=0.5), rows()
+    encoder, source = make_encoder("gru", 2, 2, dropout=0.5), make_rows()
     assert not torch.equal(encoder(source).states, encoder(source).states)
     encoder.eval()
     assert torch.equal(encoder(source).states, encoder(source).states)
-    one = encoder_of("gru", 1, 2, dropout=0.5)
-    assert torch.equal(one(source).states, one(source).states)
+    single = make_encoder("gru", 1, 2, dropout=0.5)
+    assert torch.equal(single(source).states, single(source).states)
 
 
 @pytest.mark.parametrize("cell", THEIRS)
-def test_lstm_starts_by_remembering(cell):
+def test_lstm_starts_with_an_open_forget_gate(cell):
     run = RecurrentEncoder(INPUT, HIDDEN, cell=cell, layers=2).run
     biases = [bias.detach().view(-1, HIDDEN // 2).sum(1) for name, bias in run.named_parameters() if "bias" in name]
     total = torch.stack(biases).sum(0)
-    wanted = torch.zeros_like(total)
+    reference = torch.zeros_like(total)
     if cell == "lstm":
-        wanted[1] = 4 * HIDDEN / 2  # two layers of two directions
-    assert torch.equal(total, wanted)
+        reference[1] = 4 * HIDDEN / 2  # two layers of two directions
+    assert torch.equal(total, reference)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"cell": "elman"}, "cell must be one of rnn, gru, lstm, but is 'elman'"),
-        ({"directions": 3}, "directions must be 1 or 2, but is 3"),
-        ({"hidden": 7}, "hidden must be divisible by directions=2, but is 7"),
+        ({"cell": "elman"}, "cell must be one of rnn, gru, lstm, got 'elman'"),
+        ({"directions": 3}, "directions must be 1 or 2, got 3"),
+        ({"hidden": 7}, "hidden must be divisible by directions=2, got 7"),
     ],
 )
-def test_wrong_arguments_are_named(wrong, message):
+def test_invalid_arguments_raise(wrong, message):
     arguments = {"hidden": HIDDEN, "cell": "gru", "directions": 2} | wrong
     with pytest.raises(ValueError, match=message):
         RecurrentEncoder(INPUT, **arguments)

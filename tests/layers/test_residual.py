@@ -1,9 +1,9 @@
-"""Add & norm in both orders, by hand."""
+"""Add & norm in both orders against explicit formulas."""
 
 import pytest
 import torch
 
-from regard.attention.kernels.rounded import take
+from regard.attention.kernels.rounded import get_bfloat16
 from regard.layers.linear import Linear
 from regard.layers.residual import Residual
 from tests.helpers import close
@@ -18,7 +18,7 @@ def test_post_normalizes_the_sum_over_the_last_axis():
     close(Residual(7).double()(items, torch.sin), normalized(items + items.sin()))
 
 
-def test_pre_normalizes_what_the_part_sees():
+def test_pre_normalizes_the_input_of_the_sublayer():
     items = torch.randn(2, 3, 7).double()
     close(Residual(7, order="pre").double()(items, torch.sin), items + normalized(items).sin())
 
@@ -30,7 +30,7 @@ def test_post_output_has_mean_zero_and_variance_one():
 
 
 @pytest.mark.parametrize("order", ["pre", "post"])
-def test_dropout_falls_on_the_part_alone(order):
+def test_dropout_applies_only_to_the_sublayer(order):
     residual = Residual(7, order=order, dropout=0.999)
     items = torch.randn(2, 3, 7)
     alone = Residual(7, order=order)(items, torch.zeros_like)
@@ -38,21 +38,23 @@ def test_dropout_falls_on_the_part_alone(order):
     assert (residual(items, torch.ones_like) == alone).float().mean() > 0.9
 
 
-def test_residual_refuses_an_unknown_order():
-    with pytest.raises(ValueError, match="order must be post or pre, but is 'both'"):
+def test_residual_raises_for_an_unknown_order():
+    with pytest.raises(ValueError, match="order must be post or pre, got 'both'"):
         Residual(7, order="both")
 
 
-def exact(residual: Residual, items: torch.Tensor, made: torch.Tensor, mask: torch.Tensor, *, order: str):
-    """Output and gradients of items, made, weight and bias by torch in float64."""
-    leaves = [t.detach().double().requires_grad_() for t in (items, made, residual.norm.weight, residual.norm.bias)]
+def reference_gradients(
+    residual: Residual, items: torch.Tensor, branch: torch.Tensor, mask: torch.Tensor, *, order: str
+):
+    """Return output and gradients of items, branch, weight and bias by torch in float64."""
+    leaves = [t.detach().double().requires_grad_() for t in (items, branch, residual.norm.weight, residual.norm.bias)]
     total = leaves[0] + mask.double() * leaves[1]
     out = total if order == "pre" else torch.nn.functional.layer_norm(total, total.shape[-1:], *leaves[2:])
-    wanted = leaves if order == "post" else leaves[:2]
-    return out, torch.autograd.grad(out, wanted, ramp(out))
+    differentiable = leaves if order == "post" else leaves[:2]
+    return out, torch.autograd.grad(out, differentiable, output_gradient(out))
 
 
-def ramp(out: torch.Tensor) -> torch.Tensor:
+def output_gradient(out: torch.Tensor) -> torch.Tensor:
     return torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view(out.shape)
 
 
@@ -60,97 +62,99 @@ def ramp(out: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("shape", [(5, 16), (2, 3, 7), (67, 133), (1, 1)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_one_pass_is_dropout_sum_and_norm_with_their_gradients(order, share, shape, dtype):
+def test_fused_pass_equals_dropout_sum_and_norm_with_gradients(order, share, shape, dtype):
     residual = Residual(shape[-1], order=order, dropout=share)
     torch.nn.init.normal_(residual.norm.weight)
     torch.nn.init.normal_(residual.norm.bias)
     items = torch.randn(shape, requires_grad=True)
-    made = torch.randn(shape).to(dtype).requires_grad_()
+    branch = torch.randn(shape).to(dtype).requires_grad_()
     torch.manual_seed(3)
-    out = residual(items, lambda _: made)
+    out = residual(items, lambda _: branch)
     torch.manual_seed(3)
     mask = residual.dropout(torch.ones(shape))  # the same draw of the same generator
-    expected, gradients = exact(residual, items, made, mask, order=order)
+    expected, gradients = reference_gradients(residual, items, branch, mask, order=order)
     assert out.dtype == torch.float32
     torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=3e-5)
-    leaves = [items, made, residual.norm.weight, residual.norm.bias][: 4 if order == "post" else 2]
-    for ours, theirs in zip(torch.autograd.grad(out, leaves, ramp(out)), gradients, strict=True):
-        rough = 1e-2 if ours.dtype == torch.bfloat16 else 1e-4
-        assert (ours.double() - theirs).abs().max() <= rough * (theirs.abs().max() + 1), (ours, theirs)
+    leaves = [items, branch, residual.norm.weight, residual.norm.bias][: 4 if order == "post" else 2]
+    for ours, theirs in zip(torch.autograd.grad(out, leaves, output_gradient(out)), gradients, strict=True):
+        tolerance = 1e-2 if ours.dtype == torch.bfloat16 else 1e-4
+        assert (ours.double() - theirs).abs().max() <= tolerance * (theirs.abs().max() + 1), (ours, theirs)
 
 
-def test_one_pass_does_not_depend_on_threads():
+def test_fused_pass_does_not_depend_on_threads():
     residual, before = Residual(133, dropout=0.3), torch.get_num_threads()
-    items, made = torch.randn(900, 133, requires_grad=True), torch.randn(900, 133, requires_grad=True)
-    found = []
+    items, branch = torch.randn(900, 133, requires_grad=True), torch.randn(900, 133, requires_grad=True)
+    results = []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             torch.manual_seed(3)
-            out = residual(items, lambda _: made)
-            found.append([out, *torch.autograd.grad(out, [items, made, residual.norm.weight], ramp(out))])
+            out = residual(items, lambda _: branch)
+            results.append(
+                [out, *torch.autograd.grad(out, [items, branch, residual.norm.weight], output_gradient(out))]
+            )
     finally:
         torch.set_num_threads(before)
-    for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-def test_gradients_of_gradients_go_through_the_one_pass():
+def test_gradients_of_gradients_of_the_fused_pass():
     residual = Residual(7, dropout=0.3)
-    items, made = torch.randn(5, 7, requires_grad=True), torch.randn(5, 7, requires_grad=True)
+    items, branch = torch.randn(5, 7, requires_grad=True), torch.randn(5, 7, requires_grad=True)
 
     def second(function):
         torch.manual_seed(3)
-        (first,) = torch.autograd.grad(function().pow(3).sum(), made, create_graph=True)
-        return torch.autograd.grad(first.pow(2).sum(), (items, made))
+        (first,) = torch.autograd.grad(function().pow(3).sum(), branch, create_graph=True)
+        return torch.autograd.grad(first.pow(2).sum(), (items, branch))
 
-    ours = second(lambda: residual(items, lambda _: made))
-    theirs = second(lambda: residual.norm(items + residual.dropout(made)))
-    for one, other in zip(ours, theirs, strict=True):
-        assert (one - other).abs().max() <= 1e-3 * (other.abs().max() + 1)
+    ours = second(lambda: residual(items, lambda _: branch))
+    theirs = second(lambda: residual.norm(items + residual.dropout(branch)))
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a - b).abs().max() <= 1e-3 * (b.abs().max() + 1)
 
 
-def test_nan_stays_nan_in_the_one_pass():
+def test_nan_propagates_in_the_fused_pass():
     for dtype in (torch.float32, torch.bfloat16):
-        made = torch.zeros(3, 7, dtype=dtype).requires_grad_()
-        made.data[1, 2] = float("nan")
-        out = Residual(7)(torch.randn(3, 7), lambda _, made=made: made)
+        branch = torch.zeros(3, 7, dtype=dtype).requires_grad_()
+        branch.data[1, 2] = float("nan")
+        out = Residual(7)(torch.randn(3, 7), lambda _, branch=branch: branch)
         assert out.isnan().any(-1).tolist() == [False, True, False]
-        (gradient,) = torch.autograd.grad(out.sum(), made)
+        (gradient,) = torch.autograd.grad(out.sum(), branch)
         assert gradient[1].isnan().all()
         assert not gradient[[0, 2]].isnan().any()
 
 
-def test_under_autocast_the_result_brings_its_rounding_along_and_products_take_it():
+def test_products_use_the_bfloat16_copy_under_autocast():
     residual, product = Residual(16, dropout=0.3), Linear(16, 5)
-    made = torch.randn(67, 16)
+    branch = torch.randn(67, 16)
 
-    def run(*, takes: bool) -> list[torch.Tensor]:
-        items = ramp(torch.ones(67, 16)).requires_grad_()
+    def run(*, uses_copy: bool) -> list[torch.Tensor]:
+        items = output_gradient(torch.ones(67, 16)).requires_grad_()
         torch.manual_seed(3)
         with torch.autocast("cpu", torch.bfloat16):
-            out = residual(items, lambda _: made.bfloat16())
-            assert torch.equal(take(out), out.bfloat16())
-            asked = product(out if takes else out * 1)
-        total = asked.float().pow(2).sum() + out.sum()
-        return [out, asked, *torch.autograd.grad(total, [items, product.weight, residual.norm.weight])]
+            out = residual(items, lambda _: branch.bfloat16())
+            assert torch.equal(get_bfloat16(out), out.bfloat16())
+            projected = product(out if uses_copy else out * 1)
+        total = projected.float().pow(2).sum() + out.sum()
+        return [out, projected, *torch.autograd.grad(total, [items, product.weight, residual.norm.weight])]
 
-    for one, other in zip(run(takes=True), run(takes=False), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    for a, b in zip(run(uses_copy=True), run(uses_copy=False), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-def test_what_was_rounded_is_not_taken_after_a_change_nor_outside_of_autocast():
+def test_bfloat16_copy_is_not_used_after_a_change_or_outside_autocast():
     items = torch.randn(5, 16, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
         out = Residual(16)(items, torch.sin)
-        assert take(out).dtype == torch.bfloat16
+        assert get_bfloat16(out).dtype == torch.bfloat16
         out.mul_(2)
-        assert take(out) is out
+        assert get_bfloat16(out) is out
         out = Residual(16)(items, torch.sin)
-    assert take(out) is out
+    assert get_bfloat16(out) is out
 
 
-def test_gradients_of_the_rounding_alone_and_of_gradients():
+def test_gradients_of_the_bfloat16_copy_and_gradients_of_gradients():
     residual, items = Residual(7), torch.randn(5, 7, requires_grad=True)
 
     def first(function, *, again: bool) -> torch.Tensor:
@@ -160,4 +164,4 @@ def test_gradients_of_the_rounding_alone_and_of_gradients():
 
     expected = first(lambda out: (out * 1).bfloat16(), again=False)
     for again in (False, True):
-        torch.testing.assert_close(first(take, again=again), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(first(get_bfloat16, again=again), expected, rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Cells that read their past: the formulas by plain loops, when they are plain cells, what the past may hold."""
+"""Self-attentive cells: the formulas by plain loops, equality with plain cells, the initial past."""
 
 import math
 
@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.recurrent import CELLS
-from regard.layers.self_attentive import AHEAD, Past, SelfAttentiveCell
+from regard.layers.self_attentive import INITIAL_RECENCY_BIAS, Past, SelfAttentiveCell
 from regard.layers.self_attentive_encoder import SelfAttentiveEncoder
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from tests.helpers import close
 
 INPUT, HIDDEN, SIZE, STEPS, ROWS = 3, 2, 5, 4, 2
@@ -19,42 +19,42 @@ every_recency = pytest.mark.parametrize("recency", ["none", "learned"])
 every_score = pytest.mark.parametrize("score", ["additive", "scaled-dot"])
 
 
-def cell_of(cell: str, **options) -> SelfAttentiveCell:
+def make_cell(cell: str, **options) -> SelfAttentiveCell:
     torch.manual_seed(2)
-    made = SelfAttentiveCell(INPUT, HIDDEN, SIZE, cell=cell, **options).double()
-    for parameter in made.parameters():  # biases too, which start otherwise
+    built = SelfAttentiveCell(INPUT, HIDDEN, SIZE, cell=cell, **options).double()
+    for parameter in built.parameters():  # biases too
         nn.init.normal_(parameter, std=0.7)
-    return made
+    return built
 
 
-def items_of(rows: int = ROWS) -> Tensor:
+def make_items(rows: int = ROWS) -> Tensor:
     return torch.randn(rows, STEPS, INPUT, dtype=torch.float64)
 
 
-def dot(one: list[float], other: list[float]) -> float:
-    return math.fsum(a * b for a, b in zip(one, other, strict=True))
+def dot(first: list[float], other: list[float]) -> float:
+    return math.fsum(a * b for a, b in zip(first, other, strict=True))
 
 
-def times(matrix: Tensor, vector: list[float]) -> list[float]:
+def matvec(matrix: Tensor, vector: list[float]) -> list[float]:
     return [dot(row, vector) for row in matrix.tolist()]
 
 
-def added(*vectors: list[float]) -> list[float]:
+def add(*vectors: list[float]) -> list[float]:
     return [math.fsum(numbers) for numbers in zip(*vectors, strict=True)]
 
 
 def align(cell: SelfAttentiveCell, key: list[float], query: list[float]) -> float:
     if hasattr(cell.read.score, "v"):
-        return dot(cell.read.score.v.tolist(), [math.tanh(number) for number in added(key, query)])
+        return dot(cell.read.score.v.tolist(), [math.tanh(number) for number in add(key, query)])
     return dot(key, query) / math.sqrt(SIZE)
 
 
 def read(cell: SelfAttentiveCell, query: list[float], states: list[list[float]], parts: list[list[float]]):
-    """The weights of states h_i for a query, and what is read of the parts (h_i or c_i) with them."""
-    ago = cell.read.bias.table.tolist() if cell.read.bias else [0.0] * STEPS  # so few have a number each
+    """Return the weights of the states h_i for a query, and the weighted sums of the parts (h_i or c_i)."""
+    ago = cell.read.bias.table.tolist() if cell.read.bias else [0.0] * STEPS  # one bias per distance
     biases = ago[: len(states)][::-1]  # the last state is 0 states ago
     scores = [
-        math.exp(align(cell, times(cell.key_weight, h), query) + bias) for h, bias in zip(states, biases, strict=True)
+        math.exp(align(cell, matvec(cell.key_weight, h), query) + bias) for h, bias in zip(states, biases, strict=True)
     ]
     weights = [score / math.fsum(scores) for score in scores]
     return weights, [dot(weights, [part[k] for part in parts]) for k in range(HIDDEN)]
@@ -67,21 +67,21 @@ def sigmoid(x: float) -> float:
 @every_score
 @every_recency
 def test_rnn_is_the_lectures_formula(score, recency):
-    cell, items = cell_of("rnn", score=score, recency=recency), items_of(1)
+    cell, items = make_cell("rnn", score=score, recency=recency), make_items(1)
     plain, h, c, weights = cell.cell, [], [0.0] * HIDDEN, []
     for x in items[0].tolist():
-        inner = added(times(plain.input_weight, x), times(plain.state_weight, c), plain.bias.tolist())
+        inner = add(matvec(plain.input_weight, x), matvec(plain.state_weight, c), plain.bias.tolist())
         h.append([math.tanh(number) for number in inner])
-        found, c = read(cell, times(cell.query_weight, h[-1]), h, h)
-        weights.append(found)
+        read_weights, c = read(cell, matvec(cell.query_weight, h[-1]), h, h)
+        weights.append(read_weights)
     past = cell.begin(1)
-    with listen(cell) as maps:
+    with record_weights(cell) as maps:
         for projected in cell.project(items).unbind(1):
             past = cell(projected, past)
     close(past.output[0], torch.tensor(h[-1], dtype=torch.float64))
     close(past.read[0], torch.tensor(c, dtype=torch.float64))
     close(cell.run(items)[0][0], torch.tensor(h, dtype=torch.float64))
-    assert [len(call[0, 0]) for call in maps["read"]] == [1, 2, 3, 4]  # its own state included
+    assert [len(call[0, 0]) for call in maps["read"]] == [1, 2, 3, 4]  # the new state included
     for call, expected in zip(maps["read"], weights, strict=True):
         close(call[0, 0], torch.tensor(expected))
 
@@ -90,55 +90,59 @@ def test_rnn_is_the_lectures_formula(score, recency):
 @pytest.mark.parametrize("feeds_back", [True, False], ids=["paper", "released"])
 @every_recency
 def test_lstm_is_the_papers_formula(score, feeds_back, recency):
-    cell, items = cell_of("lstm", score=score, feeds_back=feeds_back, recency=recency), items_of(1)
+    cell, items = make_cell("lstm", score=score, feeds_back=feeds_back, recency=recency), make_items(1)
     plain, h, c, weights = cell.cell, [], [], []
     adaptive = memory = [0.0] * HIDDEN
     for x in items[0].tolist():
-        query = times(cell.query_weight, x)
+        query = matvec(cell.query_weight, x)
         if feeds_back:
-            query = added(query, times(cell.feedback_weight, adaptive))
+            query = add(query, matvec(cell.feedback_weight, adaptive))
         if h:
-            found, adaptive = read(cell, query, h, h)
+            read_weights, adaptive = read(cell, query, h, h)
             _, memory = read(cell, query, h, c)
-            weights.append(found)
-        inner = added(times(plain.input_weight, x), times(plain.state_weight, adaptive), plain.bias.tolist())
+            weights.append(read_weights)
+        inner = add(matvec(plain.input_weight, x), matvec(plain.state_weight, adaptive), plain.bias.tolist())
         i, f, g, o = (inner[k * HIDDEN : (k + 1) * HIDDEN] for k in range(4))
         c.append([sigmoid(f[k]) * memory[k] + sigmoid(i[k]) * math.tanh(g[k]) for k in range(HIDDEN)])
         h.append([sigmoid(o[k]) * math.tanh(c[-1][k]) for k in range(HIDDEN)])
-    with listen(cell) as maps:
+    with record_weights(cell) as maps:
         outputs, cells = cell.run(items)
     close(outputs[0], torch.tensor(h, dtype=torch.float64))
     close(cells[0], torch.tensor(c, dtype=torch.float64))
-    assert [len(call[0, 0]) for call in maps["read"]] == [1, 2, 3]  # nothing at first, then what came before
+    assert [len(call[0, 0]) for call in maps["read"]] == [
+        1,
+        2,
+        3,
+    ]  # nothing at the first step, then the previous states
     for call, expected in zip(maps["read"], weights, strict=True):
         close(call[0, 0], torch.tensor(expected))
 
 
 def test_released_form_is_the_papers_with_no_feedback():
-    paper, released, items = cell_of("lstm"), cell_of("lstm", feeds_back=False), items_of()
+    paper, released, items = make_cell("lstm"), make_cell("lstm", feeds_back=False), make_items()
     nn.init.zeros_(paper.feedback_weight)
     weights = {name: value for name, value in paper.state_dict().items() if name != "feedback_weight"}
     released.load_state_dict(weights)
-    for one, other in zip(paper.run(items), released.run(items), strict=True):
-        assert torch.equal(one, other)
+    for first, other in zip(paper.run(items), released.run(items), strict=True):
+        assert torch.equal(first, other)
 
 
 @every_cell
-def test_reads_of_the_last_state_alone_make_a_plain_cell(cell):
-    ours, items = cell_of(cell), items_of()
+def test_reading_only_the_last_state_equals_a_plain_cell(cell):
+    ours, items = make_cell(cell), make_items()
     plain, state = ours.cell, CELLS[cell](INPUT, HIDDEN).begin(ROWS)
     state = tuple(part.double() for part in state)
     past = ours.begin(ROWS)
     for projected in items.unbind(1):
         state = plain(plain.project(projected), state)
-        alone = past if past.memory is None else _last_alone(past)
-        if cell == "rnn":  # which has read already when it is done
+        alone = past if past.memory is None else _keep_last_state(past)
+        if cell == "rnn":  # which reads after its step
             alone = alone._replace(read=past.output)
         past = ours(ours.project(projected), alone)
         close(past.output, state[0])
 
 
-def _last_alone(past: Past) -> Past:
+def _keep_last_state(past: Past) -> Past:
     last = past.memory.crop(past.memory.size)
     keys, values = last.keys[:, -1:], last.values[:, -1:]
     return past._replace(memory=type(last)(keys, values, mapped_by=last.mapped_by))
@@ -146,15 +150,15 @@ def _last_alone(past: Past) -> Past:
 
 @every_cell
 @every_score
-def test_fresh_cell_that_learns_recency_is_nearly_a_plain_cell(cell, score):
+def test_untrained_cell_with_recency_is_nearly_a_plain_cell(cell, score):
     torch.manual_seed(5)
     ours = SelfAttentiveCell(INPUT, HIDDEN, SIZE, cell=cell, score=score, recency="learned").double()
-    table, items = ours.read.bias.table, items_of()
-    with listen(ours) as maps:
+    table, items = ours.read.bias.table, make_items()
+    with record_weights(ours) as maps:
         fresh = ours.run(items)[0]
-    # Each other state has exp(-AHEAD) of the last one's weight, give or take scores that differ by less than 1.
+    # Each other state has about exp(-INITIAL_RECENCY_BIAS) of the last one's weight: the scores differ by less than 1.
     for call in maps["read"]:
-        assert call[..., :-1].le(math.exp(1 - AHEAD) * call[..., -1:]).all()
+        assert call[..., :-1].le(math.exp(1 - INITIAL_RECENCY_BIAS) * call[..., -1:]).all()
     nn.init.constant_(table[:1], 60.0)
     alone = ours.run(items)[0]
     plain, state = ours.cell, tuple(part.double() for part in ours.cell.begin(ROWS))
@@ -164,16 +168,16 @@ def test_fresh_cell_that_learns_recency_is_nearly_a_plain_cell(cell, score):
         assert (fresh[:, step] - state[0]).abs().max() < 0.05
 
 
-def test_no_recency_has_no_bias_and_no_weights_of_one():
-    without, learned = cell_of("lstm"), cell_of("lstm", recency="learned")
+def test_cell_without_recency_has_no_bias_and_reads_more_than_the_last_state():
+    without, learned = make_cell("lstm"), make_cell("lstm", recency="learned")
     assert without.read.bias is None
     assert set(learned.state_dict()) - set(without.state_dict()) == {"read.bias.table"}
 
 
 @every_cell
 @every_score
-def test_keys_are_mapped_once_a_state(cell, score):
-    ours, items = cell_of(cell, score=score), items_of()
+def test_keys_are_projected_once_per_state(cell, score):
+    ours, items = make_cell(cell, score=score), make_items()
     past = ours.begin(ROWS)
     for step, projected in enumerate(ours.project(items).unbind(1), start=1):
         past = ours(projected, past)
@@ -187,8 +191,8 @@ def test_keys_are_mapped_once_a_state(cell, score):
 @every_score
 @every_recency
 def test_gradients_are_those_of_differences(cell, score, recency):
-    ours = cell_of(cell, score=score, recency=recency)
-    items = items_of(1).requires_grad_()
+    ours = make_cell(cell, score=score, recency=recency)
+    items = make_items(1).requires_grad_()
     names = [name for name, _ in ours.named_parameters()]
 
     def outputs(items: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
@@ -209,10 +213,10 @@ class _Run(nn.Module):
 
 
 @every_cell
-def test_what_is_taken_over_is_all_that_the_first_step_reads(cell):
-    ours, items = cell_of(cell), items_of()
+def test_first_step_reads_only_the_initial_state(cell):
+    ours, items = make_cell(cell), make_items()
     final = tuple(torch.randn(ROWS, HIDDEN, dtype=torch.float64) for _ in range(ours.cell.parts))
-    past = ours(ours.project(items[:, 0]), ours.take_over(final))
+    past = ours(ours.project(items[:, 0]), ours.init_from(final))
     expected = ours.cell(ours.cell.project(items[:, 0]), final)
     close(past.output, expected[0])
     assert past.memory.size == 2
@@ -221,23 +225,23 @@ def test_what_is_taken_over_is_all_that_the_first_step_reads(cell):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cell": "gru"}, r"cell must be one of rnn, lstm, but is 'gru'"),
-        ({"score": "cosine"}, r"score must be one of additive, scaled-dot, but is 'cosine'"),
-        ({"recency": "fixed"}, r"recency must be one of none, learned, but is 'fixed'"),
+        ({"cell": "gru"}, r"cell must be one of rnn, lstm, got 'gru'"),
+        ({"score": "cosine"}, r"score must be one of additive, scaled-dot, got 'cosine'"),
+        ({"recency": "fixed"}, r"recency must be one of none, learned, got 'fixed'"),
     ],
 )
-def test_unknown_parts_are_refused(change, message):
+def test_unknown_settings_raise(change, message):
     with pytest.raises(ValueError, match=message):
         SelfAttentiveCell(INPUT, HIDDEN, SIZE, **{"cell": "lstm"} | change)
 
 
 @pytest.mark.parametrize("score", ["additive", "scaled-dot"])
-def test_size_below_one_is_refused(score):
-    with pytest.raises(ValueError, match="at least 1, but"):
+def test_size_below_one_raises(score):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
         SelfAttentiveCell(INPUT, HIDDEN, 0, cell="lstm", score=score)
 
 
-def encoder_of(cell: str, *, layers: int = 2, directions: int = 2) -> SelfAttentiveEncoder:
+def make_encoder(cell: str, *, layers: int = 2, directions: int = 2) -> SelfAttentiveEncoder:
     def make(input_dim: int) -> SelfAttentiveCell:
         return SelfAttentiveCell(input_dim, 6 // directions, SIZE, cell=cell)
 
@@ -246,24 +250,24 @@ def encoder_of(cell: str, *, layers: int = 2, directions: int = 2) -> SelfAttent
 
 @every_cell
 @pytest.mark.parametrize("directions", [1, 2])
-def test_encoder_reads_each_row_as_if_it_were_alone(cell, directions):
-    encoder, items, lengths = encoder_of(cell, directions=directions), items_of(3), torch.tensor([2, 4, 0])
-    together = encoder(Padded(items, lengths))
+def test_encoder_rows_are_independent_of_their_batch(cell, directions):
+    encoder, items, lengths = make_encoder(cell, directions=directions), make_items(3), torch.tensor([2, 4, 0])
+    batched = encoder(Padded(items, lengths))
     for row, length in enumerate(lengths.tolist()):
-        assert together.states[row, length:].eq(0).all()
+        assert batched.states[row, length:].eq(0).all()
         if length == 0:
-            assert all(part[row].eq(0).all() for final in together.finals for part in final)
+            assert all(part[row].eq(0).all() for final in batched.finals for part in final)
             continue
         alone = encoder(Padded(items[row : row + 1, :length], lengths[row : row + 1]))
-        close(together.states[row, :length], alone.states[0])
-        for ours, theirs in zip(together.finals, alone.finals, strict=True):
+        close(batched.states[row, :length], alone.states[0])
+        for ours, theirs in zip(batched.finals, alone.finals, strict=True):
             for part, other in zip(ours, theirs, strict=True):
                 close(part[row], other[0])
 
 
 @every_cell
-def test_backward_direction_is_the_forward_one_of_the_row_turned_round(cell):
-    encoder, items = encoder_of(cell, layers=1), items_of(1)
+def test_backward_direction_is_the_forward_one_of_the_reversed_row(cell):
+    encoder, items = make_encoder(cell, layers=1), make_items(1)
     (states, ((final, *_),)), half = encoder(Padded(items, torch.tensor([STEPS]))), 3
     forwards, backwards = (side[0].run for side in (encoder.forwards, encoder.backwards))
     close(states[..., :half], forwards(items)[0])

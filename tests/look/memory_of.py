@@ -1,4 +1,4 @@
-"""How much memory tensors take while something runs: counted, not measured, so that it is the same every time."""
+"""Deterministic count of the memory that tensors use while code runs."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["Watch"]
 
 
 class Watch(TorchDispatchMode):
-    """Bytes of the tensors that operations made inside this context: of the largest, and of all alive at once."""
+    """Bytes of the tensors created inside this context: of the largest, and the peak of all alive."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pages as a browser gets them: the JSON, and the chunks unpacked."""
+"""Parsing of pages: the JSON, and the decoded chunks."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ __all__ = ["chunk", "numbers", "page_of"]
 
 
 def page_of(text: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """What a page holds, and its chunks by name, packed."""
+    """Return the data of a page, and its encoded chunks by name."""
     content = text.read_text() if isinstance(text, Path) else text
     (page,) = re.findall(r'<script type="application/json" id="page">(.*?)</script>', content, re.S)
     pattern = r'<script type="application/octet-stream" class="chunk" id="chunk-(.*?)">(.*?)</script>'
@@ -25,6 +25,6 @@ def chunk(chunks: dict[str, str], name: str) -> bytes:
 
 
 def numbers(chunks: dict[str, str], weights: dict[str, Any], shape: tuple[int, ...]) -> np.ndarray:
-    """The numbers of a read that is whole."""
+    """Return the weights of a complete map."""
     assert weights["form"] == "whole"
     return np.frombuffer(chunk(chunks, weights["chunk"]), weights["dtype"]).reshape(shape)

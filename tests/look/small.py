@@ -1,4 +1,4 @@
-"""A small encoder-decoder with random weights, and captures of what it says."""
+"""A small encoder-decoder with random weights, and captures of its outputs."""
 
 import torch
 
@@ -6,13 +6,13 @@ from regard.decode.config import DecodeConfig
 from regard.decode.search import search
 from regard.look.capture import Capture
 from regard.look.record import record
-from regard.look.scene import Axis, Scene
+from regard.look.scene import Axis, Sample
 from regard.models.build import build
 from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
 from regard.models.model import Model
-from regard.telling import showing
+from regard.telling import span
 
-__all__ = ["BOS", "EOS", "SENTENCES", "captured", "label", "scenes", "small"]
+__all__ = ["BOS", "EOS", "SENTENCES", "capture_search", "label", "samples", "small"]
 
 PAD, BOS, EOS = 0, 2, 3
 SENTENCES = [[5, 6, 7, 8, 3], [9, 4, 3], [4, 5, 6, 7, 8, 9, 3], [8, 3]]
@@ -28,7 +28,7 @@ def small(core: str = "transformer", *, seed: int = 0) -> Model:
     model = build(ModelConfig(core=CORES[core], tie="none"), source_vocab=10, target_vocab=9).eval()
     with torch.no_grad():
         for weight in model.parameters():
-            weight.mul_(3.0)  # so that answers differ, and beams do not agree from the start
+            weight.mul_(3.0)  # so that outputs differ, and beams diverge from the start
     return model
 
 
@@ -36,9 +36,9 @@ def label(token: int) -> str:
     return f"t{token}"
 
 
-def scenes(sentences: list[list[int]]) -> list[Scene]:
+def samples(sentences: list[list[int]]) -> list[Sample]:
     return [
-        Scene(
+        Sample(
             title=" ".join(map(str, ids)),
             axes={"source": Axis(labels=tuple(f"s{number}" for number in ids), what="token")},
             tokens=lambda tokens: [label(token) for token in tokens],
@@ -49,10 +49,10 @@ def scenes(sentences: list[list[int]]) -> list[Scene]:
     ]
 
 
-def captured(
+def capture_search(
     model: Model, sentences: list[list[int]], *, beam: int = 1, n_best: int = 1, **settings: object
 ) -> Capture:
     config = DecodeConfig(beam=beam, n_best=n_best, max_length=8, batch_tokens=40)
-    with record(model, **settings) as capture, showing(lambda: scenes(sentences)):
+    with record(model, **settings) as capture, span(lambda: samples(sentences)):
         search(model, sentences, config=config, bos=BOS, eos=EOS, pad=PAD)
     return capture

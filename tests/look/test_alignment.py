@@ -16,7 +16,7 @@ def test_alignment_names_its_heads_and_averages_them():
 
 @pytest.mark.parametrize(
     ("shape", "message"),
-    [((1, 5, 2), r"= \(1, 2, 5\), but are \(1, 5, 2\)"), ((0, 2, 5), r"needs heads, target and source")],
+    [((1, 5, 2), r"= \(1, 2, 5\), got \(1, 5, 2\)"), ((0, 2, 5), r"at least one head, target and source token")],
     ids=["swapped", "no head"],
 )
 def test_alignment_of_other_sizes_is_refused(shape, message):
@@ -24,7 +24,7 @@ def test_alignment_of_other_sizes_is_refused(shape, message):
         Alignment(source=list("abcde"), target=["x", "y"], weights=torch.rand(shape))
 
 
-def test_alignment_that_is_no_number_is_refused():
+def test_alignment_with_nan_is_refused():
     weights = torch.rand(1, 2, 3)
     weights[0, 1, 1] = float("nan")
     with pytest.raises(ValueError, match=r"weights must be finite"):

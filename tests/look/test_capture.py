@@ -8,11 +8,11 @@ from regard.decode.config import DecodeConfig
 from regard.decode.greedy import stream
 from regard.decode.search import search
 from regard.look.capture import Capture
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from regard.look.record import record
-from regard.look.scene import Axis, Scene
-from regard.telling import showing
-from tests.look.small import BOS, CORES, EOS, PAD, SENTENCES, captured, label, scenes, small
+from regard.look.scene import Axis, Sample
+from regard.telling import span
+from tests.look.small import BOS, CORES, EOS, PAD, SENTENCES, capture_search, label, samples, small
 
 CROSS = {"transformer": "cross", "recurrent": "recurrent"}
 
@@ -25,7 +25,7 @@ def padded(rows: list[list[int]]) -> Padded:
 
 def led(model, source: list[int], said: list[int], kind: str) -> list[torch.Tensor]:
     """What the steps of one answer read of the source when the model is led through it alone, a layer each."""
-    with listen(model) as maps, torch.no_grad():
+    with record_weights(model) as maps, torch.no_grad():
         model(padded([source]), padded([[BOS, *said]]))
     if kind == "recurrent":  # the first of its reads comes before the first step
         return [torch.cat([call[0] for call in maps["core.read"][1:]])[None]]
@@ -34,17 +34,17 @@ def led(model, source: list[int], said: list[int], kind: str) -> list[torch.Tens
 
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (4, 1), (4, 3)])
-def test_each_answer_has_what_was_read_on_the_way_to_it(core, beam, n_best):
+def test_each_output_has_the_weights_of_its_own_path(core, beam, n_best):
     model = small(core)
-    capture = captured(model, SENTENCES, beam=beam, n_best=n_best)
+    capture = capture_search(model, SENTENCES, beam=beam, n_best=n_best)
     config = DecodeConfig(beam=beam, n_best=n_best, max_length=8)
     expected = search(model, SENTENCES, config=config, bos=BOS, eos=EOS, pad=PAD)
     pairs = [(source, one) for source, found in zip(SENTENCES, expected, strict=True) for one in found]
     assert len(capture) == len(pairs)
     for seen, (source, hypothesis) in zip(capture, pairs, strict=True):
         said = [*hypothesis.tokens, *([EOS] if hypothesis.finished else [])]
-        assert list(seen.scene.ids) == said
-        assert seen.scene.axes["said"].labels == tuple(map(label, said))
+        assert list(seen.sample.output_ids) == said
+        assert seen.sample.axes["said"].labels == tuple(map(label, said))
         maps = seen.find(CROSS[core], name=None)
         maps = [one for one in maps if one.queries == "said"]
         layers = led(model, source, said, CROSS[core])
@@ -55,19 +55,19 @@ def test_each_answer_has_what_was_read_on_the_way_to_it(core, beam, n_best):
             assert len(seen.keys(one)) == len(source)
 
 
-def test_beams_of_different_ways_are_told_apart():
+def test_outputs_with_different_paths_have_different_weights():
     """With several beams some step must read in another row than the first, or the test above tells nothing."""
     moved = []
     for seed in range(4):
         model = small(seed=seed)
-        capture = captured(model, SENTENCES, beam=4, n_best=3)
+        capture = capture_search(model, SENTENCES, beam=4, n_best=3)
         for seen in capture:
-            moved.append([beam.chosen for step in seen.scene.steps for beam in step.beams])
+            moved.append([beam.chosen for step in seen.sample.steps for beam in step.beams])
     assert any(not row[0] for row in moved if row)
 
 
-def test_the_decoders_own_past_is_a_triangle_of_what_was_fed():
-    (seen, *_) = captured(small(), SENTENCES, beam=3)
+def test_decoder_self_attention_is_a_triangle_over_the_decoder_input():
+    (seen, *_) = capture_search(small(), SENTENCES, beam=3)
     one = seen.find("decoder self", layer=2)[0]
     assert (one.queries, one.keys) == ("said", "fed")
     assert seen.keys(one).labels == ("begin", *seen.queries(one).labels[:-1])
@@ -75,13 +75,13 @@ def test_the_decoders_own_past_is_a_triangle_of_what_was_fed():
     torch.testing.assert_close(one.weights.sum(-1), torch.ones(one.weights.shape[:-1]))
 
 
-def test_steps_tell_the_probabilities_of_what_was_said_and_of_the_beams():
+def test_steps_have_the_probabilities_of_the_output_and_of_the_beams():
     model = small()
-    (seen,) = captured(model, [SENTENCES[0]], beam=3)
+    (seen,) = capture_search(model, [SENTENCES[0]], beam=3)
     with torch.no_grad():
-        scores = model(padded([SENTENCES[0]]), padded([[BOS, *seen.scene.ids]]))[0].log_softmax(-1)
+        scores = model(padded([SENTENCES[0]]), padded([[BOS, *seen.sample.output_ids]]))[0].log_softmax(-1)
     total = 0.0
-    for step, token, row in zip(seen.scene.steps, seen.scene.ids, scores, strict=True):
+    for step, token, row in zip(seen.sample.steps, seen.sample.output_ids, scores, strict=True):
         assert step.token == label(token)
         assert step.probability == pytest.approx(float(row[token].exp()), abs=1e-5)
         likeliest = [one.probability for one in step.alternatives]
@@ -91,46 +91,46 @@ def test_steps_tell_the_probabilities_of_what_was_said_and_of_the_beams():
         chosen = [beam for beam in step.beams if beam.chosen]
         if chosen:
             assert chosen[0].score == pytest.approx(total, abs=1e-4)
-            assert chosen[0].text == " ".join(map(label, seen.scene.ids[: seen.scene.steps.index(step) + 1]))
-    assert sum(any(beam.chosen for beam in step.beams) for step in seen.scene.steps) == len(seen.scene.steps) - 1
+            assert chosen[0].text == " ".join(map(label, seen.sample.output_ids[: seen.sample.steps.index(step) + 1]))
+    assert sum(any(beam.chosen for beam in step.beams) for step in seen.sample.steps) == len(seen.sample.steps) - 1
 
 
-def test_beams_are_those_of_the_own_sentence():
+def test_beams_belong_to_their_own_sentence():
     model = small()
-    together = captured(model, SENTENCES, beam=3)
+    together = capture_search(model, SENTENCES, beam=3)
     for seen, sentence in zip(together, SENTENCES, strict=True):
-        (alone,) = captured(model, [sentence], beam=3)
-        for step, other in zip(seen.scene.steps, alone.scene.steps, strict=True):
+        (alone,) = capture_search(model, [sentence], beam=3)
+        for step, other in zip(seen.sample.steps, alone.sample.steps, strict=True):
             assert [(beam.text, beam.chosen) for beam in step.beams] == [
                 (beam.text, beam.chosen) for beam in other.beams
             ]
 
 
-def test_answers_to_what_is_shown_one_after_the_other_stay_together():
+def test_outputs_of_consecutive_batches_stay_together():
     model, config = small(), DecodeConfig(beam=3, n_best=2, max_length=8)
     with record(model) as capture:
         for sentence in SENTENCES[:2]:
-            with showing(lambda sentence=sentence: scenes([sentence])):
+            with span(lambda sentence=sentence: samples([sentence])):
                 search(model, [sentence], config=config, bos=BOS, eos=EOS, pad=PAD)
-    sources = [seen.scene.axes["source"].labels for seen in capture]
+    sources = [seen.sample.axes["source"].labels for seen in capture]
     assert sources == [tuple(f"s{number}" for number in SENTENCES[i]) for i in (0, 0, 1, 1)]
 
 
-def test_what_runs_after_it_was_shown_is_another_scene():
+def test_calls_after_a_span_are_another_sample():
     model = small()
     with record(model) as capture, torch.no_grad():
-        with showing(lambda: scenes([SENTENCES[1]])):
+        with span(lambda: samples([SENTENCES[1]])):
             model(padded([SENTENCES[1]]), padded([[BOS, 4]]))
         model(padded([SENTENCES[0]]), padded([[BOS, 4]]))
     shown, other = capture
-    assert shown.scene.axes["source"].labels == ("s9", "s4", "s3")
-    assert other.scene.title == "row 1"
+    assert shown.sample.axes["source"].labels == ("s9", "s4", "s3")
+    assert other.sample.title == "row 1"
     assert len(shown.find("cross")) == len(other.find("cross")) == 2
 
 
 def test_greedy_search_has_no_beams_but_alternatives():
-    (seen,) = captured(small(), [SENTENCES[0]])
-    assert all(not step.beams and step.alternatives[0].token == step.token for step in seen.scene.steps)
+    (seen,) = capture_search(small(), [SENTENCES[0]])
+    assert all(not step.beams and step.alternatives[0].token == step.token for step in seen.sample.steps)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -142,20 +142,20 @@ def test_recording_a_search_changes_nothing(beam):
     assert during == without
 
 
-def test_what_is_streamed_is_followed_without_an_answer():
+def test_streamed_tokens_are_traced_without_outputs():
     model = small()
-    with record(model, scenes=scenes([SENTENCES[0]])) as capture:
+    with record(model, samples=samples([SENTENCES[0]])) as capture:
         produced = [one.token for (one,) in stream(model, padded([SENTENCES[0]]), bos=BOS, eos=EOS, max_length=5)]
     (seen,) = capture
     assert seen.find("cross", layer=1)[0].weights.shape == (2, len(produced), 5)
-    assert seen.scene.title == scenes([SENTENCES[0]])[0].title
+    assert seen.sample.title == samples([SENTENCES[0]])[0].title
 
 
 def test_a_bare_module_has_numbered_entries():
     model = small()
     with record(model) as capture, torch.no_grad():
         model(padded(SENTENCES), padded([[BOS, 4, 5], [BOS, 4, 5], [BOS, 6], [BOS, 7]]))
-    assert [seen.scene.title for seen in capture] == ["row 1", "row 2", "row 3", "row 4"]
+    assert [seen.sample.title for seen in capture] == ["row 1", "row 2", "row 3", "row 4"]
     one = capture[2].find("cross", layer=1)[0]
     assert capture[2].keys(one).labels == tuple(str(number) for number in range(7))
     assert torch.equal(one.weights, capture.recording["core.decoder.0.cross.read"][0][2])
@@ -163,14 +163,14 @@ def test_a_bare_module_has_numbered_entries():
 
 def test_labels_may_be_given_for_a_bare_module():
     model = small()
-    named = [Scene(title="one", axes={"source": Axis(labels=("a", "b", "c"))})]
-    with record(model, scenes=named) as capture, torch.no_grad():
+    named = [Sample(title="one", axes={"source": Axis(labels=("a", "b", "c"))})]
+    with record(model, samples=named) as capture, torch.no_grad():
         model(padded([[4, 5, 3]]), padded([[BOS, 4, 5]]))
     (seen,) = capture
     assert seen.keys(seen.find("encoder self", layer=1)[0]).labels == ("a", "b", "c")
 
 
-def test_two_calls_of_a_model_are_two_maps_of_a_scene():
+def test_two_calls_of_a_model_are_two_maps_of_a_sample():
     model = small()
     with record(model) as capture, torch.no_grad():
         for length in (3, 5):
@@ -181,26 +181,26 @@ def test_two_calls_of_a_model_are_two_maps_of_a_scene():
 
 
 def test_a_part_of_heads_and_layers():
-    capture = captured(small(), SENTENCES[:1], heads=[1], only=lambda name: "cross" in name)
+    capture = capture_search(small(), SENTENCES[:1], heads=[1], only=lambda name: "cross" in name)
     maps = capture[0].maps
     assert [(one.kind, one.heads) for one in maps] == [("cross", ("head 2",))] * 2
-    whole = captured(small(), SENTENCES[:1])[0].find("cross")
+    whole = capture_search(small(), SENTENCES[:1])[0].find("cross")
     assert all(torch.equal(part.weights[0], one.weights[1]) for part, one in zip(maps, whole, strict=True))
 
 
 def test_some_steps_are_the_rows_of_those_steps():
     model = small()
-    whole = captured(model, SENTENCES[:1])[0].find("cross", layer=1)[0].weights
-    (seen,) = captured(model, SENTENCES[:1], steps=[0, 2], only=lambda name: "cross" in name)
+    whole = capture_search(model, SENTENCES[:1])[0].find("cross", layer=1)[0].weights
+    (seen,) = capture_search(model, SENTENCES[:1], steps=[0, 2], only=lambda name: "cross" in name)
     one = seen.find("cross", layer=1)[0]
-    said = seen.scene.axes["said"].labels
+    said = seen.sample.axes["said"].labels
     assert seen.queries(one).labels == (said[0], said[2])
     assert torch.equal(one.weights, whole[:, [0, 2]])
 
 
-def test_rows_cannot_be_chosen_of_a_search_that_moves_them():
+def test_rows_cannot_be_selected_in_a_search_that_moves_them():
     with pytest.raises(ValueError, match="a search moves rows, record all"):
-        len(captured(small(), SENTENCES, beam=4, n_best=4, rows=[0]))
+        len(capture_search(small(), SENTENCES, beam=4, n_best=4, rows=[0]))
 
 
 def test_a_model_that_never_ran_is_named():
@@ -212,7 +212,7 @@ def test_a_model_that_never_ran_is_named():
     assert "nothing has run" in capture._repr_html_()
 
 
-def test_what_is_looked_at_too_early_is_not_all():
+def test_a_capture_accessed_early_is_incomplete():
     model = small()
     with record(model) as capture, torch.no_grad():
         model(padded([[4, 5, 3]]), padded([[BOS, 4, 5]]))
@@ -221,9 +221,9 @@ def test_what_is_looked_at_too_early_is_not_all():
     assert len(capture[0].find("cross")) == 4
 
 
-def test_no_two_scenes_share_what_they_should_not():
+def test_samples_share_only_maps_of_the_same_source():
     """Answers to one input share what was read of it, and nothing else does."""
-    capture = captured(small(), SENTENCES, beam=4, n_best=2)
+    capture = capture_search(small(), SENTENCES, beam=4, n_best=2)
     numbers: dict[str, torch.Tensor] = {}
     for seen in capture:
         for one in seen.maps:

@@ -5,17 +5,17 @@ import torch
 
 from regard.data.batches import pad
 from regard.decode.config import SampleConfig
-from regard.decode.sample import follow, sample
-from regard.look.listen import listen
+from regard.decode.sample import sample, trace_tokens
+from regard.look.listen import record_weights
 from regard.look.record import record
-from regard.look.scene import Axis, Scene
+from regard.look.scene import Axis, Sample
 from regard.models.build import build_classifier, build_detector, build_language_model
 from regard.models.config import ClassifierConfig, DetectorConfig, LanguageModelConfig, SelfAttentiveConfig
 from regard.models.reads.images import ImageReader
 from regard.models.writes.classes import ClassWriter
-from regard.telling import showing
+from regard.telling import span
 from tests.helpers import close
-from tests.look.toys import CORES, SOURCES, model_of, said, searched, stepped
+from tests.look.toys import CORES, SOURCES, capture_sources, model_of, output_ids_of, step_weights
 
 CORE = {"width": 6, "hidden": 8, "self_attention_hidden": 5, "layers": 2}
 IDS, LABELS = [5, 4, 9, 6], tuple("abcd")
@@ -31,22 +31,22 @@ def labels_of(ids):
     return ["_-.:abcdefg"[number] for number in ids]
 
 
-def scene() -> Scene:
-    return Scene(title="toy", tokens=labels_of)
+def token_sample() -> Sample:
+    return Sample(title="toy", tokens=labels_of)
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
     model = language_model(cell)
-    with record(model) as capture, showing(lambda: [scene()]):
-        follow(model, IDS, banned=[0])
+    with record(model) as capture, span(lambda: [token_sample()]):
+        trace_tokens(model, IDS, banned=[0])
     (seen,) = capture
     with torch.no_grad():
         logits = model(torch.tensor([IDS]))[0]
-    assert seen.scene.axes["fed"].labels == tuple(labels_of(IDS))
+    assert seen.sample.axes["fed"].labels == tuple(labels_of(IDS))
     expected = [*IDS[1:], 1 + int(logits[-1, 1:].argmax())]
-    assert list(seen.scene.ids) == expected
-    for t, step in enumerate(seen.scene.steps):
+    assert list(seen.sample.output_ids) == expected
+    for t, step in enumerate(seen.sample.steps):
         assert step.token == labels_of([expected[t]])[0]
         assert step.probability == pytest.approx(float(logits[t].softmax(-1)[expected[t]]), abs=1e-6)
         assert step.alternatives[0].probability == pytest.approx(float(logits[t].softmax(-1).max()), abs=1e-6)
@@ -54,7 +54,7 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
         ("chain", 1, "", "fed"),
         ("chain", 2, "", "fed"),
     ]
-    with listen(model) as maps, torch.no_grad():
+    with record_weights(model) as maps, torch.no_grad():
         model(torch.tensor([IDS]))
     own = int(cell == "rnn")  # whose read comes when the word's state is made
     for one in seen.maps:
@@ -67,36 +67,36 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
-def test_what_was_sampled_is_seen_with_what_was_given(cell):
+def test_sampled_tokens_follow_the_prompt_in_the_capture(cell):
     model, settings = language_model(cell), {"window": None, "seed": 1, "banned": [0]}
     without = list(sample(model, IDS, SampleConfig(length=3), **settings))
-    with record(model) as capture, showing(lambda: [scene()]):
+    with record(model) as capture, span(lambda: [token_sample()]):
         tokens = list(sample(model, IDS, SampleConfig(length=3), **settings))
     assert tokens == without
     (seen,) = capture
-    assert list(seen.scene.ids) == [*IDS[1:], *tokens]
-    assert seen.scene.axes["fed"].labels == tuple(labels_of([*IDS, *tokens[:-1]]))
+    assert list(seen.sample.output_ids) == [*IDS[1:], *tokens]
+    assert seen.sample.axes["fed"].labels == tuple(labels_of([*IDS, *tokens[:-1]]))
     (again,) = followed(model, [*IDS, *tokens[:-1]])
     for one, other in zip(seen.maps, again.maps, strict=True):
         close(one.weights, other.weights)
 
 
 def followed(model, ids):
-    with record(model) as capture, showing(lambda: [scene()]):
-        follow(model, ids, banned=[])
+    with record(model) as capture, span(lambda: [token_sample()]):
+        trace_tokens(model, ids, banned=[])
     return capture
 
 
-def test_windows_that_are_read_anew_are_scenes_with_their_own_beginnings():
+def test_reread_windows_are_samples_with_their_own_begin():
     model = language_model("rnn")
-    with record(model) as capture, showing(lambda: [scene()]):
+    with record(model) as capture, span(lambda: [token_sample()]):
         tokens = list(sample(model, IDS, SampleConfig(length=4), window=5, seed=1, banned=[]))
     text = [*IDS, *tokens]
     first, second = capture
-    assert list(first.scene.ids) == text[1:6]
-    assert first.scene.axes["fed"].labels == tuple(labels_of(text[:5]))
-    assert second.scene.axes["fed"].labels == tuple(labels_of(text[4:7]))
-    assert list(second.scene.ids) == text[5:8]
+    assert list(first.sample.output_ids) == text[1:6]
+    assert first.sample.axes["fed"].labels == tuple(labels_of(text[:5]))
+    assert second.sample.axes["fed"].labels == tuple(labels_of(text[4:7]))
+    assert list(second.sample.output_ids) == text[5:8]
 
 
 def classifier(cell: str):
@@ -107,14 +107,14 @@ def classifier(cell: str):
     ).eval()
 
 
-def of_source(*rows: list[int]) -> list[Scene]:
-    return [Scene(axes={"source": Axis(labels=tuple(labels_of(row)))}) for row in rows]
+def of_source(*rows: list[int]) -> list[Sample]:
+    return [Sample(axes={"source": Axis(labels=tuple(labels_of(row)))}) for row in rows]
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_encoder_has_a_chain_for_each_direction(cell):
     model = classifier(cell)
-    with record(model, scenes=of_source(IDS)) as capture, torch.no_grad():
+    with record(model, samples=of_source(IDS)) as capture, torch.no_grad():
         model(pad([IDS]))
     found = capture[0].find("chain")
     assert [(one.layer, one.direction) for one in found] == [
@@ -133,10 +133,10 @@ def test_encoder_has_a_chain_for_each_direction(cell):
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_chains_of_a_batch_are_those_of_one_text_at_a_time(cell):
     model, rows = classifier(cell), [IDS, [7, 8], [1, 2, 3, 4, 5, 6], [9]]
-    with record(model, scenes=of_source(*rows)) as capture, torch.no_grad():
+    with record(model, samples=of_source(*rows)) as capture, torch.no_grad():
         model(pad(rows))
     for seen, row in zip(capture, rows, strict=True):
-        with record(model, scenes=of_source(row)) as alone, torch.no_grad():
+        with record(model, samples=of_source(row)) as alone, torch.no_grad():
             model(pad([row]))
         expected = {one.name: one for one in alone[0].maps}
         for one in seen.maps:
@@ -149,15 +149,15 @@ def test_chains_of_a_batch_are_those_of_one_text_at_a_time(cell):
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_past_of_a_decoder_begins_with_what_the_encoder_hands_over(cell, beam):
+def test_past_of_a_decoder_begins_with_the_encoder_state(cell, beam):
     model = model_of(CORES[cell])
-    for seen, source in zip(searched(model, SOURCES, beam=beam), SOURCES, strict=True):
-        target = said(seen)
-        wanted = stepped(model, source, target)
+    for seen, source in zip(capture_sources(model, SOURCES, beam=beam), SOURCES, strict=True):
+        target = output_ids_of(seen)
+        wanted = step_weights(model, source, target)
         chains = [one for one in seen.find("chain") if not one.direction]
         assert [one.layer for one in chains] == [1, 2]
         for one in chains:
-            assert seen.queries(one).labels == seen.keys(one).labels == ("start", *seen.scene.axes["fed"].labels)
+            assert seen.queries(one).labels == seen.keys(one).labels == ("start", *seen.sample.axes["fed"].labels)
             steps = wanted[one.name]
             assert not one.weights[0, 0].any()
             close(one.weights[0, 1:, : steps.shape[-1]], steps)
@@ -172,8 +172,8 @@ def test_a_set_has_no_past(cell):
     core = SelfAttentiveConfig(width=6, hidden=8, attention_hidden=3, self_attention_hidden=5, cell=cell)
     reads = ImageReader((3, 8, 8), 6, halvings=2)
     model = build_detector(DetectorConfig(core=core, num_queries=3), reads, num_classes=2, axes=2).eval()
-    given = [Scene(axes={"source": Axis.numbered(4), "queries": Axis.numbered(3)}) for _ in range(2)]
-    with record(model, scenes=given) as capture, torch.no_grad():
+    given = [Sample(axes={"source": Axis.from_count(4), "queries": Axis.from_count(3)}) for _ in range(2)]
+    with record(model, samples=given) as capture, torch.no_grad():
         model(torch.rand(2, 3, 8, 8))
     for seen in capture:
         assert {one.direction for one in seen.find("chain")} == {"from the start", "from the end"}

@@ -1,4 +1,4 @@
-"""Captures on disk: what comes back is what was there, and what is damaged is named."""
+"""Captures on disk: saved captures are restored, and damage is named."""
 
 import json
 from pathlib import Path
@@ -9,14 +9,14 @@ import torch
 
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.map import Map, Seen
-from regard.look.scene import Axis, Box, Event, Image, Plane, Scene, Sound, Track
-from tests.look.small import SENTENCES, captured, small
+from regard.look.map import AttentionMap, SampleMaps
+from regard.look.scene import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
+from tests.look.small import SENTENCES, capture_search, small
 
 
 @pytest.fixture(scope="module")
 def capture() -> Capture:
-    return captured(small(), SENTENCES, beam=3, n_best=2)
+    return capture_search(small(), SENTENCES, beam=3, n_best=2)
 
 
 @pytest.fixture
@@ -48,12 +48,12 @@ def changed(path: Path, change) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_what_comes_back_is_what_was_there(capture, tmp_path, dtype):
+def test_saved_capture_is_restored(capture, tmp_path, dtype):
     opened = Capture.open(capture.save(tmp_path / "a.safetensors", dtype=dtype))
     assert (opened.title, opened.model) == (capture.title, capture.model)
     for before, after in zip(capture, opened, strict=True):
-        assert after.scene.axes == before.scene.axes
-        assert (after.scene.title, after.scene.steps) == (before.scene.title, before.scene.steps)
+        assert after.sample.axes == before.sample.axes
+        assert (after.sample.title, after.sample.steps) == (before.sample.title, before.sample.steps)
         for one, other in zip(before.maps, after.maps, strict=True):
             assert torch.equal(other.weights, one.weights.to(dtype))
             named = ("key", "name", "kind", "layer", "direction", "measure", "queries", "keys", "heads", "facts")
@@ -69,25 +69,25 @@ def test_half_precision_halves_the_numbers(capture, tmp_path):
     assert abs(sizes[1] - sizes[0] - 2 * count) < 100  # a header of as many letters, within a few
 
 
-def test_pictures_come_back(tmp_path):
+def test_pictures_are_restored(tmp_path):
     pictures = {
         "image": Image(
             pixels=np.arange(24, dtype=np.uint8).reshape(2, 4, 3),
-            boxes=(Box(label="a", score=0.5, place=(0.0, 0.25, 0.5, 0.5), query=2),),
+            boxes=(DetectedBox(label="a", score=0.5, place=(0.0, 0.25, 0.5, 0.5), query=2),),
         ),
         "sound": Sound(
-            bands=np.eye(3, 5), seconds=1.5, events=(Event(label="b", score=1, onset=0, duration=1, query=0),)
+            bands=np.eye(3, 5), seconds=1.5, events=(DetectedEvent(label="b", score=1, onset=0, duration=1, query=0),)
         ),
         "plane": Plane(tracks=(Track(label="p", seen=((0.0, 1.5),), ahead=()),)),
     }
     axes = {"q": Axis.grid(1, 2, on="image"), "k": Axis(labels=("x",), what="track", on="plane", places=((0.0,),))}
-    one = Map(
+    one = AttentionMap(
         key="k", name="r", kind="other", layer=1, queries="q", keys="k", heads=("",), load=lambda _: torch.ones(2, 1)
     )
     capture = Capture(
-        lambda: [Seen(scene=Scene(title="t", axes=axes, pictures=pictures), maps=(one,))], title="t", model="m"
+        lambda: [SampleMaps(sample=Sample(title="t", axes=axes, pictures=pictures), maps=(one,))], title="t", model="m"
     )
-    found = Capture.open(capture.save(tmp_path / "a.safetensors"))[0].scene
+    found = Capture.open(capture.save(tmp_path / "a.safetensors"))[0].sample
     assert found.axes == axes
     assert np.array_equal(found.pictures["image"].pixels, pictures["image"].pixels)
     assert found.pictures["image"].boxes == pictures["image"].boxes
@@ -96,8 +96,8 @@ def test_pictures_come_back(tmp_path):
     assert found.pictures["plane"] == pictures["plane"]
 
 
-def test_nothing_is_written_over_unasked(capture, saved):
-    with pytest.raises(UserError, match="exists already"):
+def test_nothing_is_overwritten_by_default(capture, saved):
+    with pytest.raises(UserError, match="already exists"):
         capture.save(saved)
     capture.save(saved, overwrite=True)
 
@@ -107,7 +107,7 @@ def test_a_failure_leaves_nothing(capture, tmp_path):
         capture.save(tmp_path / "a.safetensors", dtype=torch.int8)
     with pytest.raises(UserError, match=r"must end in one of .html, .safetensors, .png"):
         capture.save(tmp_path / "a.npz")
-    with pytest.raises(UserError, match="there is no folder"):
+    with pytest.raises(UserError, match=r"the folder .* does not exist"):
         capture.save(tmp_path / "b" / "a.html")
     assert list(tmp_path.iterdir()) == []
 
@@ -121,8 +121,8 @@ def _other_heads(header, index):
 
 
 def _no_maps(header, index):
-    for scene in index["scenes"]:
-        scene["maps"] = []
+    for sample in index["scenes"]:
+        sample["maps"] = []
 
 
 def _no_tensor(header, index):
@@ -140,24 +140,27 @@ def _of_map(**values):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_of_map(layer="1"), r"damaged: index.scenes\[0\].maps\[0\].layer must be a whole number, but is 1"),
+        (_of_map(layer="1"), r"damaged: index.scenes\[0\].maps\[0\].layer must be an integer, got 1"),
         (_of_map(heads="ab"), r"maps\[0\].heads must be a list"),
-        (_of_map(facts={"a": 1}), r"facts.a must be text"),
-        (_of_map(load=1), r"maps\[0\] has no 'load'"),
-        (lambda header, index: index["scenes"][0]["axes"]["source"].update(on="image"), "is no picture of its scene"),
-        (lambda header, index: index.update(title=None), "index.title must be text, but is None"),
-        (lambda header, index: header["__metadata__"].update(version="2"), "has version 2 of the format; .* reads 1"),
-        (lambda header, index: header["__metadata__"].update(format="x"), "is no capture"),
+        (_of_map(facts={"a": 1}), r"facts.a must be a string"),
+        (_of_map(load=1), r"maps\[0\] has an unknown field 'load'"),
+        (
+            lambda header, index: index["scenes"][0]["axes"]["source"].update(on="image"),
+            "the picture of the axis 'source' must be one of the sample's",
+        ),
+        (lambda header, index: index.update(title=None), "index.title must be a string, got None"),
+        (lambda header, index: header["__metadata__"].update(version="2"), "format version 2 is not supported, only 1"),
+        (lambda header, index: header["__metadata__"].update(format="x"), "is not a capture"),
         (lambda header, index: header["__metadata__"].pop("index"), "damaged: its header has no index"),
-        (_drop_axis, "damaged: no read"),
-        (_other_heads, r"damaged: maps/0 must be \[3, 5, 5\]"),
-        (_no_maps, "holds no reads"),
+        (_drop_axis, "damaged: invalid read"),
+        (_other_heads, r"damaged: maps/0 must have the shape .* = \[3, 5, 5\], got"),
+        (_no_maps, "contains no reads"),
         (_no_tensor, "tensor 'maps/99' is missing"),
-        (_no_kind, "damaged: no read"),
-        (lambda header, index: index.update(scenes=3), "damaged: index.scenes must be a list, but is 3"),
+        (_no_kind, "damaged: invalid read"),
+        (lambda header, index: index.update(scenes=3), "damaged: index.scenes must be a list, got 3"),
     ],
 )
-def test_what_is_wrong_is_named(saved, change, message):
+def test_damage_of_a_capture_is_named(saved, change, message):
     changed(saved, change)
     with pytest.raises(UserError, match=message) as error:
         Capture.open(saved)
@@ -166,12 +169,12 @@ def test_what_is_wrong_is_named(saved, change, message):
 
 def test_a_truncated_file_and_no_file_are_named(saved, tmp_path):
     saved.write_bytes(saved.read_bytes()[:-10])
-    with pytest.raises(UserError, match="is damaged, or no capture"):
+    with pytest.raises(UserError, match="is damaged or not a capture"):
         Capture.open(saved)
     with pytest.raises(UserError, match="no such file"):
         Capture.open(tmp_path / "none.safetensors")
     (tmp_path / "text.safetensors").write_text("hello")
-    with pytest.raises(UserError, match="is damaged, or no capture"):
+    with pytest.raises(UserError, match="is damaged or not a capture"):
         Capture.open(tmp_path / "text.safetensors")
 
 
@@ -180,7 +183,7 @@ def test_numbers_that_are_not_finite_are_named(saved):
     content[-2:] = b"\x00\x7c"  # infinity in float16
     saved.write_bytes(content)
     maps = [one for seen in Capture.open(saved) for one in seen.maps]
-    with pytest.raises(UserError, match=r"is damaged: maps/.* holds numbers that are not finite"):
+    with pytest.raises(UserError, match=r"is damaged: maps/.* contains values that are not finite"):
         _ = [one.weights for one in maps]
 
 
@@ -193,5 +196,5 @@ def test_index_nested_too_deeply_or_with_a_key_twice_is_named(saved):
 
 
 def test_an_opened_capture_has_no_calls(saved):
-    with pytest.raises(ValueError, match="not the calls themselves"):
+    with pytest.raises(ValueError, match="samples and maps, but no recording"):
         _ = Capture.open(saved).recording

@@ -3,11 +3,21 @@
 import pytest
 import torch
 
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from regard.look.record import record
 from regard.models.config import RecurrentConfig
 from tests.helpers import close
-from tests.look.toys import BOS, CORES, SOURCES, forced, model_of, said, searched, source_of, stepped
+from tests.look.toys import (
+    BOS,
+    CORES,
+    SOURCES,
+    capture_sources,
+    forced_weights,
+    model_of,
+    output_ids_of,
+    source_of,
+    step_weights,
+)
 
 SEARCHES = {
     "greedy": {"beam": 1},
@@ -22,15 +32,15 @@ def reads_of_source(seen):
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_transformer_has_the_weights_of_all_at_once(search):
+def test_transformer_search_has_the_weights_of_one_forward_pass(search):
     model, options = model_of(CORES["transformer"]), SEARCHES[search]
-    capture = searched(model, SOURCES, **options)
+    capture = capture_sources(model, SOURCES, **options)
     count = options.get("n_best", 1)
     assert len(capture) == count * len(SOURCES)
     for number, seen in enumerate(capture):
-        source, target = SOURCES[number // count], said(seen)
-        assert seen.scene.axes["source"].labels == tuple(f"t{i}" for i in source)
-        wanted = forced(model, source, target)
+        source, target = SOURCES[number // count], output_ids_of(seen)
+        assert seen.sample.axes["source"].labels == tuple(f"t{i}" for i in source)
+        wanted = forced_weights(model, source, target)
         assert [one.layer for one in seen.find("cross")] == [1, 2, 3]
         assert {one.name for one in seen.maps} == set(wanted)
         for one in seen.maps:
@@ -46,11 +56,11 @@ def test_transformer_has_the_weights_of_all_at_once(search):
 @pytest.mark.parametrize("core", ["recurrent", "lstm", "rnn"])
 def test_recurrent_decoder_has_the_reads_of_its_steps_without_the_first_context(core, search):
     model, options = model_of(CORES[core]), SEARCHES[search]
-    capture = searched(model, SOURCES, **options)
+    capture = capture_sources(model, SOURCES, **options)
     count = options.get("n_best", 1)
     for number, seen in enumerate(capture):
-        target = said(seen)
-        wanted = stepped(model, SOURCES[number // count], target)["core.read"]
+        target = output_ids_of(seen)
+        wanted = step_weights(model, SOURCES[number // count], target)["core.read"]
         (one,) = [one for one in seen.find("recurrent") if one.queries == "said"]
         assert one.weights.shape == (1, len(target), len(SOURCES[number // count]))
         close(one.weights[0], wanted)
@@ -59,17 +69,17 @@ def test_recurrent_decoder_has_the_reads_of_its_steps_without_the_first_context(
 @pytest.mark.parametrize("attention", ["additive", "general", "dot", "scaled-dot"])
 def test_every_attention_of_a_recurrent_decoder_is_seen(attention):
     model = model_of(RecurrentConfig(width=6, hidden=8, attention_hidden=5, attention=attention))
-    (seen,) = searched(model, SOURCES[:1], beam=3)
-    close(reads_of_source(seen)[-1].weights.sum(-1), torch.ones(1, len(said(seen))))
+    (seen,) = capture_sources(model, SOURCES[:1], beam=3)
+    close(reads_of_source(seen)[-1].weights.sum(-1), torch.ones(1, len(output_ids_of(seen))))
 
 
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("beam", [1, 3])
-def test_what_is_searched_beside_a_text_changes_nothing(core, beam):
+def test_other_texts_of_the_batch_change_nothing(core, beam):
     model = model_of(CORES[core])
-    for together, source in zip(searched(model, SOURCES, beam=beam), SOURCES, strict=True):
-        (alone,) = searched(model, [source], beam=beam)
-        assert said(alone) == said(together)
+    for together, source in zip(capture_sources(model, SOURCES, beam=beam), SOURCES, strict=True):
+        (alone,) = capture_sources(model, [source], beam=beam)
+        assert output_ids_of(alone) == output_ids_of(together)
         assert [one.name for one in alone.maps] == [one.name for one in together.maps]
         for one, other in zip(alone.maps, together.maps, strict=True):
             assert (one.queries, one.keys, one.kind, one.layer) == (other.queries, other.keys, other.kind, other.layer)
@@ -78,19 +88,19 @@ def test_what_is_searched_beside_a_text_changes_nothing(core, beam):
 
 @pytest.mark.parametrize("core", CORES)
 def test_reads_of_the_source_sum_to_one_over_it(core):
-    for seen in searched(model_of(CORES[core]), SOURCES, beam=2):
+    for seen in capture_sources(model_of(CORES[core]), SOURCES, beam=2):
         for one in reads_of_source(seen):
             assert one.keys == "source"
             close(one.weights.sum(-1), torch.ones(one.weights.shape[:-1]))
 
 
-def test_steps_tell_how_likely_each_token_was():
+def test_steps_have_the_probability_of_each_token():
     model = model_of(CORES["transformer"])
-    for number, seen in enumerate(searched(model, SOURCES, beam=3)):
-        target = said(seen)
+    for number, seen in enumerate(capture_sources(model, SOURCES, beam=3)):
+        target = output_ids_of(seen)
         with torch.no_grad():
             wanted = model(source_of(SOURCES[number]), source_of([BOS, *target]))[0].softmax(-1)
-        for t, (step, token) in enumerate(zip(seen.scene.steps, target, strict=True)):
+        for t, (step, token) in enumerate(zip(seen.sample.steps, target, strict=True)):
             assert step.token == f"t{token}"
             # PAD and BOS are never said; what they had is shared by the others.
             share = wanted[t, token] / (1 - wanted[t, [0, BOS]].sum())
@@ -110,19 +120,19 @@ def test_model_is_left_as_it_was(core):
     torch.set_rng_state(random)
     first = torch.rand(1)
     torch.set_rng_state(random)
-    searched(model.eval(), SOURCES[:1], beam=2)
+    capture_sources(model.eval(), SOURCES[:1], beam=2)
     assert torch.equal(torch.rand(1), first)
 
 
 def test_model_without_attention_is_refused():
     model = model_of(RecurrentConfig(width=6, hidden=8, attention="none"))
-    with pytest.raises(ValueError, match="does not attend"), record(model):
+    with pytest.raises(ValueError, match="there is no attention to record"), record(model):
         pass
 
 
-def test_all_that_a_listener_hears_is_in_the_capture():
+def test_all_recorded_weights_are_in_the_capture():
     model = model_of(CORES["lstm"])
-    with listen(model) as maps:
-        (seen,) = searched(model, SOURCES[:1], beam=1)
+    with record_weights(model) as maps:
+        (seen,) = capture_sources(model, SOURCES[:1], beam=1)
     assert {one.name.partition(", ")[0] for one in seen.maps} == set(maps.names)
     assert {"core.read", "core.cells.1.read", "core.encoder.forwards.0.read"} <= set(maps.names)

@@ -9,8 +9,8 @@ from regard.look.chain import Chain
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (torch.zeros(2, 3), r"= \(2, 2\), but are \(2, 3\)"),
-        (torch.ones(2, 2), "zero for words that come later"),
+        (torch.zeros(2, 3), r"= \(2, 2\), got \(2, 3\)"),
+        (torch.ones(2, 2), "must be zero for later tokens"),
         (torch.full((2, 2), float("nan")), "must be finite"),
     ],
 )

@@ -17,16 +17,16 @@ from regard.errors import UserError
 from regard.look import plot_heat, plot_result
 from regard.look.capture import Capture
 from regard.look.figures import draw
-from regard.look.map import Map, Seen
+from regard.look.map import AttentionMap, SampleMaps
 from regard.look.names import Kind
-from regard.look.scene import Axis, Box, Event, Image, Plane, Scene, Sound, Track
+from regard.look.scene import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
 
 
-def read(weights: Tensor, kind: Kind, queries: str, keys: str, *, layer: int = 1, direction: str = "") -> Map:
+def read(weights: Tensor, kind: Kind, queries: str, keys: str, *, layer: int = 1, direction: str = "") -> AttentionMap:
     heads = tuple(f"head {number + 1}" for number in range(len(weights))) if len(weights) > 1 else ("",)
     settings = {"kind": kind, "layer": layer, "direction": direction, "queries": queries, "keys": keys}
     name = f"{kind} {layer}{direction}"
-    return Map(key=name, name=name, heads=heads, load=lambda head: weights[head], **settings)
+    return AttentionMap(key=name, name=name, heads=heads, load=lambda head: weights[head], **settings)
 
 
 def random(*size: int, seed: int = 0) -> Tensor:
@@ -37,7 +37,7 @@ def words(*labels: str) -> Axis:
     return Axis(labels=labels, what="token")
 
 
-def text() -> Seen:
+def text() -> SampleMaps:
     axes = {"source": words("drei", "$mai$"), "said": words("3", "-", "5"), "fed": words("<s>", "3", "-")}
     maps = (
         read(random(2, 2, 2), "encoder self", "source", "source"),
@@ -45,27 +45,27 @@ def text() -> Seen:
         read(torch.tensor([[[0.9, 0.1]] * 3] * 2), "cross", "said", "source"),
         read(torch.tensor([[[0.25, 0.75]] * 3] * 2), "cross", "said", "source", layer=2),
     )
-    return Seen(scene=Scene(title="drei mai -> 3-5", axes=axes), maps=maps)
+    return SampleMaps(sample=Sample(title="drei mai -> 3-5", axes=axes), maps=maps)
 
 
-def chain() -> Seen:
+def chain() -> SampleMaps:
     axes = {"fed": words("the", "cat", "sat")}
     layers = [torch.tensor([[0, 0, 0], [1, 0, 0], [share, 1 - share, 0]])[None] for share in (0.25, 0.75)]
     maps = tuple(read(one, "chain", "fed", "fed", layer=i) for i, one in enumerate(layers, start=1))
-    return Seen(scene=Scene(title="the cat sat", axes=axes), maps=maps)
+    return SampleMaps(sample=Sample(title="the cat sat", axes=axes), maps=maps)
 
 
-def classified() -> Seen:
+def classified() -> SampleMaps:
     axes = {"source": Axis.grid(2, 3, on="image"), "queries": words("standing")}
     maps = (
         read(random(2, 6, 6), "encoder self", "source", "source"),
         read(torch.tensor([[[0.5, 0.1, 0.1, 0.1, 0.1, 0.1]], [[0, 0, 0, 0, 0, 1.0]]]), "pooling", "queries", "source"),
     )
     image = Image(pixels=np.zeros((20, 30), np.uint8))
-    return Seen(scene=Scene(title="0.png -> standing", axes=axes, pictures={"image": image}), maps=maps)
+    return SampleMaps(sample=Sample(title="0.png -> standing", axes=axes, pictures={"image": image}), maps=maps)
 
 
-def drawn(*, is_chained: bool = False) -> Seen:
+def drawn(*, is_chained: bool = False) -> SampleMaps:
     axes = {
         "source": words("a", "three", "</s>"),
         "said": Axis.grid(1, 2, on="drawn", what="code"),
@@ -79,48 +79,48 @@ def drawn(*, is_chained: bool = False) -> Seen:
         *([read(random(1, 2, 2), "chain", "fed", "fed")] if is_chained else []),
     )
     image = Image(pixels=np.zeros((8, 16), np.uint8))
-    return Seen(scene=Scene(title="a three", axes=axes, pictures={"drawn": image}), maps=maps)
+    return SampleMaps(sample=Sample(title="a three", axes=axes, pictures={"drawn": image}), maps=maps)
 
 
-def boxes(*found: Box) -> Seen:
+def boxes(*found: DetectedBox) -> SampleMaps:
     axes = {
         "source": Axis.grid(2, 2, on="image"),
         "queries": Axis(labels=("cat 0.90", "dog 0.80"), what="box", on="image", places=((0, 0, 1, 1),) * 2),
     }
     image = Image(pixels=np.full((50, 100, 3), 200, np.uint8), boxes=found)
     maps = (read(random(2, 2, 4), "cross", "queries", "source"),)
-    return Seen(scene=Scene(title="1.png -> pets", axes=axes, pictures={"image": image}), maps=maps)
+    return SampleMaps(sample=Sample(title="1.png -> pets", axes=axes, pictures={"image": image}), maps=maps)
 
 
 BOXES = (
-    Box(label="cat_$x", score=0.9, place=(0.1, 0.2, 0.5, 0.25), query=0),
-    Box(label="dog", score=0.8, place=(0.5, 0.5, 0.5, 0.5), query=1),
+    DetectedBox(label="cat_$x", score=0.9, place=(0.1, 0.2, 0.5, 0.25), query=0),
+    DetectedBox(label="dog", score=0.8, place=(0.5, 0.5, 0.5, 0.5), query=1),
 )
 
 
-def events() -> Seen:
+def events() -> SampleMaps:
     axes = {"source": words("0 to 1 s", "1 to 2 s"), "queries": words("low 0.90")}
     heard = (
-        Event(label="low", score=0.9, onset=0.25, duration=0.5, query=0),
-        Event(label="high", score=0.75, onset=1, duration=0.5, query=1),
+        DetectedEvent(label="low", score=0.9, onset=0.25, duration=0.5, query=0),
+        DetectedEvent(label="high", score=0.75, onset=1, duration=0.5, query=1),
     )
     sound = Sound(bands=np.zeros((4, 20), np.float32), seconds=2, events=heard)
     maps = (read(random(2, 1, 2), "cross", "queries", "source"),)
-    return Seen(scene=Scene(title="a.wav -> low", axes=axes, pictures={"sound": sound}), maps=maps)
+    return SampleMaps(sample=Sample(title="a.wav -> low", axes=axes, pictures={"sound": sound}), maps=maps)
 
 
-def tracks(*, kind: Kind = "encoder self", is_turned: bool = False) -> Seen:
+def tracks(*, kind: Kind = "encoder self", is_turned: bool = False) -> SampleMaps:
     """What the second of three people reads: itself, the third, the first."""
     who = Axis(labels=("b (self)", "c", "a"), what="person", on="plane", places=((1.0,), (2.0,), (0.0,)))
     ways = [((0.0, i), (1.0, i), (2.0, i)) for i in (0.0, 1.0, 3.0)]
     people = tuple(Track(label=name, seen=way, ahead=way) for name, way in zip("abc", ways, strict=True))
     one, two = (torch.tensor([[share, *rest], [1, 0, 0], [0, 0, 1]])[None] for share, *rest in SHARES)
-    axes = {"source": who, "source from the end": who.reversed()}
+    axes = {"source": who, "source from the end": who.reverse()}
     axis = "source from the end" if is_turned else "source"
     if is_turned:
         one, two = one.flip(1, 2), two.flip(1, 2)
     maps = (read(one, kind, axis, axis), read(two, kind, axis, axis, layer=2))
-    return Seen(scene=Scene(title="now.txt: b", axes=axes, pictures={"plane": Plane(tracks=people)}), maps=maps)
+    return SampleMaps(sample=Sample(title="now.txt: b", axes=axes, pictures={"plane": Plane(tracks=people)}), maps=maps)
 
 
 SHARES = ((0.2, 0.7, 0.1), (0.3, 0.1, 0.6))
@@ -134,8 +134,8 @@ SCENES = {
 }
 
 
-def capture(*scenes: Seen) -> Capture:
-    return Capture(lambda: scenes, title="made", model="made")
+def capture(*samples: SampleMaps) -> Capture:
+    return Capture(lambda: samples, title="made", model="made")
 
 
 def told(path: Path) -> list[str]:
@@ -159,7 +159,7 @@ def figures(monkeypatch) -> list[Figure]:
 
 @pytest.mark.parametrize("view", SCENES)
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
-def test_each_scene_is_drawn_in_the_view_that_fits(view, suffix, tmp_path):
+def test_each_sample_is_plotted_in_its_default_view(view, suffix, tmp_path):
     fitting, named = tmp_path / f"fitting{suffix}", tmp_path / f"named{suffix}"
     made = capture(SCENES[view]())
     assert made.plot(fitting) == fitting
@@ -167,7 +167,7 @@ def test_each_scene_is_drawn_in_the_view_that_fits(view, suffix, tmp_path):
     assert fitting.read_bytes() == named.read_bytes()
     if suffix == ".png":
         assert min(imread(fitting).shape[:2]) > 100
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already exists"):
         made.plot(fitting)
     made.plot(fitting, overwrite=True)
 
@@ -228,7 +228,7 @@ def test_heat_of_a_drawing_is_of_the_chosen_layer(figures, tmp_path):
 
 def test_heat_of_more_panels_than_can_be_seen_is_refused(tmp_path):
     panels = [("word", np.zeros(1))] * 101
-    with pytest.raises(UserError, match=r"at most 100 panels, but this would have 101, .* use a shorter input, or"):
+    with pytest.raises(UserError, match=r"at most 100 panels, .* got 101: use a shorter input, or"):
         plot_heat.plot_heat(np.zeros((2, 2), np.uint8), [(0.0, 0.0, 1.0, 1.0)], panels, tmp_path / "x.png")
     assert not (tmp_path / "x.png").exists()
 
@@ -252,7 +252,7 @@ def test_an_image_without_boxes_is_shown_as_it_is(figures, tmp_path):
 
 def test_gray_images_have_boxes_as_well(tmp_path):
     seen = boxes(*BOXES)
-    seen.scene.pictures["image"] = Image(pixels=np.zeros((50, 100), np.uint8), boxes=BOXES)
+    seen.sample.pictures["image"] = Image(pixels=np.zeros((50, 100), np.uint8), boxes=BOXES)
     capture(seen).plot(tmp_path / "x.png")
 
 
@@ -263,22 +263,22 @@ def test_events_are_spans_of_the_spectrogram(figures, tmp_path):
     assert {"low 0.90", "high 0.75", "seconds", "a.wav -&gt; low"} <= set(told(path))
 
 
-def piece(name: str, begin: float, level: float, *heard: float) -> Seen:
-    found = [Event(label=f"{name}{onset:g}", score=0.5, onset=onset, duration=0.25, query=0) for onset in heard]
+def piece(name: str, begin: float, level: float, *heard: float) -> SampleMaps:
+    found = [DetectedEvent(label=f"{name}{onset:g}", score=0.5, onset=onset, duration=0.25, query=0) for onset in heard]
     sound = Sound(bands=np.full((2, 8), level, np.float32), seconds=2, begin=begin, events=tuple(found))
     axes = {"source": words("0 to 2 s"), "queries": words("x 0.50")}
     maps = (read(random(2, 1, 1), "cross", "queries", "source"),)
-    return Seen(
-        scene=Scene(title=f"{name}, {begin:g} to {begin + 2:g} s -> x", axes=axes, pictures={"s": sound}), maps=maps
+    return SampleMaps(
+        sample=Sample(title=f"{name}, {begin:g} to {begin + 2:g} s -> x", axes=axes, pictures={"s": sound}), maps=maps
     )
 
 
-@pytest.mark.parametrize("scene", [1, 2, 3])
-def test_all_pieces_of_a_sound_are_one_picture(scene, figures, tmp_path):
+@pytest.mark.parametrize("sample", [1, 2, 3])
+def test_all_chunks_of_a_sound_are_one_figure(sample, figures, tmp_path):
     """Between another sound and a third: pieces of two seconds that begin at 0, 1 and 1.5."""
     long = [piece("b", 0, 1, 0.5), piece("b", 1, 2, 0.75), piece("b", 1.5, 3, 0.5, 1.5)]
     made = capture(piece("a", 0, 9, 0.5), *long, piece("c", 0, 9, 0.5))
-    path = made.plot(tmp_path / "x.svg", scene=scene)
+    path = made.plot(tmp_path / "x.svg", sample=sample)
     axes = figures[0].axes[0]
     assert [one.get_bbox().x0 for one in axes.patches] == pytest.approx([0.5, 1.75, 2, 3])
     (image,) = axes.images
@@ -289,7 +289,7 @@ def test_all_pieces_of_a_sound_are_one_picture(scene, figures, tmp_path):
     assert "b" in labels
     assert sum(label.endswith(" 0.50") for label in labels) == 4
     for other, name in ((0, "a"), (4, "c")):
-        alone = told(made.plot(tmp_path / f"{name}.svg", scene=other))
+        alone = told(made.plot(tmp_path / f"{name}.svg", sample=other))
         assert f"{name}, 0 to 2 s -&gt; x" in alone
         assert f"{name}0.5 0.50" in alone
 
@@ -316,32 +316,32 @@ def test_lines_are_as_wide_as_the_weights_of_the_chosen_layer(layer, shares, is_
 
 def test_a_read_of_no_people_has_no_lines(figures, tmp_path):
     seen = tracks()
-    axes = seen.scene.axes | {"points of layer 1": Axis.numbered(2)}
+    axes = seen.sample.axes | {"points of layer 1": Axis.from_count(2)}
     points = read(random(1, 3, 2), "encoder self", "source", "points of layer 1")
-    scene = Scene(title="x", axes=axes, pictures=seen.scene.pictures)
-    capture(Seen(scene=scene, maps=(points,))).plot(tmp_path / "x.png")
+    sample = Sample(title="x", axes=axes, pictures=seen.sample.pictures)
+    capture(SampleMaps(sample=sample, maps=(points,))).plot(tmp_path / "x.png")
     assert not lines_to_others(figures[0])
 
 
 BAD = [
-    ("text", {"scene": 2}, "scene must be between 0 and 1, but is 2"),
-    ("text", {"scene": -1}, "scene must be between 0 and 1, but is -1"),
-    ("text", {"view": "boxes"}, "there is no image in this scene to draw boxes on"),
-    ("text", {"view": "events"}, "there is no sound in this scene to draw events on"),
-    ("text", {"view": "tracks"}, "there is no plane in this scene to draw tracks on"),
-    ("text", {"view": "heat"}, "heat needs a read of an image, or by its places, but cross 2 is neither"),
-    ("text", {"view": "chain"}, "nothing of kind 'chain' was read: there is encoder self, decoder self, cross"),
-    ("text", {"kind": "pooling"}, "nothing of kind 'pooling' was read: there is encoder self, decoder self, cross"),
-    ("text", {"layer": 3}, "layer must be one of 1, 2, but is 3"),
-    ("text", {"layer": 2, "kind": "decoder self"}, "layer must be one of 1, but is 2"),
-    ("drawn", {"layer": 3}, "layer must be one of 1, 2, but is 3"),
-    ("tracks", {"layer": 0}, "layer must be one of 1, 2, but is 0"),
-    ("chain", {"layer": 3}, "layer must be between 1 and 2, but is 3"),
+    ("text", {"sample": 2}, "sample must be between 0 and 1, got 2"),
+    ("text", {"sample": -1}, "sample must be between 0 and 1, got -1"),
+    ("text", {"view": "boxes"}, "view 'boxes' requires a sample with a picture of kind image"),
+    ("text", {"view": "events"}, "view 'events' requires a sample with a picture of kind sound"),
+    ("text", {"view": "tracks"}, "view 'tracks' requires a sample with a picture of kind plane"),
+    ("text", {"view": "heat"}, "view 'heat' requires queries or keys on an image, which cross 2 does not have"),
+    ("text", {"view": "chain"}, r"recorded kinds (encoder self, decoder self, cross), got 'chain'"),
+    ("text", {"kind": "pooling"}, r"recorded kinds (encoder self, decoder self, cross), got 'pooling'"),
+    ("text", {"layer": 3}, "layer must be one of 1, 2, got 3"),
+    ("text", {"layer": 2, "kind": "decoder self"}, "layer must be one of 1, got 2"),
+    ("drawn", {"layer": 3}, "layer must be one of 1, 2, got 3"),
+    ("tracks", {"layer": 0}, "layer must be one of 1, 2, got 0"),
+    ("chain", {"layer": 3}, "layer must be between 1 and 2, got 3"),
 ]
 
 
 @pytest.mark.parametrize(("name", "options", "message"), BAD)
-def test_what_is_not_there_is_named_and_nothing_written(name, options, message, tmp_path):
+def test_missing_parts_are_named_and_nothing_is_written(name, options, message, tmp_path):
     seen = {"text": text, "drawn": drawn, "tracks": tracks, "chain": chain}[name]()
     with pytest.raises(UserError, match=re.escape(message)):
         capture(seen, seen).plot(tmp_path / "x.png", **options)
@@ -349,12 +349,12 @@ def test_what_is_not_there_is_named_and_nothing_written(name, options, message, 
 
 
 def test_another_scene_is_drawn_if_it_is_chosen(tmp_path):
-    path = capture(text(), chain()).plot(tmp_path / "x.svg", scene=1)
+    path = capture(text(), chain()).plot(tmp_path / "x.svg", sample=1)
     assert "drei" not in told(path)
     assert "cat" in told(path)
 
 
 def test_views_that_are_none_are_named(tmp_path):
     unchecked = inspect.unwrap(draw)
-    with pytest.raises(UserError, match=r"view must be one of alignment, chain, heat, .*, but is 'pie'"):
+    with pytest.raises(UserError, match=r"view must be one of alignment, chain, heat, .*, got 'pie'"):
         unchecked(capture(text()), tmp_path / "x.png", view="pie")

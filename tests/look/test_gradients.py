@@ -8,7 +8,7 @@ from regard.attention.masks import Padded, causal
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
 from regard.look.record import record
-from tests.look.small import BOS, SENTENCES, captured, small
+from tests.look.small import BOS, SENTENCES, capture_search, small
 
 
 class Heads(torch.nn.Module):
@@ -25,9 +25,9 @@ def by_formula(module: Heads, items: torch.Tensor) -> torch.Tensor:
     held = {}
 
     def stand_in(read: Read, args: tuple, kwargs: dict, output: torch.Tensor) -> torch.Tensor:
-        problem = read.pose(*args, **kwargs).ungrouped()
-        held["weights"] = reference.weights(problem).detach().requires_grad_()
-        return held["weights"] @ problem.values
+        inputs = read.prepare_inputs(*args, **kwargs).repeat_heads()
+        held["weights"] = reference.weights(inputs).detach().requires_grad_()
+        return held["weights"] @ inputs.values
 
     handle = module.attention.read.register_forward_hook(stand_in, with_kwargs=True)
     module(items).backward()
@@ -67,10 +67,10 @@ def test_scaling_one_weight_changes_the_number_so_much():
 
     def scaled(factor: float) -> float:
         def change(_read: Read, args: tuple, kwargs: dict, output: torch.Tensor) -> torch.Tensor:
-            problem = read.pose(*args, **kwargs)
-            weights = reference.weights(problem).clone()
+            inputs = read.prepare_inputs(*args, **kwargs)
+            weights = reference.weights(inputs).clone()
             weights[0, 1, 2, 3] *= factor
-            return weights @ problem.values
+            return weights @ inputs.values
 
         handle = read.register_forward_hook(change, with_kwargs=True)
         with torch.no_grad():
@@ -82,10 +82,10 @@ def test_scaling_one_weight_changes_the_number_so_much():
     assert float(found) == pytest.approx(slope, abs=2e-4)
 
 
-def test_what_cannot_be_differentiated_is_named():
+def test_invalid_scalars_are_named():
     model = small()
-    with pytest.raises(ValueError, match="record with gradients=True"):
-        captured(model, SENTENCES[:1]).differentiate(torch.zeros(()))
+    with pytest.raises(ValueError, match=r"use record\(\.\.\., gradients=True\)"):
+        capture_search(model, SENTENCES[:1]).differentiate(torch.zeros(()))
     with record(model, gradients=True) as capture, torch.no_grad():
         model(Padded(torch.tensor([[4, 3]]), torch.tensor([2])), Padded(torch.tensor([[BOS, 4]]), torch.tensor([2])))
     with pytest.raises(ValueError, match="there is no graph"):
@@ -95,9 +95,12 @@ def test_what_cannot_be_differentiated_is_named():
         module(torch.randn(1, 3, 8))
     with pytest.raises(ValueError, match="does not depend on any read"):
         capture.differentiate(torch.ones((), requires_grad=True) * 2)
-    with pytest.raises(ValueError, match="one number is differentiated at a time"):
+    with pytest.raises(ValueError, match="number must be a scalar, got shape"):
         capture.differentiate(torch.ones(3, requires_grad=True) * 2)
-    with pytest.raises(ValueError, match="gradients need whole calls"), record(module, gradients=True, heads=[0]):
+    with (
+        pytest.raises(ValueError, match="gradients=True requires whole calls"),
+        record(module, gradients=True, heads=[0]),
+    ):
         pass
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.labels import families_for, readable, spelled, width_em
+from regard.look.labels import escape_missing, families_for, readable, width_em
 
 SANS = ["DejaVu Sans"]
 
@@ -49,15 +49,15 @@ def test_readable_is_visible_for_every_text(token):
 
 @given(st.text(st.characters(), max_size=20))
 def test_spelled_needs_no_character_that_the_font_lacks(token):
-    text = spelled(readable(token), SANS)
-    assert spelled(text, SANS) == text
+    text = escape_missing(readable(token), SANS)
+    assert escape_missing(text, SANS) == text
 
 
 def test_spelled_gives_code_points_of_what_the_font_lacks():
-    assert spelled("3 \u4e09\u6708", SANS) == "3 <4E09 6708>"
-    assert spelled("\u4e09" * 9, SANS) == f"<{' '.join(['4E09'] * 4)}\u2026>"
-    assert spelled("\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS).isascii() is False
-    assert "<" not in spelled("\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS)
+    assert escape_missing("3 \u4e09\u6708", SANS) == "3 <4E09 6708>"
+    assert escape_missing("\u4e09" * 9, SANS) == f"<{' '.join(['4E09'] * 4)}\u2026>"
+    assert escape_missing("\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS).isascii() is False
+    assert "<" not in escape_missing("\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS)
 
 
 def test_first_family_draws_common_scripts_alone():

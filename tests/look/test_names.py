@@ -35,7 +35,7 @@ ROLES = [
 
 
 @pytest.mark.parametrize(("name", "axes", "role"), ROLES)
-def test_known_names_tell_kind_layer_direction_and_axes(name, axes, role):
+def test_known_names_have_kind_layer_direction_and_axes(name, axes, role):
     names = {name, *POINTS}  # induced points of one layer are none of another's
     found = role_of(name, names, axes)
     assert (found.kind, found.layer, found.direction, found.queries, found.keys) == role

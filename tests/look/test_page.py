@@ -9,15 +9,15 @@ import torch
 from regard.errors import UserError
 from regard.look import page, page_cut
 from regard.look.capture import Capture
-from regard.look.map import Map, Seen
-from regard.look.scene import Axis, Box, Event, Image, Plane, Scene, Sound, Track
+from regard.look.map import AttentionMap, SampleMaps
+from regard.look.scene import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
 from tests.look.pages import chunk, numbers, page_of
-from tests.look.small import SENTENCES, captured, small
+from tests.look.small import SENTENCES, capture_search, small
 
 
-def one_map(weights: torch.Tensor, scene: Scene, key: str = "one") -> Map:
+def one_map(weights: torch.Tensor, sample: Sample, key: str = "one") -> AttentionMap:
     heads = tuple(f"head {number + 1}" for number in range(len(weights)))
-    return Map(
+    return AttentionMap(
         key=key,
         name="a.read",
         kind="other",
@@ -29,35 +29,35 @@ def one_map(weights: torch.Tensor, scene: Scene, key: str = "one") -> Map:
     )
 
 
-def made(weights: torch.Tensor, **scene: object) -> Capture:
-    axes = {"q": Axis.numbered(weights.shape[1]), "k": Axis.numbered(weights.shape[2])}
-    shown = Scene(title="made", axes=axes, **scene)
-    return Capture(lambda: [Seen(scene=shown, maps=(one_map(weights, shown),))], title="t", model="m")
+def made(weights: torch.Tensor, **sample: object) -> Capture:
+    axes = {"q": Axis.from_count(weights.shape[1]), "k": Axis.from_count(weights.shape[2])}
+    shown = Sample(title="made", axes=axes, **sample)
+    return Capture(lambda: [SampleMaps(sample=shown, maps=(one_map(weights, shown),))], title="t", model="m")
 
 
 def test_every_number_of_a_search_is_in_the_page(tmp_path):
-    capture = captured(small(), SENTENCES, beam=3, n_best=2)
+    capture = capture_search(small(), SENTENCES, beam=3, n_best=2)
     content, chunks = page_of(capture.save(tmp_path / "a.html"))
     assert (content["format"], content["version"], content["rule"]) == ("regard page", 1, "")
     (shown,) = content["captures"]
-    for seen, scene in zip(capture, shown["scenes"], strict=True):
-        assert scene["title"] == seen.scene.title
-        assert {name: axis["labels"] for name, axis in scene["axes"].items()} == {
-            name: list(axis.labels) for name, axis in seen.scene.axes.items()
+    for seen, sample in zip(capture, shown["scenes"], strict=True):
+        assert sample["title"] == seen.sample.title
+        assert {name: axis["labels"] for name, axis in sample["axes"].items()} == {
+            name: list(axis.labels) for name, axis in seen.sample.axes.items()
         }
-        assert [step["token"] for step in scene["steps"]] == [step.token for step in seen.scene.steps]
-        reads = [read for read in scene["reads"] if read["measure"] == "weight"]
+        assert [step["token"] for step in sample["steps"]] == [step.token for step in seen.sample.steps]
+        reads = [read for read in sample["reads"] if read["measure"] == "weight"]
         for one, read in zip(seen.maps, reads, strict=True):
             weights = one.weights.numpy()
             assert np.array_equal(numbers(chunks, read["weights"], weights.shape), weights)
             assert (read["name"], read["kind"], read["layer"]) == (one.name, one.kind, one.layer)
-    assert len(chunks) < sum(len(scene["reads"]) for scene in shown["scenes"])  # answers share what they read
+    assert len(chunks) < sum(len(sample["reads"]) for sample in shown["scenes"])  # answers share what they read
 
 
 def test_labels_cannot_leave_their_script(tmp_path):
     wicked = "</script><script>alert(1)</script><!--"
     capture = made(torch.eye(3)[None])
-    capture.scenes[0].scene.title = wicked
+    capture.samples[0].sample.title = wicked
     text = capture.save(tmp_path / "a.html").read_text()
     assert wicked not in text
     assert text.count("alert(1)") == 1
@@ -73,7 +73,7 @@ def test_the_page_asks_for_nothing_from_elsewhere():
 
 
 def test_two_captures_are_side_by_side_in_one_page(tmp_path):
-    first, second = (captured(small(seed=seed), SENTENCES[:1]) for seed in (0, 1))
+    first, second = (capture_search(small(seed=seed), SENTENCES[:1]) for seed in (0, 1))
     content, chunks = page_of(first.save(tmp_path / "a.html", beside=second))
     for capture, shown in zip((first, second), content["captures"], strict=True):
         read = shown["scenes"][0]["reads"][0]
@@ -82,11 +82,13 @@ def test_two_captures_are_side_by_side_in_one_page(tmp_path):
 
 
 def test_pictures_are_in_the_page(tmp_path):
-    box = Box(label="cat", score=0.5, place=(0.1, 0.2, 0.3, 0.4), query=1)
+    box = DetectedBox(label="cat", score=0.5, place=(0.1, 0.2, 0.3, 0.4), query=1)
     pictures = {
         "image": Image(pixels=np.zeros((4, 6, 3), np.uint8), boxes=(box,)),
         "sound": Sound(
-            bands=np.eye(4), seconds=2.0, events=(Event(label="a", score=1.0, onset=0.5, duration=1.0, query=0),)
+            bands=np.eye(4),
+            seconds=2.0,
+            events=(DetectedEvent(label="a", score=1.0, onset=0.5, duration=1.0, query=0),),
         ),
         "plane": Plane(tracks=(Track(label="p", seen=((0.0, 1.0),), ahead=((2.0, 3.0),)),)),
     }
@@ -108,7 +110,7 @@ def test_a_large_map_keeps_the_largest_of_each_query_exactly(tmp_path, monkeypat
     found = content["captures"][0]["scenes"][0]["reads"][0]["weights"]
     assert found["form"] == "top"
     count = found["count"]
-    assert f"the {count} largest numbers of each query" in content["rule"]
+    assert f"only the {count} largest weights of each query" in content["rule"]
     for head, name in enumerate(found["heads"]):
         packed = chunk(chunks, name)
         values = np.frombuffer(packed[: 300 * count * 4], np.float32).reshape(300, count)
@@ -120,27 +122,27 @@ def test_a_large_map_keeps_the_largest_of_each_query_exactly(tmp_path, monkeypat
     assert np.allclose(overview.max((1, 2)), weights.amax((1, 2)), rtol=2**-10)
 
 
-def test_too_much_for_one_page_is_said_before_anything_is_written(tmp_path, monkeypatch):
+def test_too_large_page_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(page_cut, "BUDGET", 1000)
     with pytest.raises(UserError, match="too many for one page: record fewer inputs"):
         made(torch.rand(2, 300, 200)).save(tmp_path / "a.html")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_read_is_said(tmp_path):
-    empty = Capture(lambda: [Seen(scene=Scene(title="nothing"), maps=())], title="t", model="m")
-    with pytest.raises(UserError, match="nothing was read"):
+def test_capture_without_reads_is_refused(tmp_path):
+    empty = Capture(lambda: [SampleMaps(sample=Sample(title="nothing"), maps=())], title="t", model="m")
+    with pytest.raises(UserError, match="the captures contain no reads"):
         empty.save(tmp_path / "a.html")
 
 
-def test_more_scenes_than_a_page_shows_are_counted(monkeypatch):
-    monkeypatch.setattr(page, "MAX_SCENES", 2)
-    content, _ = page_of(page.text([captured(small(), SENTENCES)]))
+def test_samples_beyond_the_limit_are_counted(monkeypatch):
+    monkeypatch.setattr(page, "MAX_SAMPLES", 2)
+    content, _ = page_of(page.text([capture_search(small(), SENTENCES)]))
     assert len(content["captures"][0]["scenes"]) == 2
-    assert content["rule"] == "2 more scenes are not shown."
+    assert content["rule"] == "2 more samples are not shown."
 
 
-def test_numbers_that_json_has_not_are_refused():
+def test_nan_is_refused_in_json():
     capture = made(torch.full((1, 2, 2), float("nan")))
     content, chunks = page_of(page.text([capture]))  # in chunks they are numbers like others
     read = content["captures"][0]["scenes"][0]["reads"][0]
@@ -148,7 +150,7 @@ def test_numbers_that_json_has_not_are_refused():
     assert read["summaries"]["entropy"] == [None]
 
 
-def test_notebooks_show_the_page_in_a_frame_that_may_not_leave(monkeypatch):
+def test_notebooks_show_the_page_in_a_sandboxed_frame(monkeypatch):
     frame = made(torch.eye(3)[None])._repr_html_()
     assert frame.startswith("<iframe srcdoc=")
     assert 'sandbox="allow-scripts"' in frame

@@ -1,4 +1,4 @@
-"""The cut: the rule that keeps a page small, and what it keeps."""
+"""Reduction of the weights of a page: what fits, and what is kept."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.look.page_cut import SIDE, Cut, blocks, largest
+from regard.look.page_cut import SIDE, PageCut, block_maxima, top_k
 
 SIZES = {"a": (4, 100, 100), "b": (2, 300, 300)}
 TOTAL = 4 * 100 * 100 + 2 * 300 * 300
@@ -17,15 +17,15 @@ TOTAL = 4 * 100 * 100 + 2 * 300 * 300
     ("budget", "dtype", "cut"),
     [(TOTAL * 4, torch.float32, set()), (TOTAL * 4 - 1, torch.float16, set()), (TOTAL * 2 - 1, torch.float32, {"b"})],
 )
-def test_the_rule_takes_what_fits(budget, dtype, cut):
-    found = Cut.of(SIZES, budget=budget)
+def test_reduction_depends_on_the_budget(budget, dtype, cut):
+    found = PageCut.of(SIZES, budget=budget)
     assert (found.dtype, found.cut) == (dtype, cut)
-    assert bool(found.rule) == (dtype is not torch.float32 or bool(cut))
+    assert bool(found.note) == (dtype is not torch.float32 or bool(cut))
 
 
-def test_what_is_kept_fits_and_one_more_would_not():
+def test_reduction_uses_the_whole_budget():
     budget = TOTAL * 2 - 1
-    count = Cut.of(SIZES, budget=budget).count
+    count = PageCut.of(SIZES, budget=budget).count
 
     def size(count: int) -> int:
         return 4 * 4 * 100 * 100 + 2 * 2 * SIDE * SIDE + 2 * 300 * count * 6
@@ -33,15 +33,15 @@ def test_what_is_kept_fits_and_one_more_would_not():
     assert size(count) <= budget < size(count + 1) or (count == 128 and size(count) <= budget)
 
 
-def test_what_cannot_fit_is_refused():
+def test_maps_that_do_not_fit_are_refused():
     with pytest.raises(UserError, match="are too many for one page"):
-        Cut.of(SIZES, budget=1000)
+        PageCut.of(SIZES, budget=1000)
 
 
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 2**32))
 def test_each_block_has_its_number_of_largest_magnitude(rows, columns, seed):
     numbers = np.random.default_rng(seed).normal(size=(rows, columns)).astype(np.float32)
-    found = blocks(numbers)
+    found = block_maxima(numbers)
     assert found.shape == (min(rows, SIDE), min(columns, SIDE))
     r, c = (np.random.default_rng(seed).integers(size) for size in found.shape)
     down = [i * rows // found.shape[0] for i in (r, r + 1)]
@@ -50,12 +50,12 @@ def test_each_block_has_its_number_of_largest_magnitude(rows, columns, seed):
     assert found[r, c] == np.float16(block.flat[np.abs(block).argmax()])
 
 
-def test_zeros_are_no_keys():
-    values, keys = largest(np.array([[0, 0.5, 0, -0.75], [0, 0, 0, 0]], np.float32), 3)
+def test_zeros_have_no_key():
+    values, keys = top_k(np.array([[0, 0.5, 0, -0.75], [0, 0, 0, 0]], np.float32), 3)
     assert values.tolist() == [[-0.75, 0.5, 0], [0, 0, 0]]
     assert keys.tolist() == [[3, 1, 65535], [65535] * 3]
 
 
 def test_many_keys_need_longer_numbers():
-    assert largest(np.ones((1, 65_535), np.float32), 1)[1].dtype == np.uint16
-    assert largest(np.ones((1, 65_536), np.float32), 1)[1].dtype == np.uint32
+    assert top_k(np.ones((1, 65_535), np.float32), 1)[1].dtype == np.uint16
+    assert top_k(np.ones((1, 65_536), np.float32), 1)[1].dtype == np.uint32

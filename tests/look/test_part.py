@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.attend import pose
-from regard.attention.biases import Bias, Given
+from regard.attention.attend import prepare_inputs
+from regard.attention.biases import Bias, TensorBias
 from regard.attention.choices import Choice, Soft
 from regard.attention.hard import Hard
 from regard.attention.kernels import reference
-from regard.attention.kernels.problem import Problem
+from regard.attention.kernels.problem import AttentionInputs
 from regard.attention.masks import Mask, causal, dense, padding
 from regard.attention.patterns import documents, prefix
 from regard.attention.positional import Alibi, ShawBias
@@ -51,7 +51,7 @@ MASKS: dict[str, Mask] = {
     "prefix": prefix([6, 0, 9]),
 }
 BIASES: dict[str, Bias] = {
-    "given": Given(_NUMBERS) + Given(_NUMBERS[:, :1, :1]),
+    "given": TensorBias(_NUMBERS) + TensorBias(_NUMBERS[:, :1, :1]),
     "alibi": Alibi(HEADS),
     "shaw-heads": ShawBias(DIM, 3, num_heads=HEADS),
 }
@@ -72,20 +72,20 @@ def problem_of(
     bias: Bias | None = None,
     choose: Choice | None = None,
     key_heads: int = HEADS,
-) -> Problem:
+) -> AttentionInputs:
     for part in (score, bias):
         for parameter in [] if part is None else part.parameters():
             torch.nn.init.normal_(parameter)
     query = torch.randn(BATCH, HEADS, QUERIES, DIM, dtype=torch.float64)
     keys, values = (torch.randn(BATCH, key_heads, KEYS, size, dtype=torch.float64) for size in (DIM, 2))
     score = ScaledDot() if score is None else score.double()
-    return pose(query, (keys, values), score=score, choose=choose or Soft(), mask=mask, bias=bias)
+    return prepare_inputs(query, (keys, values), score=score, choose=choose or Soft(), mask=mask, bias=bias)
 
 
-def together(problem: Problem, part: Part, tile_bytes: int) -> Tensor:
+def together(inputs: AttentionInputs, part: Part, tile_bytes: int) -> Tensor:
     """All tiles in one tensor; each place is written once."""
     whole = torch.full(part.shape((BATCH, HEADS, QUERIES, KEYS)), float("nan"), dtype=torch.float64)
-    for place, weights in tiles(problem, part, tile_bytes=tile_bytes):
+    for place, weights in tiles(inputs, part, tile_bytes=tile_bytes):
         assert whole[place].isnan().all()
         whole[place] = weights.detach()
     return whole
@@ -97,10 +97,10 @@ def part_of(weights: Tensor, part: Part) -> Tensor:
     return weights.detach()
 
 
-def check(problem: Problem) -> None:
-    whole = reference.weights(problem)
+def check(inputs: AttentionInputs) -> None:
+    whole = reference.weights(inputs)
     for name, tile_bytes in (("all", 1500), ("neighbors", 1), ("scattered", 600), ("scattered", 9000), ("one", 9000)):
-        close(together(problem, PARTS[name], tile_bytes), part_of(whole, PARTS[name]))
+        close(together(inputs, PARTS[name], tile_bytes), part_of(whole, PARTS[name]))
 
 
 @pytest.mark.parametrize("mask", [None, *MASKS])
@@ -125,60 +125,60 @@ def test_tiles_are_the_formula_for_grouped_heads(key_heads, score):
 @pytest.mark.parametrize("leading", [(), (BATCH,), (BATCH, 2, HEADS)], ids=str)
 def test_tiles_are_the_formula_whatever_leading_axes(leading):
     query, keys = torch.randn(*leading, QUERIES, DIM), torch.randn(*leading, KEYS, DIM)
-    problem = pose(query, (keys, keys), score=ScaledDot(), choose=Soft(), mask=causal(), bias=None)
+    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choose=Soft(), mask=causal(), bias=None)
     part = Part(rows=[2, 0] if leading else None, heads=[1, 3] if len(leading) > 1 else None, queries=[5, 2, 3])
-    expected = reference.weights(problem)[..., [5, 2, 3], :]
+    expected = reference.weights(inputs)[..., [5, 2, 3], :]
     expected = expected[[2, 0]] if leading else expected
     expected = expected[:, :, [1, 3]] if len(leading) > 1 else expected
     for tile_bytes in (1, 700, 1 << 20):
         whole = torch.zeros(part.shape((*leading, QUERIES, KEYS)))
-        for place, weights in tiles(problem, part, tile_bytes=tile_bytes):
+        for place, weights in tiles(inputs, part, tile_bytes=tile_bytes):
             whole[place] = weights
         close(whole, expected)
 
 
 def test_queries_that_share_keys_of_one_row():
     query, keys = torch.randn(BATCH, HEADS, QUERIES, DIM), torch.randn(1, 1, KEYS, DIM)
-    problem = pose(query, (keys, keys), score=ScaledDot(), choose=Soft(), mask=padding([4, 11, 0]), bias=None)
+    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choose=Soft(), mask=padding([4, 11, 0]), bias=None)
     part = PARTS["scattered"]
     whole = torch.zeros(part.shape((BATCH, HEADS, QUERIES, KEYS)))
-    for place, weights in tiles(problem, part, tile_bytes=100):
+    for place, weights in tiles(inputs, part, tile_bytes=100):
         whole[place] = weights
-    close(whole, part_of(reference.weights(problem), part))
+    close(whole, part_of(reference.weights(inputs), part))
 
 
-def test_nothing_is_left_to_compute_of_an_empty_read():
+def test_empty_reads_compute_nothing():
     query, keys = torch.randn(BATCH, HEADS, QUERIES, DIM), torch.randn(BATCH, HEADS, 0, DIM)
-    problem = pose(query, (keys, keys), score=ScaledDot(), choose=Soft(), mask=None, bias=None)
-    assert sum(tile.weights.numel() for tile in tiles(problem, Part(), tile_bytes=100)) == 0
+    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choose=Soft(), mask=None, bias=None)
+    assert sum(tile.weights.numel() for tile in tiles(inputs, Part(), tile_bytes=100)) == 0
 
 
 @pytest.mark.parametrize("score", ["scaled", "additive", "additive-heads"])
 @pytest.mark.parametrize("tile_bytes", [2_000, 20_000])
 @pytest.mark.parametrize("bias", [None, "alibi"])
 def test_no_tensor_is_larger_than_a_tile(score, bias, tile_bytes):
-    problem = problem_of(SCORES[score], mask=causal() & padding([11, 4, 7]), bias=bias and BIASES[bias])
+    inputs = problem_of(SCORES[score], mask=causal() & padding([11, 4, 7]), bias=bias and BIASES[bias])
     whole = BATCH * HEADS * QUERIES * KEYS * 8
     with Watch() as watch, torch.no_grad():
-        sizes = [tile.weights.nbytes for tile in tiles(problem, Part(), tile_bytes=tile_bytes)]
+        sizes = [tile.weights.nbytes for tile in tiles(inputs, Part(), tile_bytes=tile_bytes)]
     assert sum(sizes) == whole
     assert watch.largest <= tile_bytes
     assert max(sizes) > tile_bytes / 20
 
 
-def test_rows_and_heads_that_nobody_keeps_are_not_computed():
-    problem = problem_of(mask=dense(_HOLES) & padding([11, 4, 7]), bias=Given(_NUMBERS))
+def test_rows_and_heads_that_are_not_recorded_are_not_computed():
+    inputs = problem_of(mask=dense(_HOLES) & padding([11, 4, 7]), bias=TensorBias(_NUMBERS))
     for part in (PARTS["one"], Part(rows=[1], heads=[2])):
         with Watch() as watch:
-            (tile,) = tiles(problem, part, tile_bytes=1 << 30)
+            (tile,) = tiles(inputs, part, tile_bytes=1 << 30)
         assert tile.weights.shape == part.shape((BATCH, HEADS, QUERIES, KEYS))
         assert watch.largest == tile.weights.nbytes
 
 
-def test_tiles_follow_each_other_when_all_queries_are_kept():
+def test_tiles_are_consecutive_when_all_queries_are_recorded():
     strides = BATCH * HEADS * QUERIES, HEADS * QUERIES, QUERIES, 1
     for tile_bytes in (1, 500, 3000):
-        places = [tile.place for tile in tiles(problem_of(), Part(heads=[1, 3]), tile_bytes=tile_bytes)]
+        places = [tile.position for tile in tiles(problem_of(), Part(heads=[1, 3]), tile_bytes=tile_bytes)]
         starts = [sum(one.start * stride for one, stride in zip(place, strides[1:], strict=False)) for place in places]
         assert starts == sorted(starts)
         assert len(starts) > 1
@@ -187,14 +187,14 @@ def test_tiles_follow_each_other_when_all_queries_are_kept():
 @pytest.mark.parametrize(
     ("name", "numbers", "error", "message"),
     [
-        ("rows", [], ValueError, "rows must name at least one"),
-        ("heads", [1, 1], ValueError, "heads must not name one twice"),
-        ("queries", [1.0], TypeError, "queries must be whole numbers, but one is 1.0"),
-        ("rows", [True], TypeError, "rows must be whole numbers, but one is True"),
-        ("queries", 3, TypeError, "queries must be a sequence of numbers, but is 3"),
+        ("rows", [], ValueError, "rows must not be empty"),
+        ("heads", [1, 1], ValueError, "heads must not contain an index twice"),
+        ("queries", [1.0], TypeError, "queries must be a sequence of integers, got 1.0"),
+        ("rows", [True], TypeError, "rows must be a sequence of integers, got True"),
+        ("queries", 3, TypeError, "queries must be a sequence of integers, got 3"),
     ],
 )
-def test_numbers_are_checked(unchecked, name, numbers, error, message):
+def test_indices_are_checked(unchecked, name, numbers, error, message):
     with pytest.raises(error, match=message):
         Part(**{name: numbers})
 
@@ -202,18 +202,18 @@ def test_numbers_are_checked(unchecked, name, numbers, error, message):
 @pytest.mark.parametrize(
     ("part", "sizes", "message"),
     [
-        (Part(rows=[3]), (3, 4, 7, 11), r"rows must lie in the batch of 3 that is read, but are \[3\]"),
-        (Part(heads=[0, -1]), (3, 4, 7, 11), r"heads must lie in the heads of 4 that is read, but are \[0, -1\]"),
-        (Part(queries=[7]), (3, 4, 7, 11), r"queries must lie in the queries of 7"),
-        (Part(heads=[0]), (3, 7, 11), r"heads can only be chosen of reads that have several, .* \(3, 7, 11\)"),
-        (Part(rows=[0]), (7, 11), r"rows can only be chosen of reads that have several"),
+        (Part(rows=[3]), (3, 4, 7, 11), r"rows must be between 0 and 2 in this read, got \[3\]"),
+        (Part(heads=[0, -1]), (3, 4, 7, 11), r"heads must be between 0 and 3 in this read, got \[0, -1\]"),
+        (Part(queries=[7]), (3, 4, 7, 11), r"queries must be between 0 and 6"),
+        (Part(heads=[0]), (3, 7, 11), r"heads can be selected only in reads that have them, .* \(3, 7, 11\)"),
+        (Part(rows=[0]), (7, 11), r"rows can be selected only in reads that have them"),
     ],
 )
-def test_numbers_outside_the_read_are_refused(part, sizes, message):
+def test_indices_outside_the_read_are_refused(part, sizes, message):
     with pytest.raises(ValueError, match=message):
         part.shape(sizes)
 
 
-def test_a_part_has_the_shape_of_what_is_kept():
+def test_a_part_has_the_shape_of_the_recorded_weights():
     assert PARTS["scattered"].shape((BATCH, HEADS, QUERIES, KEYS)) == (2, 3, 4, 11)
     assert math.prod(PARTS["one"].shape((BATCH, HEADS, QUERIES, KEYS))) == KEYS

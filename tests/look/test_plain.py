@@ -1,4 +1,4 @@
-"""What a file holds becomes dataclasses field by field, or is refused with the field's name."""
+"""Dataclasses are parsed field by field, and invalid fields are named in the error."""
 
 import math
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from regard.look.plain import made
-from regard.look.scene import Axis, Box, Step
+from regard.look.plain import parse_dataclass
+from regard.look.scene import Axis, DecodingStep, DetectedBox
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,41 +29,41 @@ class Outer:
 GOOD = {"share": 1, "inner": [{"number": 2}], "facts": {"a": {"number": 3, "text": "b"}}, "pair": [1, 2], "maybe": None}
 
 
-def test_dataclass_is_made_of_what_json_holds() -> None:
-    found = made(Outer, GOOD, "file")
+def test_dataclass_is_parsed_from_json() -> None:
+    outer = parse_dataclass(Outer, GOOD, "file")
     inner, facts = (Inner(number=2),), {"a": Inner(number=3, text="b")}
-    assert found == Outer(share=1.0, inner=inner, facts=facts, pair=(1.0, 2.0))
-    assert type(found.share) is float
+    assert outer == Outer(share=1.0, inner=inner, facts=facts, pair=(1.0, 2.0))
+    assert type(outer.share) is float
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"other": 1}, "^file has no 'other'$"),
-        ({"share": "1"}, "^file.share must be a finite number, but is 1$"),
-        ({"share": True}, "^file.share must be a finite number, but is True$"),
-        ({"share": math.nan}, "^file.share must be a finite number, but is nan$"),
-        ({"share": math.inf}, "^file.share must be a finite number, but is inf$"),
-        ({"share": 10**400}, "^file.share must be a finite number, but is a number of many digits$"),
-        ({"is_there": 1}, "^file.is_there must be true or false, but is 1$"),
-        ({"maybe": 1}, "^file.maybe must be text, but is 1$"),
-        ({"pair": [1]}, r"^file.pair must be 2 values, but is \[1\]$"),
-        ({"pair": "12"}, "^file.pair must be a list, but is 12$"),
-        ({"inner": [{"number": 1.0}]}, r"^file.inner\[0\].number must be a whole number, but is 1.0$"),
-        ({"inner": [3]}, r"^file.inner\[0\] must be an object, but is 3$"),
-        ({"inner": [{"text": "a"}]}, r"^file.inner\[0\] lacks 'number'$"),
-        ({"facts": [1]}, r"^file.facts must be an object, but is \[1\]$"),
-        ({"facts": {"a": "x" * 99}}, r"^file.facts.a must be an object, but is x+\.\.\.$"),
+        ({"other": 1}, "^file has an unknown field 'other'$"),
+        ({"share": "1"}, "^file.share must be a finite number, got 1$"),
+        ({"share": True}, "^file.share must be a finite number, got True$"),
+        ({"share": math.nan}, "^file.share must be a finite number, got nan$"),
+        ({"share": math.inf}, "^file.share must be a finite number, got inf$"),
+        ({"share": 10**400}, "^file.share must be a finite number, got a number of many digits$"),
+        ({"is_there": 1}, "^file.is_there must be true or false, got 1$"),
+        ({"maybe": 1}, "^file.maybe must be a string, got 1$"),
+        ({"pair": [1]}, r"^file.pair must be 2 values, got \[1\]$"),
+        ({"pair": "12"}, "^file.pair must be a list, got 12$"),
+        ({"inner": [{"number": 1.0}]}, r"^file.inner\[0\].number must be an integer, got 1.0$"),
+        ({"inner": [3]}, r"^file.inner\[0\] must be an object, got 3$"),
+        ({"inner": [{"text": "a"}]}, r"^file.inner\[0\] must have the field 'number'$"),
+        ({"facts": [1]}, r"^file.facts must be an object, got \[1\]$"),
+        ({"facts": {"a": "x" * 99}}, r"^file.facts.a must be an object, got x+\.\.\.$"),
     ],
 )
-def test_what_a_field_does_not_take_is_named(change: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        made(Outer, GOOD | change, "file")
+        parse_dataclass(Outer, GOOD | change, "file")
 
 
-def test_parts_of_scenes_are_made() -> None:
-    assert made(Axis, {"labels": ["a"], "places": [None]}, "axis") == Axis(labels=("a",), places=(None,))
+def test_parts_of_samples_are_parsed() -> None:
+    assert parse_dataclass(Axis, {"labels": ["a"], "places": [None]}, "axis") == Axis(labels=("a",), places=(None,))
     box = {"label": "a", "score": 1, "place": [0, 0, 1, 1], "query": 0}
-    assert made(Box, box, "box").place == (0.0, 0.0, 1.0, 1.0)
+    assert parse_dataclass(DetectedBox, box, "box").place == (0.0, 0.0, 1.0, 1.0)
     step = {"token": "a", "probability": 0.5, "alternatives": [{"token": "b", "probability": 0.25}], "beams": []}
-    assert made(Step, step, "step").alternatives[0].token == "b"
+    assert parse_dataclass(DecodingStep, step, "step").alternatives[0].token == "b"

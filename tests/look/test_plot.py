@@ -121,10 +121,10 @@ def test_odd_tokens_are_drawn(tmp_path, suffix):
     assert plot_alignment(one, tmp_path / f"looked{suffix}").stat().st_size > 2000
 
 
-def test_file_is_not_overwritten_unasked(tmp_path):
+def test_file_is_not_overwritten_by_default(tmp_path):
     path = tmp_path / "looked.png"
     path.write_text("mine")
-    with pytest.raises(UserError, match=r"looked\.png exists already"):
+    with pytest.raises(UserError, match=r"looked\.png already exists"):
         plot_alignment(alignment(), path)
     assert path.read_text() == "mine"
     plot_alignment(alignment(), path, overwrite=True)
@@ -132,19 +132,19 @@ def test_file_is_not_overwritten_unasked(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["looked.jpg", "looked", "looked.png.bak"])
-def test_other_formats_are_refused_with_the_three_that_are_there(tmp_path, name):
-    with pytest.raises(UserError, match=rf"\.png, \.svg, \.pdf, but is '{re.escape(name)}'"):
+def test_other_formats_are_refused(tmp_path, name):
+    with pytest.raises(UserError, match=rf"\.png, \.svg, \.pdf, got '{re.escape(name)}'"):
         plot_alignment(alignment(), tmp_path / name)
 
 
 def test_missing_folder_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"there is no folder .*nowhere"):
+    with pytest.raises(UserError, match=r"the folder .*nowhere does not exist"):
         plot_alignment(alignment(), tmp_path / "nowhere" / "looked.png")
 
 
 @pytest.mark.parametrize("layer", [0, 3, -1])
 def test_layer_that_is_not_there_is_refused(tmp_path, layer):
-    with pytest.raises(UserError, match=rf"layer must be between 1 and 2, but is {layer}"):
+    with pytest.raises(UserError, match=rf"layer must be between 1 and 2, got {layer}"):
         plot_alignment([alignment(), alignment()], tmp_path / "looked.png", layer=layer)
     assert list(tmp_path.iterdir()) == []
 
@@ -156,5 +156,5 @@ def test_alignments_of_different_tokens_are_refused(tmp_path):
 
 
 def test_no_alignment_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"at least one"):
+    with pytest.raises(ValueError, match="alignments must not be empty"):
         plot_alignment([], tmp_path / "looked.png")

@@ -53,7 +53,7 @@ def test_boxes_have_the_colors_of_the_weights(tmp_path):
     assert drawn.count("stroke: #c01722") == 3  # the word being read, once a line
 
 
-def test_darker_boxes_where_more_was_read(tmp_path):
+def test_boxes_are_darker_for_larger_weights(tmp_path):
     last = torch.zeros(2, 2)
     last[1, 0] = 1
     dark, light = (
@@ -64,7 +64,7 @@ def test_darker_boxes_where_more_was_read(tmp_path):
     assert np.mean(dark[..., :3]) < np.mean(light[..., :3])
 
 
-def test_last_layer_is_drawn_unless_another_is_asked_for(tmp_path):
+def test_last_layer_is_plotted_by_default(tmp_path):
     chains = [
         chain_of(["one", "two"], layer=layer, direction=end)
         for layer, end in ((1, "from the start"), (2, "from the start"), (1, "from the end"), (2, "from the end"))
@@ -75,18 +75,18 @@ def test_last_layer_is_drawn_unless_another_is_asked_for(tmp_path):
     assert first.count("low") == 2
     for found in (last, first):
         assert [text for text in found if text.startswith("from")] == ["from the start", "from the end"]
-    with pytest.raises(UserError, match="layer must be between 1 and 2, but is 3"):
+    with pytest.raises(UserError, match="layer must be between 1 and 2, got 3"):
         plot_chain(chains, tmp_path / "3.svg", layer=3)
 
 
-def test_what_cannot_be_drawn_is_refused_and_nothing_written(tmp_path):
-    with pytest.raises(UserError, match="a picture holds 100 pieces of text at most, but the text has 101"):
+def test_invalid_chains_are_refused_and_nothing_is_written(tmp_path):
+    with pytest.raises(UserError, match="a figure of a chain must have at most 100 tokens, got 101"):
         plot_chain([chain_of(["a"] * (MAX_WORDS + 1))], tmp_path / "long.png")
     with pytest.raises(UserError, match="must end in one of"):
         plot_chain([chain_of()], tmp_path / "chain.jpg")
-    with pytest.raises(ValueError, match="at least one, but are empty"):
+    with pytest.raises(ValueError, match="chains must not be empty"):
         plot_chain([], tmp_path / "none.png")
     (tmp_path / "there.png").write_bytes(b"mine")
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already exists"):
         plot_chain([chain_of()], tmp_path / "there.png")
     assert [path.name for path in tmp_path.iterdir()] == ["there.png"]

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.attend import weigh
+from regard.attention.attend import attention_weights
 from regard.attention.masks import causal, dense, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Dot, General
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from tests.helpers import close
 
 KERNELS = ["reference", "sdpa", "auto"]
@@ -63,7 +63,7 @@ def test_recording_changes_no_output_no_gradient_and_no_random_number(kernel, mi
     model, (items, memory) = TwoReads(kernel=kernel), inputs()
     with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
         without = trained_once(model, items, memory)
-        with listen(model):
+        with record_weights(model):
             during = trained_once(model, items, memory)
         after = trained_once(model, items, memory)
     assert all(torch.equal(a, b) for a, b in zip(without, during, strict=True))
@@ -73,7 +73,7 @@ def test_recording_changes_no_output_no_gradient_and_no_random_number(kernel, mi
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_weights_are_those_of_the_read(kernel):
     model, (items, memory) = TwoReads(kernel=kernel).eval(), inputs()
-    with listen(model) as maps:
+    with record_weights(model) as maps:
         out = model(items, memory)
     assert maps.names == ("own.read", "other")
     (own,), (other,) = maps["own.read"], maps["other"]
@@ -89,16 +89,16 @@ def test_weights_equal_weigh_with_the_same_arguments():
     read, bias = Read(Additive(7, 5, 3)), torch.randn(2, 11, 13)
     query, memory = inputs()
     mask = dense(torch.rand(2, 11, 13) > 0.5)
-    with listen(read) as maps:
+    with record_weights(read) as maps:
         read(query, memory=memory, bias=bias, mask=mask)
-    assert torch.equal(maps[""][0], weigh(query, memory, score=read.score, bias=bias, mask=mask).detach())
+    assert torch.equal(maps[""][0], attention_weights(query, memory, score=read.score, bias=bias, mask=mask).detach())
 
 
 def test_weights_are_kept_in_float32_on_the_cpu_without_gradient(device):
     read = Read(General(7, 5)).to(device, torch.bfloat16)
     query, memory = inputs()
     query, keys, values = (x.to(device, torch.bfloat16) for x in (query, memory.keys, memory.values))
-    with listen(read) as maps:
+    with record_weights(read) as maps:
         read(query, Memory(keys, values))
     (weights,) = maps[""]
     assert weights.dtype == torch.float32
@@ -109,7 +109,7 @@ def test_weights_are_kept_in_float32_on_the_cpu_without_gradient(device):
 
 def test_calls_are_kept_in_their_order():
     read = Read(Dot())
-    with listen(read) as maps:
+    with record_weights(read) as maps:
         for num_keys in (2, 5, 3):
             read(torch.randn(1, 1, 7), Memory(torch.randn(1, num_keys, 7), torch.randn(1, num_keys, 7)))
     assert [call.shape[-1] for call in maps[""]] == [2, 5, 3]
@@ -117,7 +117,7 @@ def test_calls_are_kept_in_their_order():
 
 def test_steps_stack_the_calls_of_a_growing_memory():
     read, memory = Read(Dot()), Memory(torch.randn(2, 3, 1, 7), torch.randn(2, 3, 1, 7))
-    with listen(read) as maps:
+    with record_weights(read) as maps:
         for _ in range(4):
             read(torch.randn(2, 3, 1, 7), memory)
             memory = memory.extend(torch.randn(2, 3, 1, 7), torch.randn(2, 3, 1, 7))
@@ -131,13 +131,13 @@ def test_steps_stack_the_calls_of_a_growing_memory():
     ("shapes", "message"),
     [
         ([(2, 1), (2, 3)], "call 1 of '' has 3"),
-        ([(2, 1), (3, 1)], r"'' has \(2,\) at first and \(3,\) in call 1"),
+        ([(2, 1), (3, 1)], r"'' has \(2,\) in call 0 and \(3,\) in call 1"),
     ],
     ids=["queries", "rows"],
 )
-def test_steps_refuse_calls_that_are_no_steps(shapes, message):
+def test_steps_refuse_calls_of_several_queries_or_other_rows(shapes, message):
     read = Read(Dot())
-    with listen(read) as maps:
+    with record_weights(read) as maps:
         for rows, queries in shapes:
             read(torch.randn(rows, queries, 7), Memory(torch.randn(rows, 5, 7), torch.randn(rows, 5, 7)))
     with pytest.raises(ValueError, match=message):
@@ -146,14 +146,14 @@ def test_steps_refuse_calls_that_are_no_steps(shapes, message):
 
 def test_nothing_is_left_on_the_model():
     model = TwoReads()
-    with listen(model):
+    with record_weights(model):
         assert hooks_of(model) > 0
     assert hooks_of(model) == 0
 
 
 def test_nothing_is_left_on_the_model_when_it_fails():
     model = Failing()
-    with pytest.raises(ArithmeticError, match="after the read"), listen(model) as maps:
+    with pytest.raises(ArithmeticError, match="after the read"), record_weights(model) as maps:
         model(torch.randn(2, 3, 7))
     assert hooks_of(model) == 0
     assert len(maps["read"]) == 1
@@ -161,8 +161,8 @@ def test_nothing_is_left_on_the_model_when_it_fails():
 
 def test_recordings_may_be_nested():
     model, (items, memory) = TwoReads().eval(), inputs()
-    with listen(model) as outer:
-        with listen(model, only=["other"]) as inner:
+    with record_weights(model) as outer:
+        with record_weights(model, only=["other"]) as inner:
             model(items, memory)
         model(items, memory)
     assert [len(outer["other"]), len(inner["other"])] == [2, 1]
@@ -176,7 +176,7 @@ def test_recordings_may_be_nested():
 )
 def test_only_chooses_the_reads(only):
     model, (items, memory) = TwoReads(), inputs()
-    with listen(model, only=only) as maps:
+    with record_weights(model, only=only) as maps:
         model(items, memory)
     assert maps.names == tuple(maps) == ("other",)
 
@@ -184,21 +184,21 @@ def test_only_chooses_the_reads(only):
 @pytest.mark.parametrize(
     ("only", "message"),
     [
-        ("othre", r"'othre' is none; nearest are other"),
-        (["other", "own"], r"'own' is none; nearest are own\.read"),
-        ([], r"at least one"),
-        (lambda name: False, r"refuses all of own\.read, other"),
+        ("othre", r"names of reads, got 'othre'; nearest are other"),
+        (["other", "own"], r"names of reads, got 'own'; nearest are own\.read"),
+        ([], r"only must not be empty"),
+        (lambda name: False, r"select at least one of own\.read, other"),
     ],
     ids=["misspelled", "half", "empty", "function"],
 )
 def test_only_is_refused_when_it_names_no_read(only, message):
-    with pytest.raises(ValueError, match=message), listen(TwoReads(), only=only):
+    with pytest.raises(ValueError, match=message), record_weights(TwoReads(), only=only):
         pass
 
 
 def test_rows_keep_a_part_of_the_batch():
     model, (items, memory) = TwoReads().eval(), inputs()
-    with listen(model) as everything, listen(model, rows=[1]) as part:
+    with record_weights(model) as everything, record_weights(model, rows=[1]) as part:
         model(items, memory)
     for name in everything:
         assert torch.equal(part[name][0], everything[name][0][[1]])
@@ -207,18 +207,18 @@ def test_rows_keep_a_part_of_the_batch():
 @pytest.mark.parametrize("rows", [[0, 2], [-1]], ids=["behind", "negative"])
 def test_rows_outside_the_batch_are_refused(rows):
     model, (items, memory) = TwoReads(), inputs()
-    with pytest.raises(ValueError, match=r"rows must lie in the batch of 2"), listen(model, rows=rows):
+    with pytest.raises(ValueError, match=r"rows must be between 0 and 1"), record_weights(model, rows=rows):
         model(items, memory)
     assert hooks_of(model) == 0
 
 
 def test_model_without_reads_is_refused():
-    with pytest.raises(ValueError, match=r"Linear has no Read"), listen(nn.Linear(2, 3)):
+    with pytest.raises(ValueError, match=r"Linear has no Read"), record_weights(nn.Linear(2, 3)):
         pass
 
 
 def test_recording_in_which_nothing_ran_says_so():
-    with listen(TwoReads()) as maps:
+    with record_weights(TwoReads()) as maps:
         pass
     with pytest.raises(ValueError, match=r"nothing was recorded: none of own\.read, other ran"):
         maps.names  # noqa: B018  # reading the attribute is the test
@@ -226,14 +226,14 @@ def test_recording_in_which_nothing_ran_says_so():
 
 def test_read_that_did_not_run_says_so():
     model, (items, memory) = TwoReads(), inputs()
-    with listen(model) as maps:
+    with record_weights(model) as maps:
         model.other(items, memory)
     with pytest.raises(ValueError, match=r"read 'own.read' did not run inside the recording; other did"):
         maps["own.read"]
 
 
 def test_unknown_read_is_refused_with_the_nearest():
-    with listen(TwoReads()) as maps:
+    with record_weights(TwoReads()) as maps:
         pass
     with pytest.raises(KeyError, match=r"no read 'own.raed' is recorded; nearest are own\.read"):
         maps["own.raed"]
@@ -245,7 +245,7 @@ def test_compiled_model_is_refused():
     part.own.compile(backend="eager")
     for model, name in ((whole, "the model"), (part, "own")):
         with (
-            pytest.raises(ValueError, match=rf"compiled module cannot be recorded, but {name} is"),
-            listen(model),
+            pytest.raises(ValueError, match=rf"compiled modules cannot be recorded, but {name} is"),
+            record_weights(model),
         ):
             pass

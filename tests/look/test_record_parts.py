@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.biases import Given
+from regard.attention.biases import TensorBias
 from regard.attention.choices import Choice, Soft
 from regard.attention.hard import Hard
 from regard.attention.kernels import gather
@@ -18,7 +18,7 @@ from regard.attention.memory import Memory
 from regard.attention.scores import BareAdditive, Dot, ScaledDot
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from tests.helpers import close
 
 DRAWING = ["gumbel", "reinforce"]
@@ -44,7 +44,7 @@ def items_of(num_rows: int = 3) -> Tensor:
 def test_a_part_is_that_part_of_the_whole(kernel, tile_bytes):
     model = Own(kernel=kernel).eval()
     chosen = {"rows": [2, 0], "heads": [1, 4, 2], "queries": [6, 2, 3]}
-    with listen(model) as whole, listen(model, **chosen, tile_bytes=tile_bytes) as part:
+    with record_weights(model) as whole, record_weights(model, **chosen, tile_bytes=tile_bytes) as part:
         model(items_of())
     expected = whole["heads.read"][0][[2, 0]][:, [1, 4, 2]][..., [6, 2, 3], :]
     close(part["heads.read"][0], expected)
@@ -54,7 +54,7 @@ def test_a_part_is_that_part_of_the_whole(kernel, tile_bytes):
 def test_steps_choose_calls():
     read = Read(Dot())
     chosen = {"some": [3, 1], "every": range(0, 10**12, 2), "late": {4}, "never": [7]}
-    records = {name: listen(read, steps=steps) for name, steps in chosen.items()}
+    records = {name: record_weights(read, steps=steps) for name, steps in chosen.items()}
     with records["some"] as some, records["every"] as every, records["late"] as late, records["never"] as never:
         for size in range(1, 6):
             read(torch.randn(1, 1, 3), Memory(torch.randn(1, size, 3), torch.randn(1, size, 3)))
@@ -62,43 +62,43 @@ def test_steps_choose_calls():
     assert [weights.shape[-1] for weights in some[""]] == [2, 4]
     assert [call.number for call in every.calls("")] == [0, 2, 4]
     assert late.steps("").shape == (1, 1, 5)
-    with pytest.raises(ValueError, match="nothing was recorded:  ran, but not in one of the steps that were chosen"):
+    with pytest.raises(ValueError, match="nothing was recorded:  ran, but not in a selected step"):
         never.names  # noqa: B018  # reading the attribute is the test
-    with pytest.raises(ValueError, match="read '' ran 5 times, but not in one of the steps that were chosen"):
+    with pytest.raises(ValueError, match="read '' ran 5 times, but not in a selected step"):
         never[""]
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"steps": []}, ValueError, "steps must name at least one call"),
-        ({"steps": [-1]}, ValueError, "steps must be numbers of calls, from 0 on, but one is -1"),
-        ({"steps": range(3, -2, -1)}, ValueError, "steps must be numbers of calls, from 0 on, but one is -1"),
-        ({"steps": [0.5]}, ValueError, "steps must be numbers of calls, from 0 on, but one is 0.5"),
-        ({"steps": 3}, TypeError, "steps must be numbers of calls, such as .*, but is 3"),
-        ({"dtype": torch.bfloat16}, ValueError, "dtype must be one of torch.float16, .* but is torch.bfloat16"),
-        ({"tile_bytes": 0}, ValueError, "tile_bytes must be a number of bytes, at least 1, but is 0"),
-        ({"heads": []}, ValueError, "heads must name at least one"),
-        ({"rows": [0, 0]}, ValueError, "rows must not name one twice"),
+        ({"steps": []}, ValueError, "steps must not be empty"),
+        ({"steps": [-1]}, ValueError, "steps must be nonnegative integers, got -1"),
+        ({"steps": range(3, -2, -1)}, ValueError, "steps must be nonnegative integers, got -1"),
+        ({"steps": [0.5]}, ValueError, "steps must be nonnegative integers, got 0.5"),
+        ({"steps": 3}, TypeError, "steps must be a collection of integers, such as .*, got 3"),
+        ({"dtype": torch.bfloat16}, ValueError, "dtype must be one of torch.float16, .* got torch.bfloat16"),
+        ({"tile_bytes": 0}, ValueError, "tile_bytes must be a positive integer, got 0"),
+        ({"heads": []}, ValueError, "heads must not be empty"),
+        ({"rows": [0, 0]}, ValueError, "rows must not contain an index twice"),
     ],
 )
 def test_options_are_checked_before_anything_runs(unchecked, tmp_path, options, error, message):
-    with pytest.raises(error, match=message), listen(Own(), to=tmp_path / "maps", **options):
+    with pytest.raises(error, match=message), record_weights(Own(), to=tmp_path / "maps", **options):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_heads_of_a_read_without_heads_are_refused():
     read = Read(Dot())
-    message = r"heads can only be chosen of reads that have several, but one has weights \(2, 3, 3\)"
-    with pytest.raises(ValueError, match=message), listen(read, heads=[0]):
+    message = r"heads can be selected only in reads that have them, got weights of shape \(2, 3, 3\)"
+    with pytest.raises(ValueError, match=message), record_weights(read, heads=[0]):
         read(torch.randn(2, 3, 5), Memory(torch.randn(2, 3, 5), torch.randn(2, 3, 5)))
 
 
 @pytest.mark.parametrize("kernel", ["reference", "sdpa", "products"])
-def test_a_call_tells_its_kernel_masks_and_sizes(kernel):
+def test_a_call_has_its_kernel_masks_and_sizes(kernel):
     model = Own(kernel=kernel)
-    with listen(model, rows=[1]) as maps:
+    with record_weights(model, rows=[1]) as maps:
         model(items_of())
     (call,) = maps.calls("heads.read")
     assert call.kernel == kernel
@@ -107,21 +107,21 @@ def test_a_call_tells_its_kernel_masks_and_sizes(kernel):
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_auto_is_told_as_the_kernel_that_it_chose(enabled):
+def test_auto_is_recorded_as_the_selected_kernel(enabled):
     read, query = Read(Dot()), torch.randn(2, 3, 5)
-    with listen(read) as maps, torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+    with record_weights(read) as maps, torch.autocast("cpu", torch.bfloat16, enabled=enabled):
         read(query, Memory(query, query))
-        read(query[:, :1], Memory(query, query), bias=Given(torch.randn(1, 3)))
+        read(query[:, :1], Memory(query, query), bias=TensorBias(torch.randn(1, 3)))
     first, second = maps.calls("")
     assert first.kernel == "products"
-    assert second.bias == "Given(1, 3)"
+    assert second.bias == "TensorBias(1, 3)"
     assert {first.autocast, second.autocast} == {"bfloat16" if enabled else None}
 
 
 def test_weights_are_those_of_autocast():
     read, query = Read(ScaledDot(), kernel="reference"), torch.randn(2, 3, 64)
     memory = Memory(torch.randn(2, 5, 64), torch.eye(5).expand(2, 5, 5))
-    with listen(read) as maps, torch.autocast("cpu", torch.bfloat16):
+    with record_weights(read) as maps, torch.autocast("cpu", torch.bfloat16):
         out = read(query, memory)  # the weights themselves, rounded to bfloat16 at the end
     (weights,) = maps[""]
     exact = ((query @ memory.keys.mT) / 8).softmax(-1)
@@ -130,13 +130,13 @@ def test_weights_are_those_of_autocast():
     torch.testing.assert_close(weights, exact)
 
 
-def test_autocast_does_not_remember_what_recording_cast(monkeypatch):
+def test_recording_does_not_fill_the_autocast_cache(monkeypatch):
     """A weight that is first cast where no gradient is taken would have none in the model's own next use of it."""
     score = BareAdditive(5)
     read, query = Read(score), torch.randn(2, 3, 5)
     monkeypatch.setattr("regard.layers.read.attend", lambda query, *_, **__: query)
     with torch.autocast("cpu", torch.bfloat16):
-        with listen(read):
+        with record_weights(read):
             read(query, Memory(query, query))
         (query.tanh() @ score.v).sum().backward()
     assert score.v.grad is not None
@@ -151,7 +151,7 @@ def test_draws_are_those_that_the_read_used(monkeypatch, kernel, gradient, chose
     query, keys = torch.randn(3, 5, 7, 2), torch.randn(3, 5, 11, 2)
     memory = Memory(keys, torch.eye(11).expand(3, 5, 11, 11), padding([11, 4, 6]))  # reads give their weights
     with torch.no_grad():
-        with listen(read, tile_bytes=100, **chosen) as maps:
+        with record_weights(read, tile_bytes=100, **chosen) as maps:
             out = read(query, memory)
         again = read(query, memory)
     rows, heads, queries = (chosen.get(name, slice(None)) for name in ("rows", "heads", "queries"))
@@ -168,7 +168,7 @@ def test_recording_draws_no_number_that_the_model_would_have_drawn(gradient):
         torch.manual_seed(3)
         with torch.no_grad():
             if recorded:
-                with listen(model):
+                with record_weights(model):
                     runs.append([model(items), model(items), torch.get_rng_state()])
             else:
                 runs.append([model(items), model(items), torch.get_rng_state()])
@@ -180,18 +180,18 @@ def test_recording_draws_no_number_that_the_model_would_have_drawn(gradient):
 def test_a_beta_a_head_is_that_of_the_head():
     read = Read(Dot(), choose=Soft(torch.tensor([0.1, 1.0, 10.0]).view(3, 1, 1), learn=True))
     query, keys = torch.randn(2, 1, 4, 5).expand(2, 3, 4, 5), torch.randn(2, 1, 6, 5).expand(2, 3, 6, 5)
-    with listen(read, heads=[2, 0], tile_bytes=1) as maps:
+    with record_weights(read, heads=[2, 0], tile_bytes=1) as maps:
         read(query, Memory(keys, keys))
     sharp, flat = maps[""][0].amax(-1).unbind(1)
     assert (sharp > flat).all()
 
 
-def test_places_that_are_not_filled_have_no_weight():
+def test_empty_slots_have_no_weight():
     read, new = Read(Dot()), torch.randn(4, 2, 3, 1, 5)
     empty = StaticMemory.empty((2, 3), capacity=6, key_dim=5), RingMemory.empty((2, 3), window=6, key_dim=5)
     for start in empty:
         memory = start
-        with torch.no_grad(), listen(read, heads=[2, 1], tile_bytes=1) as maps:
+        with torch.no_grad(), record_weights(read, heads=[2, 1], tile_bytes=1) as maps:
             for step in new:
                 memory = memory.extend(step, step)
                 read(step, memory)
@@ -204,22 +204,22 @@ def test_places_that_are_not_filled_have_no_weight():
 
 def test_mapped_functions_are_refused():
     model = Own().eval()
-    with pytest.raises(ValueError, match=r"inside torch\.func\.vmap cannot be recorded"), listen(model):
+    with pytest.raises(ValueError, match=r"inside torch\.func\.vmap cannot be recorded"), record_weights(model):
         torch.func.vmap(model)(items_of().expand(2, 3, 7, 10))
 
 
-def test_weights_recorded_in_inference_mode_may_be_learned_from():
+def test_weights_recorded_in_inference_mode_can_be_used_in_training():
     model = Own().eval()
-    with torch.inference_mode(), listen(model) as maps:
+    with torch.inference_mode(), record_weights(model) as maps:
         model(items_of())
     assert not maps["heads.read"][0].is_inference()
 
 
-def test_gradients_of_functions_are_no_hindrance(tmp_path):
+def test_recording_works_inside_torch_func_grad(tmp_path):
     model, items = Own().eval(), items_of()
-    with listen(model) as plain:
+    with record_weights(model) as plain:
         model(items)
-    with listen(model) as maps, listen(model, to=tmp_path / "maps", tile_bytes=900) as written:
+    with record_weights(model) as maps, record_weights(model, to=tmp_path / "maps", tile_bytes=900) as written:
         without = torch.func.grad(lambda items: model(items).sum())(items)
     for recording in (maps, written):
         assert type(recording["heads.read"][0]) is Tensor
@@ -234,22 +234,22 @@ def test_functions_that_are_compiled_inside_are_recorded():
         import torch, torch._dynamo
         from regard.attention.masks import causal
         from regard.layers.multihead import MultiHead
-        from regard.look.listen import listen
+        from regard.look.listen import record_weights
         heads, items = MultiHead(10, num_heads=5), torch.randn(3, 7, 10)
         torch.set_grad_enabled(False)
 
         def run(items):
             return heads(items, heads.memory(items), mask=causal()) + 1
 
-        with listen(heads) as plain:
+        with record_weights(heads) as plain:
             expected = run(items)
-        with listen(heads) as maps:
+        with record_weights(heads) as maps:
             assert torch.equal(torch.compile(run, backend="eager")(items), expected)
         assert torch.equal(maps["read"][0], plain["read"][0])
         torch._dynamo.reset()
         before = torch.compile(run, backend="eager")
         before(items)
-        with listen(heads) as maps:
+        with record_weights(heads) as maps:
             before(items)
         try:
             maps.names
@@ -266,7 +266,7 @@ def test_second_order_gradients_and_hooks_are_as_without():
     model, items = Own().eval(), items_of().requires_grad_()
     grads = []
     for recorded in (False, True):
-        with listen(model) if recorded else torch.enable_grad():
+        with record_weights(model) if recorded else torch.enable_grad():
             (first,) = torch.autograd.grad(model(items).square().sum(), items, create_graph=True)
         grads.append(torch.autograd.grad(first.square().sum(), items)[0])
     assert torch.equal(*grads)

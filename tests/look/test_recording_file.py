@@ -21,7 +21,7 @@ from regard.errors import UserError
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
 from regard.look.capture import Capture
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from regard.look.part import Part
 from regard.look.recording import Recording
 from tests.look.memory_of import Watch
@@ -44,7 +44,7 @@ class Two(nn.Module):
 def both(path: Path, calls: int = 3, **choices: object) -> tuple[Recording, Recording]:
     """The same calls, recorded in memory and on the disk."""
     model = Two().eval()
-    with listen(model, **choices) as kept, listen(model, to=path, **choices) as written:
+    with record_weights(model, **choices) as kept, record_weights(model, to=path, **choices) as written:
         for _ in range(calls):
             model(torch.randn(2, 7, 6))
     return kept, written
@@ -82,14 +82,14 @@ def written(tmp_path: Path) -> Path:
     ],
     ids=["whole", "tiles", "part", "half", "double"],
 )
-def test_what_is_read_back_is_what_was_recorded(tmp_path, choices):
+def test_opened_recording_is_the_recorded_one(tmp_path, choices):
     kept, written = both(tmp_path / "maps", **choices)
     assert_same(kept, written)
     assert_same(kept, Recording.open(tmp_path / "maps"))
     assert_same(kept, Recording.open(str(tmp_path / "maps")))
 
 
-def test_saving_is_as_good_as_recording_to_the_disk(tmp_path):
+def test_saving_equals_recording_to_disk(tmp_path):
     kept, written = both(tmp_path / "maps", heads=[1], dtype=torch.float16)
     kept.save(tmp_path / "saved")
     written.save(tmp_path / "copied")
@@ -101,7 +101,7 @@ def test_saving_is_as_good_as_recording_to_the_disk(tmp_path):
 
 def test_half_precision_rounds_to_the_nearest(tmp_path):
     model, items = Two().eval(), torch.randn(2, 7, 6)
-    with listen(model) as exact, listen(model, to=tmp_path / "maps", dtype=torch.float16) as half:
+    with record_weights(model) as exact, record_weights(model, to=tmp_path / "maps", dtype=torch.float16) as half:
         model(items)
     for name in exact:
         assert torch.equal(exact[name][0].half(), half[name][0])
@@ -121,7 +121,7 @@ def test_calls_are_a_sequence(written):
 def test_steps_are_put_together_from_the_disk(tmp_path):
     model = Read(Dot())
     items = torch.randn(1, 5, 3)
-    with listen(model) as kept, listen(model, to=tmp_path / "maps"):
+    with record_weights(model) as kept, record_weights(model, to=tmp_path / "maps"):
         for size in (2, 3, 5):
             model(items[:, :1], Memory(items[:, :size], items[:, :size]))
     opened = Recording.open(tmp_path / "maps")
@@ -148,10 +148,10 @@ def test_a_tensor_may_be_written_to_without_changing_the_file(written):
     assert torch.equal(Recording.open(written)["first.read"][0], expected)
 
 
-def test_looking_at_a_part_loads_no_more(tmp_path):
+def test_accessing_a_part_loads_only_that_part(tmp_path):
     model = Read(Dot())
     items = torch.randn(1, 3000, 2)
-    with listen(model, to=tmp_path / "maps", dtype=torch.float16):
+    with record_weights(model, to=tmp_path / "maps", dtype=torch.float16):
         model(items, Memory(items, items))
     program = f"""
         import torch
@@ -178,7 +178,7 @@ def test_recording_to_the_disk_takes_a_few_tiles_of_memory(tmp_path):
     whole = heads * 2048 * 2048 * 2
     with torch.no_grad(), Watch() as without:
         read(items, Memory(items, items), mask=causal())
-    recording = listen(read, to=tmp_path / "maps", dtype=torch.float16, tile_bytes=tile_bytes)
+    recording = record_weights(read, to=tmp_path / "maps", dtype=torch.float16, tile_bytes=tile_bytes)
     with torch.no_grad(), recording, Watch() as during:
         read(items, Memory(items, items), mask=causal())
     assert Recording.open(tmp_path / "maps")[""][0].nbytes == whole
@@ -188,7 +188,7 @@ def test_recording_to_the_disk_takes_a_few_tiles_of_memory(tmp_path):
 
 def test_nothing_is_there_before_the_end(tmp_path):
     model = Two().eval()
-    with listen(model, to=tmp_path / "maps") as maps:
+    with record_weights(model, to=tmp_path / "maps") as maps:
         model(torch.randn(2, 7, 6))
         assert not (tmp_path / "maps").exists()
         assert maps["first.read"][0].shape == (2, 3, 7, 7)
@@ -198,16 +198,16 @@ def test_nothing_is_there_before_the_end(tmp_path):
 def test_nothing_is_left_when_the_run_fails(tmp_path):
     model = Two().eval()
     model.second.output.register_forward_hook(fail)
-    with pytest.raises(ArithmeticError, match="after both reads"), listen(model, to=tmp_path / "maps"):
+    with pytest.raises(ArithmeticError, match="after both reads"), record_weights(model, to=tmp_path / "maps"):
         model(torch.randn(2, 7, 6))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_call_that_cannot_be_recorded_leaves_the_others_whole(tmp_path):
     model = Two().eval()
-    with listen(model, to=tmp_path / "maps", rows=[1]):
+    with record_weights(model, to=tmp_path / "maps", rows=[1]):
         model(torch.randn(2, 7, 6))
-        with pytest.raises(ValueError, match="rows must lie in the batch of 1"):
+        with pytest.raises(ValueError, match="rows must be between 0 and 0"):
             model.second(torch.randn(1, 5, 6), model.second.memory(torch.randn(1, 5, 6)))
     opened = Recording.open(tmp_path / "maps")
     assert [len(opened[name]) for name in opened] == [1, 1]
@@ -216,7 +216,7 @@ def test_a_call_that_cannot_be_recorded_leaves_the_others_whole(tmp_path):
 
 def test_a_disk_that_fails_half_way_leaves_no_call_behind(tmp_path, monkeypatch):
     model = Two().eval()
-    with listen(model, to=tmp_path / "maps", tile_bytes=300):
+    with record_weights(model, to=tmp_path / "maps", tile_bytes=300):
         model(torch.randn(2, 7, 6))
         calls = iter(range(100))
 
@@ -235,14 +235,14 @@ def test_a_disk_that_fails_half_way_leaves_no_call_behind(tmp_path, monkeypatch)
     assert len(list((tmp_path / "maps").glob("*.safetensors"))) == 4
 
 
-def test_a_killed_process_leaves_nothing_that_passes_for_a_recording(tmp_path):
+def test_a_killed_process_leaves_no_valid_recording(tmp_path):
     program = f"""
         import os, signal, torch
         from regard.attention.scores import Dot
         from regard.layers.read import Read
-        from regard.look.listen import listen
+        from regard.look.listen import record_weights
         read = Read(Dot())
-        with listen(read, to={str(tmp_path / "maps")!r}):
+        with record_weights(read, to={str(tmp_path / "maps")!r}):
             read(torch.ones(1, 2, 3), (torch.ones(1, 2, 3), torch.ones(1, 2, 3)))
             os.kill(os.getpid(), signal.SIGKILL)
     """
@@ -251,34 +251,37 @@ def test_a_killed_process_leaves_nothing_that_passes_for_a_recording(tmp_path):
     assert not (tmp_path / "maps").exists()
     (left,) = tmp_path.iterdir()
     assert len(list(left.glob("*.safetensors"))) == 1
-    with pytest.raises(UserError, match=r"is no recording, or was never finished: it has no index\.json"):
+    with pytest.raises(UserError, match=r"is not a recording, or is incomplete: it has no index\.json"):
         Recording.open(left)
 
 
-def test_a_recording_is_not_written_over(written):
+def test_a_recording_is_not_overwritten(written):
     before = sorted(file.stat().st_mtime_ns for file in written.iterdir())
     for path in (written, written / "index.json"):
-        with pytest.raises(ValueError, match=r"to must not exist yet, but .* does"), listen(Two(), to=path):
+        with pytest.raises(ValueError, match=r"to must be a new folder, but .* exists"), record_weights(Two(), to=path):
             pass
-        with pytest.raises(ValueError, match="to must not exist yet"):
+        with pytest.raises(ValueError, match="to must be a new folder"):
             Recording.open(written).save(path)
     assert sorted(file.stat().st_mtime_ns for file in written.iterdir()) == before
 
 
-def test_two_recordings_to_one_place_are_refused(tmp_path):
-    one, other = (listen(Two(), to=tmp_path / "maps") for _ in range(2))
+def test_two_recordings_to_one_folder_are_refused(tmp_path):
+    one, other = (record_weights(Two(), to=tmp_path / "maps") for _ in range(2))
     with one, pytest.raises(ValueError, match="another recording is being written"), other:
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["maps"]
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="to must lie in a folder that exists"), listen(Two(), to=tmp_path / "a" / "b"):
+def test_a_missing_parent_folder_is_refused(tmp_path):
+    with (
+        pytest.raises(ValueError, match="to must be in an existing folder"),
+        record_weights(Two(), to=tmp_path / "a" / "b"),
+    ):
         pass
 
 
 def test_a_recording_in_which_nothing_ran_says_so_when_it_is_opened(tmp_path):
-    with listen(Two(), to=tmp_path / "maps"):
+    with record_weights(Two(), to=tmp_path / "maps"):
         pass
     with pytest.raises(ValueError, match="nothing was recorded"):
         Recording.open(tmp_path / "maps").names  # noqa: B018  # reading the attribute is the test
@@ -331,37 +334,40 @@ def cut(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (truncate, r"0001-00000002.safetensors is damaged: it must hold 784 bytes of weights, but holds 781"),
-        (swap, r"0001-00000002.safetensors is not of this recording: its header must say .*\[2, 2, 7, 7\]"),
-        (blank, r"0000-00000001.safetensors: damaged: no JSON"),
-        (lambda folder: (folder / "0000-00000001.safetensors").write_bytes(b""), r"is damaged: it must hold"),
+        (truncate, r"0001-00000002.safetensors is damaged: it must have 784 bytes of weights, got 781"),
+        (swap, r"0001-00000002.safetensors does not belong to this recording: its header must be .*\[2, 2, 7, 7\]"),
+        (blank, r"0000-00000001.safetensors: damaged: not valid JSON"),
+        (lambda folder: (folder / "0000-00000001.safetensors").write_bytes(b""), r"is damaged: it must have"),
         (lambda folder: (folder / "0000-00000001.safetensors").unlink(), r"0000-00000001.safetensors is missing"),
-        (cut, r"the read 'first.*' has 2 calls, 3 shapes, in no order"),
-        (call(number=0), r"has 3 calls, 3 shapes, in no order"),
+        (cut, r"the read 'first.*' must have one shape per call, .* got 2 calls and 3 shapes"),
+        (call(number=0), r"in ascending order of calls, got 3 calls and 3 shapes"),
         (call(number=9), r"ran 3 times, but has calls 0 to 9"),
-        (call(number="2"), r"calls\[2\].number must be a whole number, but is 2"),
-        (call(sizes=[2, 3, 7]), r"of weights \[2, 3, 7\] must be kept \[2, 3, 7\], not \(2, 3, 7, 7\)"),
-        (call(sizes=[2, 3, 7, 10**30]), r"no sizes of weights"),
-        (call(sizes=[7]), r"no sizes of weights: \[7\]"),
-        (lambda folder: changed(folder, queries=[0, 99]), r"queries must lie in the queries of 7"),
+        (call(number="2"), r"calls\[2\].number must be an integer, got 2"),
+        (call(sizes=[2, 3, 7]), r"weights of shape \[2, 3, 7\] must be recorded as \[2, 3, 7\], got \(2, 3, 7, 7\)"),
+        (call(sizes=[2, 3, 7, 10**30]), r"invalid sizes of weights"),
+        (call(sizes=[7]), r"invalid sizes of weights: \[7\]"),
+        (lambda folder: changed(folder, queries=[0, 99]), r"queries must be between 0 and 6"),
         (lambda folder: (folder / "index.json").write_text("[" * 100_000), r"index.json: damaged: JSON is nested too"),
-        (lambda folder: (folder / "index.json").unlink(), r"is no recording, or was never finished"),
-        (lambda folder: (folder / "index.json").write_text("{"), "index.json: damaged: no JSON"),
-        (lambda folder: (folder / "index.json").write_text("[]"), r"is no recording: .*index.json does not say"),
-        (lambda folder: changed(folder, format="other"), r"is no recording"),
-        (lambda folder: changed(folder, version=2), r"has version 2 of the format; this regard reads 1"),
+        (lambda folder: (folder / "index.json").unlink(), r"is not a recording, or is incomplete"),
+        (lambda folder: (folder / "index.json").write_text("{"), "index.json: damaged: not valid JSON"),
+        (
+            lambda folder: (folder / "index.json").write_text("[]"),
+            r"is not a recording: the format in .*index.json must be",
+        ),
+        (lambda folder: changed(folder, format="other"), r"is not a recording"),
+        (lambda folder: changed(folder, version=2), r"format version 2 is not supported, only 1"),
         (
             lambda folder: changed(folder, dtype="I8"),
-            r"index.json is damaged: index.dtype must be one of F16, F32, F64, but is 'I8'",
+            r"index.json is damaged: index.dtype must be one of F16, F32, F64, got 'I8'",
         ),
         (lambda folder: changed(folder, rows="all"), r"index.json is damaged: index.rows must be a list"),
         (
             lambda folder: changed(folder, reads=[{"name": "a"}]),
-            r"is damaged: index.reads\[0\] lacks 'calls'",
+            r"is damaged: index.reads\[0\] must have the field 'calls'",
         ),
         (
             lambda folder: changed(folder, reads=[{"name": "a", "ran": 1, "calls": [], "shapes": [[1, 2]]}]),
-            r"index.json is damaged: the read 'a' has 0 calls, 1 shapes",
+            r"index.json is damaged: the read 'a' must have one shape per call, .* got 0 calls and 1 shapes",
         ),
     ],
 )
@@ -373,18 +379,18 @@ def test_damage_is_named(unchecked, written, harm, message):
 
 def test_calls_of_several_batch_sizes_are_shown_where_they_are(tmp_path):
     model = Two().eval()
-    with listen(model, to=tmp_path / "maps"):
+    with record_weights(model, to=tmp_path / "maps"):
         for size in (1, 3, 2):
             items = torch.randn(size, 7, 6)
             model.first(items, model.first.memory(items), mask=causal())
-    scenes = Capture.open(tmp_path / "maps").scenes
-    assert len(scenes) == 3
-    assert [sum(one.name.startswith("first") for one in seen.maps) for seen in scenes] == [3, 2, 1]
-    assert all(one.weights.isfinite().all() for seen in scenes for one in seen.maps)
+    samples = Capture.open(tmp_path / "maps").samples
+    assert len(samples) == 3
+    assert [sum(one.name.startswith("first") for one in seen.maps) for seen in samples] == [3, 2, 1]
+    assert all(one.weights.isfinite().all() for seen in samples for one in seen.maps)
 
 
-def test_a_path_that_is_no_folder_is_named(tmp_path, written):
-    with pytest.raises(UserError, match=r"a recording is a folder, but .* is not there"):
+def test_a_path_that_is_not_a_folder_is_named(tmp_path, written):
+    with pytest.raises(UserError, match=r"is not a recording: it does not exist"):
         Recording.open(tmp_path / "nothing")
-    with pytest.raises(UserError, match=r"a recording is a folder, but .* is a file"):
+    with pytest.raises(UserError, match=r"is not a recording: it is not a folder"):
         Recording.open(written / "index.json")

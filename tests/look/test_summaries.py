@@ -5,27 +5,27 @@ import math
 import pytest
 import torch
 
-from regard.look.map import Map, Seen
-from regard.look.scene import Axis, Scene
+from regard.look.map import AttentionMap, SampleMaps
+from regard.look.scene import Axis, Sample
 from regard.look.summaries import MAX_ROLLOUT, distance, entropy, summaries, with_rollout
 
 
-def seen(layers: dict[tuple[str, int], torch.Tensor], *, size: int = 3) -> Seen:
-    axes = {"source": Axis.numbered(size), "queries": Axis.numbered(1), "said": Axis.numbered(size)}
+def seen(layers: dict[tuple[str, int], torch.Tensor], *, size: int = 3) -> SampleMaps:
+    axes = {"source": Axis.from_count(size), "queries": Axis.from_count(1), "said": Axis.from_count(size)}
     maps = []
     for (kind, layer), weights in layers.items():
         queries = {"pooling": "queries", "cross": "said"}.get(kind, "source")
         heads = tuple(map(str, range(len(weights))))
         maps.append(
-            Map(
+            AttentionMap(
                 key=f"{kind}{layer}", name=kind, kind=kind, layer=layer, queries=queries, keys="source", heads=heads,
                 load=lambda head, weights=weights: weights[head],
             )
         )  # fmt: skip
-    return Seen(scene=Scene(axes=axes), maps=tuple(maps))
+    return SampleMaps(sample=Sample(axes=axes), maps=tuple(maps))
 
 
-def test_entropy_is_none_for_one_key_and_ln_n_for_all_alike():
+def test_entropy_is_zero_for_one_key_and_ln_n_for_uniform_weights():
     assert entropy(torch.eye(4)) == 0
     assert entropy(torch.full((2, 5), 0.2)) == pytest.approx(math.log(5))
     assert entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]])) == pytest.approx(math.log(2) / 2)
@@ -36,14 +36,14 @@ def test_distance_counts_entries_between():
     assert distance(torch.tensor([[0.0, 0, 1], [1, 0, 0], [0.5, 0, 0.5]])) == pytest.approx((2 + 1 + 1) / 3)
 
 
-def test_queries_that_read_nothing_do_not_count():
+def test_fully_masked_queries_do_not_count():
     rows = torch.tensor([[0.0, 0.0], [0.5, 0.5]])
     assert entropy(rows) == pytest.approx(math.log(2))
     assert distance(rows) == pytest.approx(0.5)
     assert entropy(torch.zeros(2, 2)) is distance(torch.zeros(2, 2)) is None
 
 
-def test_distance_is_told_only_between_entries_of_one_sequence():
+def test_distance_is_computed_only_within_one_sequence():
     weights = torch.rand(2, 3, 3).softmax(-1)
     shown = seen({("encoder self", 1): weights, ("cross", 1): weights})
     own, cross = map(summaries, shown.maps)
@@ -75,7 +75,7 @@ def test_rollout_rows_sum_to_one():
     assert sum(one.measure == "rollout" for one in shown.maps) == 3
 
 
-def test_rollout_is_left_out_where_it_says_nothing():
+def test_rollout_is_left_out_where_it_is_undefined():
     layer = torch.eye(3)[None]
     assert len(with_rollout(seen({("encoder self", 2): layer})).maps) == 1  # the first layer is missing
     assert len(with_rollout(seen({("cross", 1): layer})).maps) == 1

@@ -1,4 +1,4 @@
-"""Small models of texts, and what captures of their searches are compared with."""
+"""Small sequence-to-sequence models, captures of their searches, and the expected weights."""
 
 import torch
 from torch import Tensor, nn
@@ -7,15 +7,26 @@ from regard.attention.masks import Padded
 from regard.decode.config import DecodeConfig
 from regard.decode.search import search
 from regard.look.capture import Capture
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from regard.look.record import record
-from regard.look.scene import Axis, Scene
+from regard.look.scene import Axis, Sample
 from regard.models.build import build
 from regard.models.config import CoreConfig, ModelConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.model import Model
-from regard.telling import showing
+from regard.telling import span
 
-__all__ = ["BOS", "CORES", "SOURCES", "forced", "model_of", "said", "scene_of", "searched", "source_of", "stepped"]
+__all__ = [
+    "BOS",
+    "CORES",
+    "SOURCES",
+    "capture_sources",
+    "forced_weights",
+    "model_of",
+    "output_ids_of",
+    "sample_of",
+    "source_of",
+    "step_weights",
+]
 
 BOS, EOS, PAD = 2, 3, 0
 SOURCES = [[5, 4, 9, 6, 3], [7, 3], [8, 8, 4, 3], [10, 9, 6, 5, 4, 7, 3]]
@@ -29,20 +40,20 @@ CORES: dict[str, CoreConfig] = {
 
 
 def model_of(core: CoreConfig, seed: int = 1) -> Model:
-    """With fresh weights, in double precision, and dropout that must play no part."""
+    """Return a new model in float64 with dropout, in evaluation mode."""
     torch.manual_seed(seed)
     return build(ModelConfig(core=core, dropout=0.4), source_vocab=11, target_vocab=11).double().eval()
 
 
 def source_of(*rows: list[int]) -> Padded:
-    """Rows of ids side by side."""
+    """Return a padded batch of rows of ids."""
     items = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
     return Padded(items, torch.tensor([len(row) for row in rows]))
 
 
-def scene_of(ids: list[int]) -> Scene:
-    """Tokens are called t and their number."""
-    return Scene(
+def sample_of(ids: list[int]) -> Sample:
+    """Return a sample whose tokens have the labels t0, t1, ..."""
+    return Sample(
         title=f"source {ids}",
         axes={"source": Axis(labels=_labels(ids), what="token")},
         tokens=_labels,
@@ -54,31 +65,31 @@ def _labels(ids) -> tuple[str, ...]:
     return tuple(f"t{number}" for number in ids)
 
 
-def searched(model: Model, sources: list[list[int]], **options: int) -> Capture:
-    """What is seen of a search; options as in DecodeConfig."""
+def capture_sources(model: Model, sources: list[list[int]], **options: int) -> Capture:
+    """Return the capture of a search; options as in DecodeConfig."""
     config = DecodeConfig(max_ratio=0, max_extra=6, **options)
-    with record(model, dtype=torch.float64) as capture, showing(lambda: [scene_of(ids) for ids in sources]):
+    with record(model, dtype=torch.float64) as capture, span(lambda: [sample_of(ids) for ids in sources]):
         search(model, sources, config=config, bos=BOS, eos=EOS, pad=PAD)
     return capture
 
 
-def said(seen) -> list[int]:
-    """The ids of an answer."""
-    return [int(label[1:]) for label in seen.scene.axes["said"].labels]
+def output_ids_of(seen) -> list[int]:
+    """Return the ids of an output."""
+    return [int(label[1:]) for label in seen.sample.axes["said"].labels]
 
 
-def forced(model: Model, source: list[int], target: list[int]) -> dict[str, Tensor]:
-    """The weights of all reads of one row when a target is fed at once, those of single queries one below the other."""
-    with listen(model, dtype=torch.float64) as maps, torch.no_grad():
+def forced_weights(model: Model, source: list[int], target: list[int]) -> dict[str, Tensor]:
+    """Return the weights of all reads of one row with teacher forcing; reads of single queries are stacked."""
+    with record_weights(model, dtype=torch.float64) as maps, torch.no_grad():
         model(source_of(source), source_of([BOS, *target]))
     return {name: (maps.steps(name) if maps[name][0].shape[-2] == 1 else maps[name][0])[0] for name in maps.names}
 
 
-def stepped(model: Model, source: list[int], target: list[int]) -> dict[str, Tensor]:
-    """The weights of the reads of one row in the steps that say a target, without what was read before them."""
+def step_weights(model: Model, source: list[int], target: list[int]) -> dict[str, Tensor]:
+    """Return the weights of the reads of one row in the steps of a target, without the reads before them."""
     with torch.no_grad():
         state = model.start(source_of(source))
-        with listen(model, dtype=torch.float64) as maps:
+        with record_weights(model, dtype=torch.float64) as maps:
             for token in [BOS, *target[:-1]]:
                 _, state = model.step(torch.tensor([token]), state)
     return {name: maps.steps(name)[0] for name in maps.names}

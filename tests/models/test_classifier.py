@@ -1,4 +1,4 @@
-"""Classifiers: padding plays no part, images and texts go with either core, the loss is that of the right class."""
+"""Classifiers: padding has no effect, images and texts with every core, the loss is the nll of the target."""
 
 import math
 
@@ -9,8 +9,8 @@ from torch import nn
 from regard.attention.masks import Padded
 from regard.data.batches import pad
 from regard.data.labeled import LabeledBatch
-from regard.layers.pool import Pool
-from regard.look.listen import listen
+from regard.layers.pool import AttentionPooling
+from regard.look.listen import record_weights
 from regard.models.build import build_classifier, build_image_classifier
 from regard.models.config import ClassifierConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.reads.images import ImageReader
@@ -35,11 +35,11 @@ def texts(config: ClassifierConfig) -> nn.Module:
     return build_classifier(config, vocab=11, writes=lambda dim: ClassWriter(dim, 3)).double().eval()
 
 
-def test_each_row_is_what_it_is_alone(config):
+def test_rows_are_independent_of_their_batch(config):
     model, rows = texts(config), [[4, 5, 6, 7, 8], [9], [4, 10]]
-    together = model(pad(rows))
-    assert together.shape == (3, 3)
-    close(together.sum(-1), torch.ones(3))
+    batched = model(pad(rows))
+    assert batched.shape == (3, 3)
+    close(batched.sum(-1), torch.ones(3))
     for row, ids in enumerate(rows):
         close(model.vector(pad([ids])), model.vector(pad(rows))[row : row + 1])
 
@@ -49,7 +49,7 @@ def test_decoder_is_not_built(config):
     assert not any("decoder" in name or "cells" in name or "handover" in name or "readout" in name for name in names)
 
 
-def test_loss_is_that_of_the_right_class_and_every_parameter_learns(config):
+def test_loss_is_the_nll_of_the_target_and_every_parameter_has_a_gradient(config):
     model = texts(config)
     batch = LabeledBatch(pad([[4, 5], [6, 7, 8]]), torch.tensor([2, 0]), (0, 1))
     loss = model.loss(batch)
@@ -64,7 +64,7 @@ def test_images_and_their_weights(config):
     torch.manual_seed(1)
     model = build_image_classifier(config, shape=(3, 9, 6), writes=lambda dim: ClassWriter(dim, 4)).double().eval()
     images = torch.rand(5, 3, 9, 6, dtype=torch.float64)
-    with listen(model) as recording:
+    with record_weights(model) as recording:
         out = model(images)
     assert out.shape == (5, 4)
     (name,) = [name for name in recording.names if name.startswith("pool.")]
@@ -74,15 +74,15 @@ def test_images_and_their_weights(config):
     close(model(images[2:3]), out[2:3])
 
 
-def test_patches_must_fill_the_image():
+def test_patch_must_divide_the_image_size():
     reader = ImageReader((1, 8, 12), 7, patch=4)
     assert reader.grid == (2, 3)
     assert reader(torch.rand(2, 1, 8, 12)).items.shape == (2, 6, 7)
-    with pytest.raises(ValueError, match="patches of 5 do not fill images of 8 x 12"):
+    with pytest.raises(ValueError, match="patch must divide the sides of the images, 8 x 12, got 5"):
         ImageReader((1, 8, 12), 7, patch=5)
 
 
-def test_patch_items_are_products_of_their_own_pixels_alone():
+def test_patch_items_depend_on_their_own_pixels_only():
     reader = ImageReader((1, 8, 12), 7, patch=4).eval()
     image = torch.rand(1, 1, 8, 12)
     changed = image.clone()
@@ -91,27 +91,27 @@ def test_patch_items_are_products_of_their_own_pixels_alone():
     assert (difference > 0).tolist() == [False, False, False, False, True, False]
 
 
-def test_pool_does_not_ask_for_an_order_and_an_empty_row_gives_the_offset():
+def test_pooling_is_invariant_to_order_and_an_empty_row_gives_the_output_bias():
     torch.manual_seed(2)
-    pool = Pool(6, num_heads=2).double()
+    pool = AttentionPooling(6, num_heads=2).double()
     items = torch.randn(2, 4, 6, dtype=torch.float64)
     whole = pool(Padded(items, torch.tensor([4, 0])))
     close(pool(Padded(items[:, [2, 0, 3, 1]], torch.tensor([4, 0]))), whole)
     close(whole[1].detach(), pool.attention.output.bias.detach())
 
 
-def test_label_smoothing_is_a_mix_with_the_uniform_and_only_in_training():
+def test_label_smoothing_mixes_in_the_uniform_distribution_in_training_only():
     writer = ClassWriter(5, 3, label_smoothing=0.3).double()
     vector, target = torch.randn(4, 5, dtype=torch.float64), torch.tensor([0, 2, 1, 1])
     log_p = writer.scores(vector).log_softmax(-1)
-    wanted = torch.full((4, 3), 0.1, dtype=torch.float64)
-    wanted[torch.arange(4), target] += 0.7
-    close(writer.loss(vector, target).total, -(wanted * log_p).sum())
+    expected = torch.full((4, 3), 0.1, dtype=torch.float64)
+    expected[torch.arange(4), target] += 0.7
+    close(writer.loss(vector, target).total, -(expected * log_p).sum())
     plain = -log_p[torch.arange(4), target].sum()
     close(writer.loss(vector, target).nll, plain)
     close(writer.eval().loss(vector, target).total, plain)
 
 
-def test_fresh_classifier_is_near_uniform(config):
+def test_untrained_classifier_is_nearly_uniform(config):
     model, batch = texts(config), LabeledBatch(pad([[4, 5], [6, 7, 8]]), torch.tensor([2, 0]), (0, 1))
     assert abs(float(model.loss(batch).nll) / 2 - math.log(3)) < 1.5

@@ -1,4 +1,4 @@
-"""Any reader goes with any core and any writer: each combination learns, answers, is saved and shows its weights.
+"""Every reader with every core and every writer: gradients, predictions, saved weights and recorded attention.
 
 A new reader, core or writer is one more entry in its table here; tests find out if it has none.
 """
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.data.elements import Elements
+from regard.data.elements import LabeledRegions
 from regard.layers.read import Read
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from regard.models import config as models_config
 from regard.models import reads as reads_folder
 from regard.models import writes as writes_folder
@@ -43,16 +43,16 @@ ROWS, VOCAB, PREDICTED, STEPS = 3, 13, 5, 6
 
 
 class Reads(NamedTuple):
-    """A reader: of items of so many numbers, and something that it reads."""
+    """A reader for items of a given size, and an input of it."""
 
     make: Callable[[int], nn.Module]
     source: Callable[[], Padded | Tensor]
     lengths: tuple[int, ...]
-    """Items of each row."""
+    """Number of items of each row."""
 
 
 class Writes(NamedTuple):
-    """A writer for a core, what is right for each row (given the rows' lengths), and the parts of a core it needs."""
+    """A writer for a core, the target of each row (given the lengths), and the parts of the core that it needs."""
 
     make: Callable[[Any], nn.Module]
     target: Callable[[tuple[int, ...]], Any]
@@ -60,11 +60,11 @@ class Writes(NamedTuple):
 
 
 def tags(lengths: tuple[int, ...]) -> Tensor:
-    """A tag an item, and none for padding."""
-    found = torch.full((ROWS, max(lengths)), NONE)
+    """Return one tag per item, and NONE for padding."""
+    results = torch.full((ROWS, max(lengths)), NONE)
     for row, length in enumerate(lengths):
-        found[row, :length] = torch.randint(3, (length,))
-    return found
+        results[row, :length] = torch.randint(3, (length,))
+    return results
 
 
 def table() -> nn.Embedding:
@@ -116,7 +116,7 @@ WRITERS = {
     ),
     "sets": Writes(
         lambda core: SetWriter(WIDTH, 3, axes=1, num_queries=4, blocks=1),
-        lambda _: Elements(torch.tensor([[0, 2], [1, -1], [-1, -1]]), torch.rand(ROWS, 2, 2) * 0.5 + 0.2),
+        lambda _: LabeledRegions(torch.tensor([[0, 2], [1, -1], [-1, -1]]), torch.rand(ROWS, 2, 2) * 0.5 + 0.2),
         {"in_order": False},
     ),
     "tags": Writes(lambda core: TagWriter(core.memory_dim, 3), tags, ENCODER),
@@ -132,15 +132,15 @@ IDLE = {
         *(f"core.cells.0.{name}" for name in READS_PAST),
     },
 }
-"""A query of a set takes one step from a state of zeros, before which nothing was read."""
+"""Each query of a set takes one step from zeros, before which nothing was read."""
 UNUSED = {(reads, core, "sets"): names for reads in READERS for core, names in IDLE.items()} | {
-    # One's own track is the first: who reads forwards has no state there yet; only the other direction has read.
+    # The ego agent is the first item: the forward direction has no past there; only the backward direction has read.
     ("tracks", "recurrent", "tracks"): {"core.encoder.run.weight_hh_l0"},
     ("tracks", "self-attentive", "tracks"): {f"core.encoder.forwards.0.{name}" for name in READS_PAST},
 }
-"""Weights that have nothing to learn from one batch."""
+"""Parameters without a gradient for one batch."""
 PARTS = {"vector", "matching"}
-"""Modules of the folders that hold no reader or writer of their own."""
+"""Modules of the folders without a reader or writer."""
 GRID = list(itertools.product(READERS, CORES, WRITERS))
 every_model = pytest.mark.parametrize(("reads", "core", "writes"), GRID, ids=["-".join(cell) for cell in GRID])
 
@@ -151,30 +151,30 @@ class Example:
     target: Any
 
 
-def model_of(reads: str, core: str, writes: str) -> nn.Module:
+def make_model(reads: str, core: str, writes: str) -> nn.Module:
     torch.manual_seed(1)
     reader, writer = READERS[reads], WRITERS[writes]
     built = build_core(CORES[core], **writer.parts)
     return compose(reader.make(WIDTH), built, writer.make(built), pool_heads=2)
 
 
-def example_of(reads: str, writes: str) -> Example:
+def make_example(reads: str, writes: str) -> Example:
     torch.manual_seed(2)
     return Example(READERS[reads].source(), WRITERS[writes].target(READERS[reads].lengths))
 
 
-def answer(model: Any, example: Example) -> Tensor:
-    """What a model says: all at once; token by token where it decodes."""
+def predict(model: Any, example: Example) -> Tensor:
+    """Return the predictions of a model; token by token where it decodes."""
     if isinstance(model, Detector):
-        found = model(example.source)
-        return torch.cat((found.logits, found.regions), -1)
+        results = model(example.source)
+        return torch.cat((results.logits, results.regions), -1)
     if not isinstance(model, Model):
         return model(example.source)
-    state, found = model.start(example.source), []
+    state, results = model.start(example.source), []
     for i in range(example.target.items.shape[1] - 1):
         logits, state = model.step(example.target.items[:, i], state)
-        found.append(logits)
-    return torch.stack(found, 1)
+        results.append(logits)
+    return torch.stack(results, 1)
 
 
 def modules_in(folder: Any) -> set[str]:
@@ -188,8 +188,8 @@ def test_every_reader_core_and_writer_is_in_the_tables():
 
 
 @every_model
-def test_a_batch_is_learned_by_every_parameter(reads, core, writes):
-    model, example = model_of(reads, core, writes).train(), example_of(reads, writes)
+def test_every_parameter_has_a_gradient(reads, core, writes):
+    model, example = make_model(reads, core, writes).train(), make_example(reads, writes)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(STEPS):
@@ -205,23 +205,23 @@ def test_a_batch_is_learned_by_every_parameter(reads, core, writes):
 
 
 @every_model
-def test_answers_are_those_of_its_saved_weights(reads, core, writes, tmp_path):
-    model, example = model_of(reads, core, writes).eval(), example_of(reads, writes)
-    if not answer(model, example).any():  # what starts at zero says nothing yet
+def test_loaded_weights_give_the_same_predictions(reads, core, writes, tmp_path):
+    model, example = make_model(reads, core, writes).eval(), make_example(reads, writes)
+    if not predict(model, example).any():  # outputs initialized to zero
         nn.init.normal_(model.writes.output.weight)
     save_weights(tmp_path / "model.safetensors", model)
-    other = model_of(reads, core, writes).eval()
+    other = make_model(reads, core, writes).eval()
     for value in other.parameters():
         nn.init.normal_(value)
     load_weights(tmp_path / "model.safetensors", other)
-    said = answer(model, example)
-    assert torch.equal(said, answer(other, example))
-    assert said.isfinite().all()
+    predicted = predict(model, example)
+    assert torch.equal(predicted, predict(other, example))
+    assert predicted.isfinite().all()
 
 
 @every_model
-def test_a_row_is_answered_as_if_it_were_alone(reads, core, writes):
-    model, example = model_of(reads, core, writes).double().eval(), example_of(reads, writes)
+def test_rows_are_independent_of_their_batch(reads, core, writes):
+    model, example = make_model(reads, core, writes).double().eval(), make_example(reads, writes)
     source, row, length = example.source, 1, READERS[reads].lengths[1]
     if isinstance(source, Padded):
         source = source._replace(items=source.items.double() if source.items.is_floating_point() else source.items)
@@ -230,22 +230,22 @@ def test_a_row_is_answered_as_if_it_were_alone(reads, core, writes):
         source, alone = source.double(), source.double()[row : row + 1]
     target = example.target
     if isinstance(target, Padded):
-        one = Padded(target.items[row : row + 1], target.lengths[row : row + 1])
-        close(answer(model, Example(source, target))[row], answer(model, Example(alone, one))[0])
+        alone_target = Padded(target.items[row : row + 1], target.lengths[row : row + 1])
+        close(predict(model, Example(source, target))[row], predict(model, Example(alone, alone_target))[0])
         return
-    together, single = answer(model, Example(source, target))[row], answer(model, Example(alone, target))[0]
-    close(together[:length] if writes == "tags" else together, single)
+    batched, single = predict(model, Example(source, target))[row], predict(model, Example(alone, target))[0]
+    close(batched[:length] if writes == "tags" else batched, single)
 
 
 @every_model
-def test_its_weights_are_recorded_and_sum_to_one(reads, core, writes):
-    model, example = model_of(reads, core, writes).eval(), example_of(reads, writes)
+def test_attention_weights_are_recorded_and_sum_to_one(reads, core, writes):
+    model, example = make_model(reads, core, writes).eval(), make_example(reads, writes)
     if not any(isinstance(module, Read) for module in model.modules()):
         assert (core, writes) in {("recurrent", "tags")} | {("recurrent", "tracks")}
         return
-    plain = answer(model, example)
-    with listen(model) as recording:
-        assert torch.equal(answer(model, example), plain)
+    plain = predict(model, example)
+    with record_weights(model) as recording:
+        assert torch.equal(predict(model, example), plain)
     assert recording.names
     for name in recording.names:
         for weights in recording[name]:
@@ -253,6 +253,6 @@ def test_its_weights_are_recorded_and_sum_to_one(reads, core, writes):
             torch.testing.assert_close(sums, torch.ones_like(sums))
 
 
-def test_other_writers_are_refused():
-    with pytest.raises(TypeError, match=r"writes must be a writer .* but is Linear"):
+def test_other_writers_raise():
+    with pytest.raises(TypeError, match=r"writes must be a writer .* got Linear"):
         compose(nn.Identity(), build_core(CORES["transformer"]), nn.Linear(2, 3))

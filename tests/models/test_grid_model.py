@@ -1,13 +1,13 @@
-"""A model that writes a grid: places by hand, one step at a time as all at once, for both cores."""
+"""Grid model: positions by hand, and steps equal to forward, for all cores."""
 
 import pytest
 import torch
 
 from regard.attention.masks import Padded
-from regard.data.batches import Batch, pad
+from regard.data.batches import PairBatch, pad
 from regard.models.build import build
 from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
-from regard.models.grid import GridModel, Places
+from regard.models.grid import GridModel, GridPositions
 from tests.helpers import close
 
 GRID = (2, 3)
@@ -17,31 +17,31 @@ CORES = {
 }
 
 
-def made(core: str) -> GridModel:
+def make_model(core: str) -> GridModel:
     torch.manual_seed(1)
     model = build(ModelConfig(core=CORES[core], tie="target", dropout=0.0), source_vocab=9, target_vocab=11, grid=GRID)
     assert isinstance(model, GridModel)
     return model.double().eval()
 
 
-def sides() -> tuple[Padded, Padded]:
+def make_source_and_target() -> tuple[Padded, Padded]:
     draw = torch.Generator().manual_seed(3)
     codes = torch.randint(4, 11, (2, 6), generator=draw).tolist()
     return pad([[5, 6, 7, 3], [8, 3]]), pad([[2, *row, 3] for row in codes])
 
 
-def test_places_are_rows_plus_columns_and_an_end():
-    places = Places(GRID, 5)
-    found = places()
-    assert found.shape == (7, 5)
-    close(found[4], places.rows[1] + places.columns[1])
-    close(found[2], places.rows[0] + places.columns[2])
-    close(found[6:], places.end)
+def test_positions_are_rows_plus_columns_and_an_end():
+    places = GridPositions(GRID, 5)
+    vectors = places()
+    assert vectors.shape == (7, 5)
+    close(vectors[4], places.rows[1] + places.columns[1])
+    close(vectors[2], places.rows[0] + places.columns[2])
+    close(vectors[6:], places.end)
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_one_step_at_a_time_equals_all_at_once(core):
-    model, (source, target) = made(core), sides()
+def test_steps_equal_forward(core):
+    model, (source, target) = make_model(core), make_source_and_target()
     whole, state = model(source, target), model.start(source)
     for time in range(7):
         logits, state = model.step(target.items[:, time], state)
@@ -51,15 +51,15 @@ def test_one_step_at_a_time_equals_all_at_once(core):
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_places_matter_and_learn(core):
-    model, (source, target) = made(core), sides()
+def test_positions_change_the_output_and_have_gradients(core):
+    model, (source, target) = make_model(core), make_source_and_target()
     before = model(source, target).detach()
-    model.loss(Batch(source, target, (0, 1))).total.backward()
+    model.loss(PairBatch(source, target, (0, 1))).total.backward()
     for value in (model.places.rows, model.places.columns, model.places.end):
         assert value.grad is not None
         assert float(value.grad.abs().sum()) > 0
     with torch.no_grad():
-        model.places.columns[2, :5] += 1.0  # not all alike: norms would take that out
+        model.places.columns[2, :5] += 1.0  # not all equal, since norms would remove that
     after = model(source, target).detach()
     close(before[:, :2], after[:, :2])
     assert float((before[:, 2] - after[:, 2]).abs().max()) > 1e-3

@@ -1,9 +1,9 @@
-"""Language models: no token sees a later one, steps equal all at once, the loss is that of each next token."""
+"""Language models: causality, steps equal to forward, the loss of next tokens."""
 
 import pytest
 import torch
 
-from regard.data.windows import Window
+from regard.data.windows import WindowBatch
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.language import LanguageModel
@@ -30,15 +30,15 @@ def model(request: pytest.FixtureRequest) -> LanguageModel:
     return build_language_model(LanguageModelConfig(core=CORES[request.param]), vocab=9).double().eval()
 
 
-def test_steps_equal_all_at_once(model):
+def test_steps_equal_forward(model):
     tokens = torch.randint(9, (3, 7))
-    together, state = model(tokens), model.begin(3)
+    all_logits, state = model(tokens), model.begin(3)
     for time in range(7):
         logits, state = model.step(tokens[:, time], state)
-        close(logits, together[:, time])
+        close(logits, all_logits[:, time])
 
 
-def test_no_token_sees_a_later_one(model):
+def test_no_token_depends_on_a_later_one(model):
     tokens = torch.randint(9, (2, 7))
     changed = tokens.clone()
     changed[:, 4] = (changed[:, 4] + 1) % 9
@@ -49,15 +49,15 @@ def test_no_token_sees_a_later_one(model):
 
 def test_loss_is_the_sum_over_known_next_tokens(model):
     tokens = torch.tensor([[1, 2, 3, 4], [5, 6, -1, -1]])
-    loss = model.loss(Window(tokens, (0, 4)))
+    loss = model.loss(WindowBatch(tokens, (0, 4)))
     log_p = model(tokens[:, :-1].clamp(min=0)).log_softmax(-1)
-    wanted = -(log_p[0, 0, 2] + log_p[0, 1, 3] + log_p[0, 2, 4] + log_p[1, 0, 6])
-    close(loss.total.detach(), wanted.detach())
-    assert loss.count == model.count(Window(tokens, (0, 4))) == 4
+    expected = -(log_p[0, 0, 2] + log_p[0, 1, 3] + log_p[0, 2, 4] + log_p[1, 0, 6])
+    close(loss.total.detach(), expected.detach())
+    assert loss.count == model.count(WindowBatch(tokens, (0, 4))) == 4
 
 
-def test_every_parameter_learns_and_nothing_reads_a_source(model):
-    model.loss(Window(torch.randint(9, (2, 15)), (0, 1))).total.backward()
+def test_every_parameter_has_a_gradient_and_there_is_no_source(model):
+    model.loss(WindowBatch(torch.randint(9, (2, 15)), (0, 1))).total.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert not any("cross" in name or "encoder" in name for name, _ in model.named_parameters())
 

@@ -1,4 +1,4 @@
-"""The codebook by hand: nearest entries, straight-through gradients, moving averages, entries that begin anew."""
+"""Codebook by hand: nearest entries, straight-through gradients, moving averages, reset of unused entries."""
 
 import math
 
@@ -14,11 +14,11 @@ from tests.helpers import close
 SHAPE = (2, 7, 12)
 
 
-def book(entries: list[list[float]], uses: float = 2.0) -> Codebook:
-    made = Codebook(len(entries), len(entries[0])).double()
-    made.uses.fill_(uses)
-    made.sums.copy_(uses * torch.tensor(entries))
-    return made
+def make_codebook(entries: list[list[float]], uses: float = 2.0) -> Codebook:
+    codebook = Codebook(len(entries), len(entries[0])).double()
+    codebook.uses.fill_(uses)
+    codebook.sums.copy_(uses * torch.tensor(entries))
+    return codebook
 
 
 def model(**settings: object) -> QuantizedAutoencoder:
@@ -27,98 +27,98 @@ def model(**settings: object) -> QuantizedAutoencoder:
     return QuantizedAutoencoder(config, SHAPE)
 
 
-def batch(rows: int = 4) -> ImageBatch:
+def make_batch(rows: int = 4) -> ImageBatch:
     images = torch.rand(rows, *SHAPE, generator=torch.Generator().manual_seed(2))
     return ImageBatch(images, torch.zeros(rows), tuple(range(rows)))
 
 
-def test_the_nearest_entry_is_chosen_and_the_lower_of_equals():
+def test_nearest_entry_is_selected_and_the_lowest_index_on_ties():
     vectors = torch.tensor([[0.9, 0.2], [-3.0, 0.1], [0.0, 0.4], [0.5, 0.0]], dtype=torch.float64)
-    assert book([[1, 0], [-1, 0], [0, 1]]).eval().nearest(vectors).tolist() == [0, 1, 2, 0]
-    assert book([[0, 0], [1, 0]]).nearest(torch.tensor([[0.5, 7.0]]).double()).tolist() == [0]
+    assert make_codebook([[1, 0], [-1, 0], [0, 1]]).eval().nearest(vectors).tolist() == [0, 1, 2, 0]
+    assert make_codebook([[0, 0], [1, 0]]).nearest(torch.tensor([[0.5, 7.0]]).double()).tolist() == [0]
 
 
-def test_the_gradient_at_the_vectors_is_that_at_the_entries_and_the_distance_is_by_hand():
+def test_gradient_of_the_vectors_is_that_of_the_entries_and_the_distance_is_by_hand():
     vectors = torch.tensor([[0.9, 0.2], [-3.0, 0.1]], dtype=torch.float64, requires_grad=True)
-    found = book([[1, 0], [-1, 0]]).eval()(vectors)
-    close(found.entries, torch.tensor([[1.0, 0], [-1, 0]]).double())
+    quantized = make_codebook([[1, 0], [-1, 0]]).eval()(vectors)
+    close(quantized.entries, torch.tensor([[1.0, 0], [-1, 0]]).double())
     weights = torch.tensor([[2.0, -3.0], [0.5, 7.0]]).double()
-    (found.entries * weights).sum().backward()
+    (quantized.entries * weights).sum().backward()
     assert vectors.grad is not None
     close(vectors.grad, weights)
-    assert float(found.distance.detach()) == pytest.approx(0.1**2 + 0.2**2 + 2**2 + 0.1**2)
+    assert float(quantized.distance.detach()) == pytest.approx(0.1**2 + 0.2**2 + 2**2 + 0.1**2)
 
 
-def test_commitment_draws_vectors_to_their_entries():
+def test_commitment_moves_vectors_to_their_entries():
     vectors = torch.tensor([[0.9, 0.2]], dtype=torch.float64, requires_grad=True)
-    found = book([[1, 0], [-1, 0]]).eval()(vectors)
-    (0.25 * found.distance).backward()
+    quantized = make_codebook([[1, 0], [-1, 0]]).eval()(vectors)
+    (0.25 * quantized.distance).backward()
     assert vectors.grad is not None
     close(vectors.grad, 0.25 * 2 * torch.tensor([[-0.1, 0.2]], dtype=torch.float64))
 
 
 def test_moving_averages_by_hand():
-    entries = book([[1, 0], [-1, 0]], uses=2.0).train()
+    entries = make_codebook([[1, 0], [-1, 0]], uses=2.0).train()
     entries(torch.tensor([[0.8, 0.2], [1.4, 0.0], [-1.0, 0.6]], dtype=torch.float64))
     close(entries.uses, torch.tensor([0.97 * 2 + 0.03 * 2, 0.97 * 2 + 0.03 * 1], dtype=torch.float64))
     close(entries.sums[0], torch.tensor([0.97 * 2 + 0.03 * 2.2, 0.03 * 0.2], dtype=torch.float64))
     close(entries.entries[1], torch.tensor([-1.0, 0.03 * 0.6 / 1.97], dtype=torch.float64))
 
 
-def test_nothing_moves_in_evaluation():
-    entries = book([[1, 0], [-1, 0]]).eval()
+def test_entries_are_constant_in_evaluation():
+    entries = make_codebook([[1, 0], [-1, 0]]).eval()
     before = entries.sums.clone()
     entries(torch.tensor([[5.0, 5.0]]).double())
     close(entries.sums, before)
 
 
-def test_unused_entries_begin_anew_at_vectors_of_the_batch_drawn_by_the_seed():
-    def revived(seed: int) -> torch.Tensor:
-        entries = book([[1, 0], [50, 50], [60, 60]]).train()
+def test_unused_entries_are_reset_to_vectors_of_the_batch_drawn_by_the_seed():
+    def reset_entries(seed: int) -> torch.Tensor:
+        entries = make_codebook([[1, 0], [50, 50], [60, 60]]).train()
         entries.uses[1:] = 1e-3
         entries.sums[1:] = 1e-3 * torch.tensor([[50.0, 50], [60, 60]]).double()
         torch.manual_seed(seed)
-        entries._revive(vectors)
+        entries._reset_unused(vectors)
         return entries.entries
 
     vectors = torch.randn(30, 2, generator=torch.Generator().manual_seed(4)).double()
-    first = revived(3)
+    first = reset_entries(3)
     close(first[0], torch.tensor([1.0, 0]).double())
     for entry in first[1:]:
         assert (vectors - entry).abs().sum(-1).min() < 1e-9
-    assert torch.equal(first, revived(3))
-    assert not torch.equal(first, revived(5))
+    assert torch.equal(first, reset_entries(3))
+    assert not torch.equal(first, reset_entries(5))
 
 
-def test_a_fresh_codebook_takes_its_entries_from_the_first_batch():
+def test_new_codebook_takes_its_entries_from_the_first_batch():
     entries = Codebook(4, 2).double().train()
     vectors = torch.randn(9, 2, generator=torch.Generator().manual_seed(1)).double()
-    found = entries(vectors)
-    assert found.codes.unique().numel() > 1
-    assert float(found.distance.detach()) < float(vectors.square().sum())
+    quantized = entries(vectors)
+    assert quantized.codes.unique().numel() > 1
+    assert float(quantized.distance.detach()) < float(vectors.square().sum())
 
 
-def test_images_become_a_grid_of_codes_and_images_again_whatever_their_sides():
+def test_images_of_any_size_are_encoded_to_a_grid_and_reconstructed():
     autoencoder = model(halvings=3)
-    autoencoder.train().loss(batch())
+    autoencoder.train().loss(make_batch())
     autoencoder.eval()
-    codes = autoencoder.encode(batch().source)
+    codes = autoencoder.encode(make_batch().source)
     assert codes.shape == (4, 1, 2)
     assert autoencoder.grid == (1, 2)
     assert autoencoder.numbers == 2
-    assert autoencoder(batch().source).shape == (4, *SHAPE)
-    close(autoencoder(batch().source), autoencoder.decode(codes))
-    close(autoencoder(batch().source)[2:3], autoencoder(batch().source[2:3]))
+    assert autoencoder(make_batch().source).shape == (4, *SHAPE)
+    close(autoencoder(make_batch().source), autoencoder.decode(codes))
+    close(autoencoder(make_batch().source)[2:3], autoencoder(make_batch().source[2:3]))
 
 
-def test_the_energy_is_the_error_and_the_commitment():
+def test_loss_is_the_error_plus_the_commitment_term():
     autoencoder = model(commitment=0.7)
-    autoencoder.train().loss(batch())
+    autoencoder.train().loss(make_batch())
     autoencoder.eval()
-    images = batch().source
+    images = make_batch().source
     vectors, entries = autoencoder.vectors(images), autoencoder.codebook.entries[autoencoder.encode(images)]
     error = (autoencoder(images) - images).square().sum()
-    loss = autoencoder.loss(batch())
+    loss = autoencoder.loss(make_batch())
     close(loss.total, error + 0.7 * (vectors - entries).square().sum())
     close(loss.nll, error)
     assert loss.count == 4
@@ -127,12 +127,12 @@ def test_the_energy_is_the_error_and_the_commitment():
 
 
 def test_saved_and_loaded_is_the_same(tmp_path):
-    one, other = model().train(), model().train()
-    one.loss(batch())
-    save_weights(tmp_path / "model.safetensors", one)
+    saved, other = model().train(), model().train()
+    saved.loss(make_batch())
+    save_weights(tmp_path / "model.safetensors", saved)
     load_weights(tmp_path / "model.safetensors", other)
-    assert torch.equal(one.eval().encode(batch().source), other.eval().encode(batch().source))
-    assert torch.equal(one(batch().source), other(batch().source))
+    assert torch.equal(saved.eval().encode(make_batch().source), other.eval().encode(make_batch().source))
+    assert torch.equal(saved(make_batch().source), other(make_batch().source))
 
 
 def test_usage_by_hand():
@@ -142,18 +142,18 @@ def test_usage_by_hand():
     assert usage(torch.arange(8), 8) == (8, pytest.approx(8.0))
 
 
-def test_unusable_settings_are_named():
-    with pytest.raises(ValueError, match=r"codes must be from 2 to .*, but is 1"):
+def test_invalid_settings_raise():
+    with pytest.raises(ValueError, match=r"codes must be from 2 to .*, got 1"):
         AutoencoderConfig(kind="quantized", codes=1)
-    with pytest.raises(ValueError, match="halvings must be from 1 to 16, but is 0"):
+    with pytest.raises(ValueError, match="halvings must be from 1 to 16, got 0"):
         AutoencoderConfig(kind="quantized", halvings=0)
-    with pytest.raises(ValueError, match="sparsity must be 0 where kind=quantized"):
+    with pytest.raises(ValueError, match="sparsity must be 0 with kind=quantized"):
         AutoencoderConfig(kind="quantized", sparsity=0.1)
     with pytest.raises(ValueError, match="commitment must be from 0 to"):
         AutoencoderConfig(commitment=-1.0)
 
 
-def test_half_precision_chooses_the_same_entries():
-    entries = book([[100.0, 0], [100.25, 0]]).float()
+def test_half_precision_selects_the_same_entries():
+    entries = make_codebook([[100.0, 0], [100.25, 0]]).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert entries.nearest(torch.tensor([[100.2, 0.0], [100.05, 0.0]])).tolist() == [1, 0]

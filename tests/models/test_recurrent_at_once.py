@@ -1,4 +1,4 @@
-"""A recurrent core whose decoder runs all steps at once: who gets that, who does not, and that it is the same."""
+"""Recurrent core with the compiled decoder: when it is used, and that it equals single steps."""
 
 import copy
 
@@ -6,21 +6,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.kernels.additive_op import REACH
-from regard.attention.masks import Padded, Whole
+from regard.attention.kernels.additive_op import MAX_EXP_INPUT
+from regard.attention.masks import Padded, Unpadded
 from regard.attention.sparse import Sparse
 from regard.layers.recurrent import GRUCell
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from regard.models.config import RecurrentConfig
 from regard.models.cores import stepping
 from regard.models.cores.recurrent import RecurrentCore
-from regard.telling import hearing
+from regard.telling import subscribe
 
 WIDTH, HIDDEN, STEPS, TIME, LENGTHS = 3, 10, 5, 7, (4, 7, 0, 1)
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-6}
 
 
-def core_of(**config) -> RecurrentCore:
+def make_core(**config) -> RecurrentCore:
     sizes = {"width": WIDTH, "hidden": HIDDEN, "attention_hidden": 11, "cell": "gru", "attention": "additive"}
     core = RecurrentCore(RecurrentConfig(**sizes | config))
     for parameter in core.parameters():  # biases too, which start at zero
@@ -28,17 +28,17 @@ def core_of(**config) -> RecurrentCore:
     return core
 
 
-def source_of() -> Padded:
+def make_source() -> Padded:
     return Padded(torch.randn(len(LENGTHS), TIME, WIDTH), torch.tensor(LENGTHS))
 
 
-def targets_of() -> Tensor:
+def make_targets() -> Tensor:
     return torch.randn(len(LENGTHS), STEPS, WIDTH)
 
 
 @pytest.fixture
 def runs(monkeypatch) -> list[int]:
-    """Grows by one at each compiled run of a decoder."""
+    """List that grows by one at each compiled run of a decoder."""
     counted: list[int] = []
     decode = stepping.decode
 
@@ -52,43 +52,43 @@ def runs(monkeypatch) -> list[int]:
 
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("learns", [True, False])
-def test_all_at_once_equals_step_by_step(directions, learns, runs):
-    core, source, targets = core_of(directions=directions), source_of(), targets_of()
+def test_compiled_run_equals_steps(directions, learns, runs):
+    core, source, targets = make_core(directions=directions), make_source(), make_targets()
     with torch.set_grad_enabled(learns):
-        together, state = core(targets, core.start(source)), core.start(source)
+        outputs, state = core(targets, core.start(source)), core.start(source)
         for j in range(STEPS):
             hidden, state = core.step(targets[:, j], state)
-            torch.testing.assert_close(hidden, together[:, j], **TOLERANCE)
+            torch.testing.assert_close(hidden, outputs[:, j], **TOLERANCE)
     assert len(runs) == 1
 
 
 def test_gradients_are_those_of_the_steps_in_double(runs):
-    core, source, targets = core_of(), source_of(), targets_of()
+    core, source, targets = make_core(), make_source(), make_targets()
     exact = copy.deepcopy(core).double()
     for model, dtype in ((core, torch.float32), (exact, torch.float64)):
         out = model(targets.to(dtype), model.start(source._replace(items=source.items.to(dtype))))
         (out * torch.sin(torch.arange(out.numel(), dtype=dtype)).view(out.shape)).sum().backward()
     assert len(runs) == 1
-    for (name, mine), wanted in zip(core.named_parameters(), exact.parameters(), strict=True):
-        torch.testing.assert_close(mine.grad.double(), wanted.grad, rtol=1e-4, atol=1e-5, msg=name)
+    for (name, mine), reference in zip(core.named_parameters(), exact.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad.double(), reference.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_a_source_without_padding(runs):
-    core, items, targets = core_of(), torch.randn(len(LENGTHS), TIME, WIDTH), targets_of()
-    whole = core(targets, core.start(Whole.of(items)))
+def test_source_without_padding(runs):
+    core, items, targets = make_core(), torch.randn(len(LENGTHS), TIME, WIDTH), make_targets()
+    whole = core(targets, core.start(Unpadded.of(items)))
     padded = core(targets, core.start(Padded(items, torch.full((len(LENGTHS),), TIME))))
     assert torch.equal(whole, padded)
     assert len(runs) == 2
 
 
-def test_who_listens_hears_every_read_and_changes_nothing(runs):
-    core, source, targets = core_of(), source_of(), targets_of()
+def test_observers_see_every_read_and_change_nothing(runs):
+    core, source, targets = make_core(), make_source(), make_targets()
     unheard = core(targets, core.start(source))
     assert len(runs) == 1
-    with listen(core) as maps:
+    with record_weights(core) as maps:
         heard = core(targets, core.start(source))
     assert len(maps["read"]) == STEPS + 1
-    with hearing(lambda told: None):
+    with subscribe(lambda told: None):
         told = core(targets, core.start(source))
     assert len(runs) == 1
     for out in (heard, told):
@@ -96,8 +96,8 @@ def test_who_listens_hears_every_read_and_changes_nothing(runs):
 
 
 @pytest.mark.parametrize("part", ["cells.0", "read", "read.score"])
-def test_hooks_on_parts_are_called_at_every_step(part, runs):
-    core, source, targets = core_of(), source_of(), targets_of()
+def test_hooks_on_modules_are_called_at_every_step(part, runs):
+    core, source, targets = make_core(), make_source(), make_targets()
     called = []
     module = core.get_submodule(part)
     register = module.register_forward_hook if part != "read.score" else module.register_forward_pre_hook
@@ -111,7 +111,7 @@ def test_hooks_on_parts_are_called_at_every_step(part, runs):
 
 
 class Halving(GRUCell):
-    """A cell of somebody's own."""
+    """A custom cell."""
 
     def forward(self, projected, state, *, context=None):
         return tuple(part / 2 for part in super().forward(projected, state, context=context))
@@ -145,13 +145,13 @@ EXCHANGES = (
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
-def test_parts_of_somebodys_own_are_used(exchange, runs):
-    core, source, targets = core_of(), source_of(), targets_of()
+def test_custom_modules_are_used(exchange, runs):
+    core, source, targets = make_core(), make_source(), make_targets()
     exchange(core)
-    together, state = core(targets, core.start(source)), core.start(source)
+    outputs, state = core(targets, core.start(source)), core.start(source)
     for j in range(STEPS):
         hidden, state = core.step(targets[:, j], state)
-        torch.testing.assert_close(hidden, together[:, j], **TOLERANCE)
+        torch.testing.assert_close(hidden, outputs[:, j], **TOLERANCE)
     assert not runs
 
 
@@ -159,29 +159,29 @@ def test_parts_of_somebodys_own_are_used(exchange, runs):
     "config",
     [{"cell": "lstm"}, {"cell": "rnn"}, {"attention": "none"}, {"attention": "dot"}, {"decoder_layers": 2}],
 )
-def test_other_cores_take_their_steps(config, runs):
-    core, source, targets = core_of(**config), source_of(), targets_of()
+def test_other_cores_run_step_by_step(config, runs):
+    core, source, targets = make_core(**config), make_source(), make_targets()
     core(targets, core.start(source)).sum().backward()
     assert not runs
 
 
-def test_keys_beyond_reach_are_read_step_by_step():
-    core, source, targets = core_of(), source_of(), targets_of()
-    nn.init.normal_(core.read.score.key_weight, std=2 * REACH)
-    together, state = core(targets, core.start(source)), core.start(source)
+def test_large_keys_are_read_step_by_step():
+    core, source, targets = make_core(), make_source(), make_targets()
+    nn.init.normal_(core.read.score.key_weight, std=2 * MAX_EXP_INPUT)
+    outputs, state = core(targets, core.start(source)), core.start(source)
     for j in range(STEPS):
         hidden, state = core.step(targets[:, j], state)
-        torch.testing.assert_close(hidden, together[:, j], **TOLERANCE)
+        torch.testing.assert_close(hidden, outputs[:, j], **TOLERANCE)
 
 
-def test_a_function_that_is_mapped_takes_steps(runs):
-    core, source, targets = core_of().eval(), source_of(), targets_of()
-    together = core(targets, core.start(source))
+def test_vmap_runs_step_by_step(runs):
+    core, source, targets = make_core().eval(), make_source(), make_targets()
+    outputs = core(targets, core.start(source))
 
-    def one(targets: Tensor) -> Tensor:
+    def decode_targets(targets: Tensor) -> Tensor:
         return core(targets, core.start(source))
 
-    mapped = torch.func.vmap(one)(torch.stack((targets, targets)))
+    mapped = torch.func.vmap(decode_targets)(torch.stack((targets, targets)))
     assert len(runs) == 1
     for out in mapped:
-        torch.testing.assert_close(out, together, **TOLERANCE)
+        torch.testing.assert_close(out, outputs, **TOLERANCE)

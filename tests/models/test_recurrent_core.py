@@ -1,4 +1,4 @@
-"""The recurrent core: the lectures' formulas by hand, what it reads when, and what it hands over."""
+"""Recurrent core: the lectures' formulas by hand, reads, and the initial state of the decoder."""
 
 from dataclasses import replace
 
@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attend import weigh
+from regard.attention.attend import attention_weights
 from regard.attention.masks import Padded
 from regard.attention.scores import Additive, General
 from regard.layers.read import Read
 from regard.models.config import RecurrentConfig
 from regard.models.cores.recurrent import RecurrentCore
-from regard.recipes.settings import plain
+from regard.recipes.settings import to_plain
 from tests.helpers import close
 
 WIDTH, HIDDEN, STEPS, TIME, LENGTHS = 3, 10, 5, 7, (4, 7, 1)
@@ -27,7 +27,7 @@ every_depth = pytest.mark.parametrize(
 )
 
 
-def core_of(**config) -> RecurrentCore:
+def make_core(**config) -> RecurrentCore:
     config = RecurrentConfig(**{"width": WIDTH, "hidden": HIDDEN, "attention_hidden": 11} | config)
     core = RecurrentCore(config, dropout=0.5).double().eval()
     for parameter in core.parameters():  # biases too, which start at zero
@@ -35,53 +35,53 @@ def core_of(**config) -> RecurrentCore:
     return core
 
 
-def source_of() -> Padded:
+def make_source() -> Padded:
     return Padded(torch.randn(len(LENGTHS), TIME, WIDTH, dtype=torch.float64), torch.tensor(LENGTHS))
 
 
-def targets_of() -> Tensor:
+def make_targets() -> Tensor:
     return torch.randn(len(LENGTHS), STEPS, WIDTH, dtype=torch.float64)
 
 
-def reads_of(core: RecurrentCore) -> list[Tensor]:
-    """The weights of all reads to come, in their order, in a list that fills."""
-    seen: list[Tensor] = []
+def record_weights(core: RecurrentCore) -> list[Tensor]:
+    """Return a list to which every later read appends its weights."""
+    recorded: list[Tensor] = []
 
     def keep(read: Read, inputs: tuple) -> None:
         query, memory = inputs
-        seen.append(weigh(query, memory, score=read.score, choose=read.choose).squeeze(1))
+        recorded.append(attention_weights(query, memory, score=read.score, choose=read.choose).squeeze(1))
 
     assert core.read is not None
     core.read.register_forward_pre_hook(keep)
-    return seen
+    return recorded
 
 
 @every_cell
 @every_attention
 @every_depth
-def test_step_by_step_equals_all_at_once(cell, attention, depth):
-    core, source, targets = core_of(cell=cell, attention=attention, **depth), source_of(), targets_of()
-    together, state = core(targets, core.start(source)), core.start(source)
+def test_steps_equal_forward(cell, attention, depth):
+    core, source, targets = make_core(cell=cell, attention=attention, **depth), make_source(), make_targets()
+    outputs, state = core(targets, core.start(source)), core.start(source)
     for j in range(STEPS):
         hidden, state = core.step(targets[:, j], state)
-        close(hidden, together[:, j])
+        close(hidden, outputs[:, j])
 
 
 @every_cell
 @every_attention
 @every_depth
 def test_batched_equals_one_by_one(cell, attention, depth):
-    core, source, targets = core_of(cell=cell, attention=attention, **depth), source_of(), targets_of()
-    together = core(targets, core.start(source))
+    core, source, targets = make_core(cell=cell, attention=attention, **depth), make_source(), make_targets()
+    outputs = core(targets, core.start(source))
     for row, length in enumerate(LENGTHS):
         alone = Padded(source.items[row : row + 1, :length], source.lengths[row : row + 1])
-        close(core(targets[row : row + 1], core.start(alone))[0], together[row])
+        close(core(targets[row : row + 1], core.start(alone))[0], outputs[row])
 
 
 @every_cell
 @every_attention
 def test_padding_is_absent_in_value_and_gradient(cell, attention):
-    core, source, targets = core_of(cell=cell, attention=attention), source_of(), targets_of()
+    core, source, targets = make_core(cell=cell, attention=attention), make_source(), make_targets()
     absent = torch.arange(TIME) >= source.lengths[:, None]
     refilled = torch.where(absent[..., None], torch.randn_like(source.items), source.items)
     results = []
@@ -96,8 +96,8 @@ def test_padding_is_absent_in_value_and_gradient(cell, attention):
 
 
 def test_rnn_with_additive_attention_is_the_lectures_formula():
-    core = core_of(cell="rnn", hidden=2, attention_hidden=3, directions=1)
-    source, targets = source_of(), targets_of()
+    core = make_core(cell="rnn", hidden=2, attention_hidden=3, directions=1)
+    source, targets = make_source(), make_targets()
     out = core(targets, core.start(source))
     cell, score = core.cells[0], core.read.score
     a = torch.cat((cell.input_weight, cell.state_weight, cell.context_weight), 1)  # A' [x; s; c]
@@ -124,7 +124,7 @@ def test_rnn_with_additive_attention_is_the_lectures_formula():
 @every_cell
 def test_plain_seq2seq_is_torchs_layers_one_after_the_other(cell):
     theirs = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}[cell]
-    core, source, targets = core_of(cell=cell, attention="none", directions=1), source_of(), targets_of()
+    core, source, targets = make_core(cell=cell, attention="none", directions=1), make_source(), make_targets()
     decoder, cells = theirs(WIDTH, HIDDEN, batch_first=True).double(), core.cells[0]
     with torch.no_grad():
         decoder.weight_ih_l0.copy_(cells.input_weight)
@@ -141,8 +141,8 @@ def test_plain_seq2seq_is_torchs_layers_one_after_the_other(cell):
 
 
 @every_cell
-def test_two_directions_are_handed_over_through_a_layer(cell):
-    core, source = core_of(cell=cell, attention="none"), source_of()
+def test_bridge_maps_the_final_states_of_two_directions(cell):
+    core, source = make_core(cell=cell, attention="none"), make_source()
     finals, (handover,) = core.encoder(source).finals[0], core.handovers
     first = core.start(source).cells[0]
     close(first[0], torch.tanh(handover.maps[0](finals[0])))
@@ -150,49 +150,49 @@ def test_two_directions_are_handed_over_through_a_layer(cell):
         close(first[1], handover.maps[1](finals[1]))
 
 
-@pytest.mark.parametrize(("layers", "decoder_layers", "wanted"), [(3, 1, [2]), (2, 2, [0, 1]), (2, 4, [0, 0, 0, 1])])
-def test_decoder_layers_start_from_the_encoders_counted_from_the_top(layers, decoder_layers, wanted):
-    core, source = core_of(layers=layers, decoder_layers=decoder_layers, directions=1), source_of()
+@pytest.mark.parametrize(("layers", "decoder_layers", "reference"), [(3, 1, [2]), (2, 2, [0, 1]), (2, 4, [0, 0, 0, 1])])
+def test_decoder_layers_start_from_the_encoders_counted_from_the_top(layers, decoder_layers, reference):
+    core, source = make_core(layers=layers, decoder_layers=decoder_layers, directions=1), make_source()
     finals = core.encoder(source).finals
-    for state, layer in zip(core.start(source).cells, wanted, strict=True):
+    for state, layer in zip(core.start(source).cells, reference, strict=True):
         assert torch.equal(state[0], finals[layer][0])
 
 
 @pytest.mark.parametrize("attention", READING)
-def test_reads_once_before_the_first_step_and_once_a_step(attention):
-    core, source, targets = core_of(attention=attention, layers=2), source_of(), targets_of()
-    seen = reads_of(core)
+def test_reads_once_before_the_first_step_and_once_per_step(attention):
+    core, source, targets = make_core(attention=attention, layers=2), make_source(), make_targets()
+    recorded = record_weights(core)
     state = core.start(source)
-    assert len(seen) == 1
+    assert len(recorded) == 1
     core(targets, state)
-    assert len(seen) == 1 + STEPS
-    assert len({tuple(weights[1].tolist()) for weights in seen}) == 1 + STEPS  # anew at every step
+    assert len(recorded) == 1 + STEPS
+    assert len({tuple(weights[1].tolist()) for weights in recorded}) == 1 + STEPS  # different at every step
 
 
 @pytest.mark.parametrize("attention", READING)
 def test_weights_sum_to_one_over_the_row(attention):
-    core, source, targets = core_of(attention=attention), source_of(), targets_of()
-    seen = reads_of(core)
+    core, source, targets = make_core(attention=attention), make_source(), make_targets()
+    recorded = record_weights(core)
     core(targets, core.start(source))
     absent = torch.arange(TIME) >= source.lengths[:, None]
-    for weights in seen:
+    for weights in recorded:
         close(weights.sum(-1), torch.ones(len(LENGTHS), dtype=torch.float64))
         assert weights[absent].eq(0).all()
 
 
 def test_context_is_what_the_top_layers_state_reads():
-    core, source, targets = core_of(layers=2), source_of(), targets_of()
-    seen = reads_of(core)
+    core, source, targets = make_core(layers=2), make_source(), make_targets()
+    recorded = record_weights(core)
     state = core.start(source)
     for j in range(STEPS):
         _, state = core.step(targets[:, j], state)
-        close(state.context, (seen[-1].unsqueeze(1) @ state.memory.values).squeeze(1))
-        wanted = weigh(state.cells[-1][0].unsqueeze(1), state.memory, score=core.read.score).squeeze(1)
-        close(seen[-1], wanted)
+        close(state.context, (recorded[-1].unsqueeze(1) @ state.memory.values).squeeze(1))
+        reference = attention_weights(state.cells[-1][0].unsqueeze(1), state.memory, score=core.read.score).squeeze(1)
+        close(recorded[-1], reference)
 
 
-def test_without_attention_nothing_reads_and_only_the_final_state_tells():
-    core, source, targets = core_of(attention="none", cell="gru"), source_of(), targets_of()
+def test_without_attention_nothing_reads_and_only_the_final_state_matters():
+    core, source, targets = make_core(attention="none", cell="gru"), make_source(), make_targets()
     assert not any(isinstance(module, Read) for module in core.modules())
     state = core.start(source)
     assert state.memory is None
@@ -205,7 +205,7 @@ def test_without_attention_nothing_reads_and_only_the_final_state_tells():
 
 
 @pytest.mark.parametrize(("attention", "score"), [("additive", Additive), ("general", General)])
-def test_keys_are_mapped_once_a_sentence(attention, score, monkeypatch):
+def test_keys_are_projected_once_per_source(attention, score, monkeypatch):
     calls, mapped = [], score.map_keys
 
     def counted(self, keys):
@@ -213,7 +213,7 @@ def test_keys_are_mapped_once_a_sentence(attention, score, monkeypatch):
         return mapped(self, keys)
 
     monkeypatch.setattr(score, "map_keys", counted)
-    core, source, targets = core_of(attention=attention), source_of(), targets_of()
+    core, source, targets = make_core(attention=attention), make_source(), make_targets()
     state = core.start(source)
     core(targets, state)
     state = state.select(torch.tensor([2, 1])).reorder(torch.tensor([1, 0]))
@@ -223,8 +223,8 @@ def test_keys_are_mapped_once_a_sentence(attention, score, monkeypatch):
 
 @every_cell
 @every_attention
-def test_select_takes_the_memory_along_and_reorder_leaves_it(cell, attention):
-    core, source, targets = core_of(cell=cell, attention=attention, layers=2), source_of(), targets_of()
+def test_select_indexes_the_memory_and_reorder_does_not(cell, attention):
+    core, source, targets = make_core(cell=cell, attention=attention, layers=2), make_source(), make_targets()
     _, state = core.step(targets[:, 0], core.start(source))
     index = torch.tensor([2, 0, 0, 1])
     hidden, _ = core.step(targets[:, 1], state)
@@ -239,8 +239,8 @@ def test_select_takes_the_memory_along_and_reorder_leaves_it(cell, attention):
         assert torch.equal(turned.context, state.context[[1, 2, 0]])
 
 
-def test_states_are_left_as_they_were():
-    core, source, targets = core_of(), source_of(), targets_of()
+def test_states_are_immutable():
+    core, source, targets = make_core(), make_source(), make_targets()
     state = core.start(source)
     before = [part.clone() for cell in state.cells for part in cell] + [state.context.clone()]
     core(targets, state)
@@ -253,7 +253,7 @@ def test_states_are_left_as_they_were():
 @every_cell
 @pytest.mark.parametrize("attention", ["none", "additive", "general"])
 def test_gradients_are_right(cell, attention):
-    core = core_of(cell=cell, attention=attention, width=2, hidden=2, attention_hidden=2)
+    core = make_core(cell=cell, attention=attention, width=2, hidden=2, attention_hidden=2)
     lengths, names = torch.tensor([3, 1]), [name for name, _ in core.named_parameters()]
 
     def run(items: Tensor, targets: Tensor, *weights: Tensor) -> Tensor:
@@ -277,7 +277,11 @@ class _FromStart(nn.Module):
 @every_cell
 @every_attention
 def test_bfloat16_autocast_trains_and_steps(cell, attention):
-    core, source, targets = core_of(cell=cell, attention=attention, layers=2).float(), source_of(), targets_of().float()
+    core, source, targets = (
+        make_core(cell=cell, attention=attention, layers=2).float(),
+        make_source(),
+        make_targets().float(),
+    )
     source = Padded(source.items.float(), source.lengths)
     exact = core(targets, core.start(source))
     with torch.autocast("cpu", torch.bfloat16):
@@ -294,7 +298,7 @@ def test_bfloat16_autocast_trains_and_steps(cell, attention):
 
 @every_attention
 def test_dropout_is_in_training_only(attention):
-    core, source, targets = core_of(attention=attention), source_of(), targets_of()
+    core, source, targets = make_core(attention=attention), make_source(), make_targets()
     assert torch.equal(core(targets, core.start(source)), core(targets, core.start(source)))
     core.train()
     assert not torch.equal(core(targets, core.start(source)), core(targets, core.start(source)))
@@ -302,63 +306,63 @@ def test_dropout_is_in_training_only(attention):
 
 @pytest.mark.parametrize("kernel", ["reference", "sdpa"])
 def test_kernel_is_the_one_that_the_config_names(kernel):
-    core = core_of(attention="dot", kernel=kernel)
+    core = make_core(attention="dot", kernel=kernel)
     assert core.read.kernel == kernel
-    source, targets = source_of(), targets_of()
+    source, targets = make_source(), make_targets()
     out = core(targets, core.start(source))
     core.read.kernel = "auto"
     close(core(targets, core.start(source)), out)
 
 
-def test_source_without_items_is_a_memory_of_nothing():
-    core, targets = core_of(), targets_of()
-    source = Padded(source_of().items, torch.tensor([4, 0, 7]))
-    seen = reads_of(core)
+def test_source_without_items_is_an_empty_memory():
+    core, targets = make_core(), make_targets()
+    source = Padded(make_source().items, torch.tensor([4, 0, 7]))
+    recorded = record_weights(core)
     out = core(targets, core.start(source))
     assert out.isfinite().all()
-    assert all(weights[1].eq(0).all() for weights in seen)
+    assert all(weights[1].eq(0).all() for weights in recorded)
 
 
 @pytest.mark.parametrize("field", ["attention", "cell"])
-def test_unknown_name_is_refused(field):
+def test_unknown_name_raises(field):
     config = RecurrentConfig()
-    object.__setattr__(config, field, "hard")  # past the check of types that the tests run under
-    with pytest.raises(ValueError, match=rf"{field} must be one of \w+, .*but is 'hard'"):
+    object.__setattr__(config, field, "hard")  # bypasses the type checks of the tests
+    with pytest.raises(ValueError, match=rf"{field} must be one of \w+, .*got 'hard'"):
         RecurrentCore(config)
 
 
 def test_cosine_attention_learns_its_scale():
-    core = core_of(attention="cosine")
+    core = make_core(attention="cosine")
     assert list(dict(core.read.named_parameters())) == ["choose.log_beta"]
 
 
 def test_concat_attention_is_additive_with_one_matrix():
-    concat, additive = core_of(attention="concat"), core_of(attention="additive")
+    concat, additive = make_core(attention="concat"), make_core(attention="additive")
     weights = concat.state_dict()
     both = weights.pop("read.score.weight")
     weights |= {"read.score.query_weight": both[:, :HIDDEN], "read.score.key_weight": both[:, HIDDEN:]}
     additive.load_state_dict(weights)
-    source, targets = source_of(), targets_of()
+    source, targets = make_source(), make_targets()
     close(concat(targets, concat.start(source)), additive(targets, additive.start(source)))
 
 
-def test_location_attention_does_not_look_at_what_the_encoder_wrote():
-    core, source, targets = core_of(attention="location", max_positions=TIME), source_of(), targets_of()
+def test_location_attention_does_not_depend_on_the_encoders_states():
+    core, source, targets = make_core(attention="location", max_positions=TIME), make_source(), make_targets()
     state = core.start(source)
-    seen = reads_of(core)
+    recorded = record_weights(core)
     for memory in (state.memory, replace(state.memory, keys=torch.randn_like(state.memory.keys))):
         core.step(targets[:, 0], replace(state, memory=memory))
-    assert torch.equal(seen[0], seen[1])
-    close(seen[0].sum(-1), torch.ones(len(LENGTHS), dtype=torch.float64))
+    assert torch.equal(recorded[0], recorded[1])
+    close(recorded[0].sum(-1), torch.ones(len(LENGTHS), dtype=torch.float64))
 
 
-def test_location_attention_refuses_longer_sources():
-    core = core_of(attention="location", max_positions=TIME - 1)
-    with pytest.raises(ValueError, match="at most max_keys=6 keys, but there are 7"):
-        core.start(source_of())
+def test_location_attention_rejects_longer_sources():
+    core = make_core(attention="location", max_positions=TIME - 1)
+    with pytest.raises(ValueError, match=r"at most max_keys=6 .*, got 7"):
+        core.start(make_source())
 
 
 def test_config_of_an_earlier_run_is_complete():
-    assert set(plain(RecurrentConfig())) == {
+    assert set(to_plain(RecurrentConfig())) == {
         "cell", "layers", "decoder_layers", "directions", "width", "hidden", "attention", "attention_hidden", "kernel",
     }  # fmt: skip

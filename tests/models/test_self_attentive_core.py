@@ -1,11 +1,11 @@
-"""The self-attentive core: layers and a readout, a past that begins with what is handed over, two kinds of reads."""
+"""Self-attentive core: layers and a readout, the initial past, and both kinds of reads."""
 
 import pytest
 import torch
 from torch import nn
 
 from regard.attention.masks import Padded
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from regard.models.build import build_core
 from regard.models.config import CORES, SelfAttentiveConfig, TransformerConfig
 from regard.models.cores.self_attentive import SelfAttentiveCore
@@ -15,21 +15,21 @@ SIZES = {"width": 3, "hidden": 10, "attention_hidden": 11, "self_attention_hidde
 every_cell = pytest.mark.parametrize("cell", ["rnn", "lstm"])
 
 
-def core_of(*, encodes: bool = True, **config) -> SelfAttentiveCore:
+def make_core(*, encodes: bool = True, **config) -> SelfAttentiveCore:
     core = build_core(SelfAttentiveConfig(**SIZES | config), encodes=encodes).double().eval()
     assert isinstance(core, SelfAttentiveCore)
-    for parameter in core.parameters():  # biases too, which start otherwise
+    for parameter in core.parameters():  # biases too
         nn.init.normal_(parameter, std=0.5)
     return core
 
 
-def source_of() -> Padded:
+def make_source() -> Padded:
     return Padded(torch.randn(3, 7, 3, dtype=torch.float64), torch.tensor([4, 7, 1]))
 
 
 @every_cell
-def test_language_model_is_layers_one_above_the_other_and_a_readout(cell):
-    core, targets = core_of(cell=cell, layers=3, encodes=False), torch.randn(2, 6, 3, dtype=torch.float64)
+def test_language_model_is_stacked_layers_and_a_readout(cell):
+    core, targets = make_core(cell=cell, layers=3, encodes=False), torch.randn(2, 6, 3, dtype=torch.float64)
     items = targets
     for layer in core.cells:
         items = layer.run(items)[0]
@@ -37,8 +37,8 @@ def test_language_model_is_layers_one_above_the_other_and_a_readout(cell):
 
 
 @every_cell
-def test_decoder_past_begins_with_the_encoders_last_state(cell):
-    core, source = core_of(cell=cell, directions=1, layers=2), source_of()
+def test_decoder_past_starts_with_the_encoders_final_state(cell):
+    core, source = make_core(cell=cell, directions=1, layers=2), make_source()
     finals, state = core.encoder(source).finals, core.start(source)
     for past, final in zip(state.cells, finals, strict=True):
         assert past.memory.size == 1
@@ -50,20 +50,20 @@ def test_decoder_past_begins_with_the_encoders_last_state(cell):
 
 @every_cell
 def test_decoder_reads_its_past_and_the_source(cell):
-    core, source = core_of(cell=cell), source_of()
+    core, source = make_core(cell=cell), make_source()
     state = core.start(source)
-    with listen(core) as maps:
+    with record_weights(core) as maps:
         core(torch.randn(3, 5, 3, dtype=torch.float64), state)
     assert set(maps.names) == {"read", "cells.0.read"}
     assert [call.shape[-1] for call in maps["read"]] == [7] * 5
-    first = 2 if cell == "rnn" else 1  # an rnn's own state is there when it reads
+    first = 2 if cell == "rnn" else 1  # the new state of an rnn is in the memory when it reads
     assert [call.shape[-1] for call in maps["cells.0.read"]] == list(range(first, first + 5))
     close(maps.steps("cells.0.read").sum(-1), torch.ones(3, 5))
     assert maps.steps("read")[0, :, 4:].eq(0).all()
 
 
-def test_state_is_a_value():
-    core = core_of(encodes=False)
+def test_state_is_immutable():
+    core = make_core(encodes=False)
     _, state = core.step(torch.randn(2, 3, dtype=torch.float64), core.begin(2))
     target = torch.randn(2, 3, dtype=torch.float64)
     first, longer = core.step(target, state)
@@ -73,14 +73,14 @@ def test_state_is_a_value():
 
 
 @pytest.mark.parametrize("recency", ["none", "learned"])
-def test_past_may_be_scored_by_any_kernel_that_can(recency):
+def test_past_is_read_by_any_kernel_that_supports_it(recency):
     torch.manual_seed(3)
     targets = torch.randn(2, 6, 3, dtype=torch.float64)
     for score, kernels in {"additive": ("reference", "additive"), "scaled-dot": ("reference", "sdpa")}.items():
         outputs = []
         for kernel in kernels:
             torch.manual_seed(4)
-            core = core_of(encodes=False, self_attention=score, self_attention_recency=recency, kernel=kernel)
+            core = make_core(encodes=False, self_attention=score, self_attention_recency=recency, kernel=kernel)
             outputs.append(core(targets, core.begin(2)))
         close(*outputs)
 
@@ -88,12 +88,12 @@ def test_past_may_be_scored_by_any_kernel_that_can(recency):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hidden": 5}, "hidden must be divisible by directions=2, but is 5"),
-        ({"cell": "rnn", "form": "released"}, "form is of cell lstm and must be paper for rnn, but is released"),
+        ({"hidden": 5}, "hidden must be divisible by directions=2, got 5"),
+        ({"cell": "rnn", "form": "released"}, "form must be paper for cell rnn, got released"),
         *(({name: 0}, f"{name} must be from 1 to") for name in ("layers", "self_attention_hidden", "width")),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(change, message):
+def test_invalid_settings_raise(change, message):
     with pytest.raises(ValueError, match=message):
         SelfAttentiveConfig(**change)
 

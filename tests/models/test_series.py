@@ -1,4 +1,4 @@
-"""Windows of a series: their items by hand; what lies behind the end plays no part."""
+"""Time series reader: windows by hand, and padding."""
 
 import pytest
 import torch
@@ -20,15 +20,15 @@ def test_windows_by_hand():
     close(out.items[1, 1], cut + sinusoids(1, 1, 6)[0])
 
 
-def test_what_lies_behind_the_end_plays_no_part():
+def test_padding_has_no_effect():
     reads, series = SeriesReader(2, 6, window=3), torch.randn(1, 9, 2)
     other = series.clone()
     other[:, 5:] = 7.0
-    one, two = (reads(Padded(items, torch.tensor([5]))) for items in (series, other))
-    close(one.items[:, :2], two.items[:, :2])
-    close(reads(Padded(series[:, :5], torch.tensor([5]))).items, one.items[:, :2])
+    first, second = (reads(Padded(items, torch.tensor([5]))) for items in (series, other))
+    close(first.items[:, :2], second.items[:, :2])
+    close(reads(Padded(series[:, :5], torch.tensor([5]))).items, first.items[:, :2])
 
 
-def test_window_below_one_is_refused():
-    with pytest.raises(ValueError, match="window must be at least 1, but is 0"):
+def test_window_below_one_raises():
+    with pytest.raises(ValueError, match="window must be at least 1, got 0"):
         SeriesReader(1, 4, window=0)

@@ -1,4 +1,4 @@
-"""The Transformer core against torch's, and what it knows of order."""
+"""Transformer core: equality with torch's, positions, heads and scores."""
 
 import pytest
 import torch
@@ -8,12 +8,12 @@ from regard.attention.masks import Padded
 from regard.attention.positional import Alibi, RelativeBias
 from regard.models.config import TransformerConfig, paper_base
 from regard.models.cores.transformer import TransformerCore
-from regard.recipes.settings import plain
+from regard.recipes.settings import to_plain
 from tests.helpers import close
 
 
-def theirs_from(core: TransformerCore, config: TransformerConfig) -> nn.Transformer:
-    """torch's Transformer with the weights of ours."""
+def to_torch(core: TransformerCore, config: TransformerConfig) -> nn.Transformer:
+    """Return torch's Transformer with the weights of `core`."""
     layer = nn.TransformerEncoderLayer(
         config.width, config.heads, config.feedforward, 0.0, config.activation,
         batch_first=True, norm_first=config.norm == "pre",
@@ -55,8 +55,8 @@ def test_transformer_equals_torchs(norm, activation):
         positions="none",
     )  # fmt: skip
     core = TransformerCore(config).double().eval()
-    _shake(core)
-    theirs = theirs_from(core, config)
+    _randomize(core)
+    theirs = to_torch(core, config)
     if norm == "post":  # torch normalizes a post-norm stack once more at its end; ours, as the paper's, does not
         theirs.encoder.norm = theirs.decoder.norm = None
     else:
@@ -74,13 +74,13 @@ def _same_norms(theirs: nn.Transformer, core: TransformerCore) -> None:
     theirs.decoder.norm.load_state_dict(core.decoder_norm.state_dict())
 
 
-def _shake(core: TransformerCore) -> None:
+def _randomize(core: TransformerCore) -> None:
     with torch.no_grad():
         for parameter in core.parameters():
             parameter.add_(torch.randn_like(parameter) / 10)
 
 
-def test_encoder_without_positions_knows_no_order():
+def test_encoder_without_positions_is_equivariant():
     core = TransformerCore(TransformerConfig(layers=2, width=12, heads=3, positions="none")).double()
     source, targets = torch.randn(1, 7, 12).double(), torch.randn(1, 5, 12).double()
     shuffled = source[:, torch.randperm(7)]
@@ -89,9 +89,9 @@ def test_encoder_without_positions_knows_no_order():
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "alibi", "relative"])
-def test_positions_tell_the_order(positions):
+def test_positions_break_equivariance(positions):
     core = TransformerCore(TransformerConfig(layers=2, width=12, heads=3, positions=positions)).double()
-    _shake(core)  # relative positions start at zero
+    _randomize(core)  # relative positions start at zero
     source, targets = torch.randn(1, 7, 12).double(), torch.randn(1, 5, 12).double()
     lengths = torch.tensor([7])
     a, b = (core(targets, core.start(Padded(items, lengths))) for items in (source, source.roll(2, 1)))
@@ -107,7 +107,7 @@ def test_blocks_share_no_parameters():
     assert counts[0] == 4 * (128 * 128 + 128) + 2 * 128 * 256 + 256 + 128 + 4 * 128
 
 
-def test_relative_positions_are_a_table_for_each_side_that_its_blocks_share():
+def test_relative_positions_are_one_table_per_stack_shared_by_its_blocks():
     core = TransformerCore(TransformerConfig(layers=3, heads=4, positions="relative"))
     sides = [[block.attention.read.bias for block in side] for side in (core.encoder, core.decoder)]
     for side, two_sided in zip(sides, (True, False), strict=True):
@@ -126,27 +126,30 @@ def test_alibi_is_in_self_attention_only():
 
 
 @pytest.mark.parametrize("positions", ["alibi", "relative"])
-def test_positions_by_distance_do_not_see_where_the_source_begins(positions):
+def test_relative_positions_are_invariant_to_a_shift(positions):
     config = TransformerConfig(layers=1, width=12, heads=3, positions=positions)
     core = TransformerCore(config).double()
-    _shake(core)
+    _randomize(core)
     heads, items = core.encoder[0].attention, torch.randn(1, 7, 12).double()
     query = heads.query(items).unflatten(-1, (3, 4)).transpose(1, 2)
     whole, part = heads.memory(items), heads.memory(items[:, 2:])
-    biases = [problem.added() for problem in (heads.read.pose(query, whole), heads.read.pose(query[:, :, 2:], part))]
+    biases = [
+        inputs.bias_tensor()
+        for inputs in (heads.read.prepare_inputs(query, whole), heads.read.prepare_inputs(query[:, :, 2:], part))
+    ]
     close(biases[0][..., 2:, 2:], biases[1])
     assert biases[1].std() > 0.01
 
 
 @pytest.mark.parametrize("window", [1, 3])
-def test_window_is_as_many_targets_as_a_block_sees(window):
+def test_window_is_the_number_of_targets_that_a_block_sees(window):
     core = TransformerCore(TransformerConfig(layers=1, width=12, heads=3, window=window)).double()
     targets = torch.randn(1, 7, 12).double().requires_grad_()
     source = Padded(torch.randn(1, 5, 12).double(), torch.tensor([5]))
     out = core(targets, core.start(source))
     (grad,) = torch.autograd.grad(out[0, 5, 0], targets)
-    seen = grad[0].abs().amax(-1) > 0
-    assert seen.tolist() == [5 - window < place <= 5 for place in range(7)]
+    has_gradient = grad[0].abs().amax(-1) > 0
+    assert has_gradient.tolist() == [5 - window < place <= 5 for place in range(7)]
 
 
 def test_past_of_a_window_does_not_grow_beyond_it():
@@ -157,7 +160,7 @@ def test_past_of_a_window_does_not_grow_beyond_it():
     assert [past.size for past in state.pasts] == [3, 3]
 
 
-def test_key_heads_make_every_memory_smaller():
+def test_key_heads_reduce_every_memory():
     core = TransformerCore(TransformerConfig(layers=2, width=12, heads=6, key_heads=2)).double()
     state = core.start(Padded(torch.randn(1, 5, 12).double(), torch.tensor([5])))
     _, state = core.step(torch.randn(1, 12).double(), state)
@@ -165,7 +168,7 @@ def test_key_heads_make_every_memory_smaller():
         assert memory.keys.shape[1] == memory.values.shape[1] == 2
 
 
-def test_cosine_heads_do_not_see_lengths_and_learn_their_own_scale():
+def test_cosine_heads_ignore_norms_and_learn_their_scale():
     core = TransformerCore(TransformerConfig(layers=1, width=12, heads=3, score="cosine")).double()
     read = core.encoder[0].attention.read
     query, keys = torch.randn(1, 3, 5, 4).double(), torch.randn(1, 3, 7, 4).double()
@@ -174,7 +177,7 @@ def test_cosine_heads_do_not_see_lengths_and_learn_their_own_scale():
     assert read.choose.log_beta.requires_grad
 
 
-def test_additive_heads_have_a_vector_each_and_map_nothing_twice():
+def test_additive_heads_have_one_vector_each_and_no_second_projection():
     config = TransformerConfig(layers=1, width=12, heads=3, head_dim=5, score="additive")
     core = TransformerCore(config)
     read = core.encoder[0].attention.read
@@ -193,41 +196,41 @@ def test_paper_base_has_the_papers_sizes():
     assert (config.layers, config.width, config.heads, config.feedforward) == (6, 512, 8, 2048)
 
 
-def test_config_refuses_sizes_below_one():
-    with pytest.raises(ValueError, match="layers must be from 1 to 1,000, but is 0"):
+def test_config_rejects_sizes_below_one():
+    with pytest.raises(ValueError, match="layers must be from 1 to 1,000, got 0"):
         TransformerConfig(layers=0)
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_config_refuses_what_heads_and_scores_cannot_be():
-    with pytest.raises(ValueError, match="key_heads must divide heads=4, but is 3"):
+def test_config_rejects_invalid_heads_and_scores():
+    with pytest.raises(ValueError, match="key_heads must divide heads=4, got 3"):
         TransformerConfig(key_heads=3)
     for name in ("key_heads", "window"):
-        with pytest.raises(ValueError, match=f"{name} must be from 1 to .*, but is 0"):
+        with pytest.raises(ValueError, match=f"{name} must be from 1 to .*, got 0"):
             TransformerConfig(**{name: 0})
     for cap in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match=f"soft_cap must be from 0.001 to .*, but is {cap}"):
+        with pytest.raises(ValueError, match=f"soft_cap must be from 0.001 to .*, got {cap}"):
             TransformerConfig(soft_cap=cap)
-    with pytest.raises(ValueError, match=r"score must be one of scaled-dot, .*but is 'hard'"):
+    with pytest.raises(ValueError, match=r"score must be one of scaled-dot, .*got 'hard'"):
         TransformerCore(TransformerConfig(score="hard"))
 
 
 def test_config_of_an_earlier_run_is_complete():
-    assert set(plain(TransformerConfig())) == {
+    assert set(to_plain(TransformerConfig())) == {
         "layers", "decoder_layers", "width", "heads", "head_dim", "head_value_dim", "feedforward", "activation",
         "norm", "positions", "max_positions", "kernel",
     }  # fmt: skip
 
 
-def induced(points: int) -> TransformerCore:
+def make_induced_core(points: int) -> TransformerCore:
     torch.manual_seed(2)
     sizes = {"layers": 2, "width": 12, "heads": 3, "feedforward": 17}
     config = TransformerConfig(**sizes, positions="none", inducing_points=points)
     return TransformerCore(config, decodes=False).double().eval()
 
 
-def test_inducing_points_know_no_order_and_no_padding():
-    core, items = induced(3), torch.randn(2, 6, 12).double()
+def test_inducing_points_are_invariant_to_order_and_padding():
+    core, items = make_induced_core(3), torch.randn(2, 6, 12).double()
     out = core.encode(Padded(items, torch.tensor([6, 4]))).items
     order = torch.tensor([4, 0, 5, 2, 1, 3])
     close(core.encode(Padded(items[:1, order], torch.tensor([6]))).items, out[:1, order])
@@ -237,8 +240,8 @@ def test_inducing_points_know_no_order_and_no_padding():
     assert (core.encode(Padded(changed, torch.tensor([6, 4]))).items[0, 0] - out[0, 0]).abs().max() > 1e-6
 
 
-def test_a_block_by_way_of_points_by_hand():
-    (block,) = induced(3).encoder[:1]
+def test_induced_block_by_hand():
+    (block,) = make_induced_core(3).encoder[:1]
     x = torch.randn(1, 5, 12).double()
     normed = block.add_attention.norm(x)
     points = block.points[None] + block.gather(block.points[None], block.gather.memory(normed))
@@ -246,8 +249,8 @@ def test_a_block_by_way_of_points_by_hand():
     close(block(x, None), read + block.feedforward(block.add_feedforward.norm(read)))
 
 
-def test_points_have_no_distances():
-    with pytest.raises(ValueError, match="positions must not be by distance"):
+def test_inducing_points_reject_relative_positions():
+    with pytest.raises(ValueError, match="positions must not be alibi or relative"):
         TransformerConfig(positions="alibi", inducing_points=4)
-    with pytest.raises(ValueError, match=r"inducing_points must be from 1 to .*, but is 0"):
+    with pytest.raises(ValueError, match=r"inducing_points must be from 1 to .*, got 0"):
         TransformerConfig(inducing_points=0)

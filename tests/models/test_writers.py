@@ -1,4 +1,4 @@
-"""Writers of one vector and of items: their losses by hand and by torch, and what their answers mean."""
+"""Output heads: losses by hand and by torch, and the units of predictions."""
 
 import pytest
 import torch
@@ -26,18 +26,18 @@ def test_labels_are_sigmoids_and_their_loss_that_of_torch():
     plain = functional.binary_cross_entropy(probabilities, target.double(), reduction="sum")
     close(writer.eval().loss(vector, target).total, plain)
     smoothed = writer.train().loss(vector, target)
-    wanted = 0.8 * target.double() + 0.1
-    close(smoothed.total, functional.binary_cross_entropy(probabilities, wanted, reduction="sum"))
+    expected = 0.8 * target.double() + 0.1
+    close(smoothed.total, functional.binary_cross_entropy(probabilities, expected, reduction="sum"))
     close(smoothed.nll, plain)
 
 
 @pytest.mark.parametrize("error", ["squared", "absolute"])
-def test_numbers_are_in_the_units_of_their_targets_and_lost_in_deviations(error):
+def test_numbers_are_in_the_units_of_their_targets_and_the_loss_in_deviations(error):
     writer = NumberWriter(DIM, means=(10.0, -2.0), deviations=(4.0, 0.5), error=error).double()
     vector, target = vectors(), torch.randn(ROWS, 2, dtype=torch.float64)
     off = (writer(vector) - target) / torch.tensor([4.0, 0.5], dtype=torch.float64)
-    wanted = (off**2 if error == "squared" else off.abs()).sum() / 2
-    close(writer.loss(vector, target).total, wanted)
+    expected = (off**2 if error == "squared" else off.abs()).sum() / 2
+    close(writer.loss(vector, target).total, expected)
     torch.nn.init.zeros_(writer.output.weight)
     torch.nn.init.zeros_(writer.output.bias)
     close(writer(vector), torch.tensor([[10.0, -2.0]] * ROWS, dtype=torch.float64))
@@ -46,32 +46,32 @@ def test_numbers_are_in_the_units_of_their_targets_and_lost_in_deviations(error)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"means": ()}, "equally many, but are 0 and 1"),
-        ({"means": (1.0, 2.0)}, "equally many, but are 2 and 1"),
+        ({"means": ()}, "equally many and at least one, got 0 and 1"),
+        ({"means": (1.0, 2.0)}, "equally many and at least one, got 2 and 1"),
         ({"deviations": (0.0,)}, "must be positive"),
-        ({"error": "cubed"}, "squared or absolute, but is 'cubed'"),
+        ({"error": "cubed"}, "squared or absolute, got 'cubed'"),
     ],
 )
-def test_numbers_refuse_scales_that_are_none(settings, message):
+def test_numbers_reject_invalid_scales(settings, message):
     with pytest.raises(ValueError, match=message):
         NumberWriter(DIM, **settings)
 
 
-def test_tags_lose_what_tagged_items_lose_and_nothing_else():
+def test_loss_of_tags_is_that_of_tagged_items_only():
     writer = TagWriter(DIM, 3, label_smoothing=0.3).double().eval()
     items = Padded(torch.randn(2, 4, DIM, dtype=torch.float64), torch.tensor([4, 2]))
     target = torch.tensor([[0, NONE, 2, 1], [1, 1, NONE, NONE]])
     log_p = writer(items).log()
-    wanted = -(log_p[0, 0, 0] + log_p[0, 2, 2] + log_p[0, 3, 1] + log_p[1, 0, 1] + log_p[1, 1, 1])
-    close(writer.loss(items, target).total, wanted)
+    expected = -(log_p[0, 0, 0] + log_p[0, 2, 2] + log_p[0, 3, 1] + log_p[1, 0, 1] + log_p[1, 1, 1])
+    close(writer.loss(items, target).total, expected)
     assert writer.count(target) == 5
     smoothed = writer.train().loss(items, target)
     real = log_p.flatten(0, 1)[(target != NONE).flatten()]
-    close(smoothed.nll, wanted)
-    close(smoothed.total, 0.7 * wanted - 0.3 * real.mean(-1).sum())
+    close(smoothed.nll, expected)
+    close(smoothed.total, 0.7 * expected - 0.3 * real.mean(-1).sum())
 
 
-def test_tracks_lose_their_mean_distance():
+def test_loss_of_tracks_is_their_mean_distance():
     writer = TrackWriter(DIM, 2).double()
     target = torch.tensor([[[3.0, 4], [0, 2]], [[0, 0], [6, 8]]], dtype=torch.float64)
     vector = vectors()[:2]

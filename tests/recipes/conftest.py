@@ -1,4 +1,4 @@
-"""A run of each core, trained once for all tests of this folder."""
+"""Finished runs of each core, trained once for all tests of this folder."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ __all__ = ["finished", "trained"]
 
 @pytest.fixture(scope="session", params=SMALL)
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run."""
+    """Return the folder of a finished run."""
     folder = tmp_path_factory.mktemp(request.param)
     assert main(["train", *toy_arguments(folder, core=request.param)]) == 0
     return folder / "run"
@@ -22,5 +22,5 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="session")
 def trained(finished: Path) -> TrainedTexts:
-    """The model of a finished run."""
+    """Load a finished run."""
     return load(finished)

@@ -1,6 +1,6 @@
-"""What each process does that torchrun starts in a test: `torchrun ... -m tests.recipes.precision_together RECIPE ...`.
+"""Process started by torchrun in a test: `torchrun ... -m tests.recipes.precision_together RECIPE ...`.
 
-The measurement finds bfloat16 on the main process and float32 on the other. Each prints what its steps compute in.
+The measurement returns bfloat16 on the main process and float32 on the other. Each prints the precision of its steps.
 """
 
 import os

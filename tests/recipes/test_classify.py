@@ -1,4 +1,4 @@
-"""Whole runs that end in a class: trained, finished, used from Python and from the command line; and their scores."""
+"""Runs of `reviews` and `images`: training, use from Python and from the command line, metrics."""
 
 import json
 from pathlib import Path
@@ -12,16 +12,16 @@ from regard.cli.main import main
 from regard.data.labeled import Labels
 from regard.errors import UserError
 from regard.models.reads.images import ImageReader
-from regard.recipes.pictures import patches
+from regard.recipes.pictures import patch_axis
 from regard.recipes.targets import ClassTarget
 from regard.recipes.task import load
 from regard.recipes.vector_scores import class_scores
-from tests.recipes.looked import checked, checked_test_input, differentiated
+from tests.recipes.looked import check_capture, check_gradients, check_test_input
 
 WORDS = {"good": ["great", "fine", "lovely"], "bad": ["awful", "dull", "grim"], "odd": ["strange", "queer", "weird"]}
 
 
-def rows(number: int) -> list[str]:
+def make_rows(number: int) -> list[str]:
     return [
         f"{json.dumps({'text': f'it was {WORDS[kind][i % 3]} {i % 5}', 'label': kind})}\n"
         for i in range(number)
@@ -33,7 +33,7 @@ def rows(number: int) -> list[str]:
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reviews")
     for name, number in (("train", 12), ("val", 3), ("test", 3)):
-        (folder / f"{name}.jsonl").write_text("".join(rows(number)), encoding="utf-8")
+        (folder / f"{name}.jsonl").write_text("".join(make_rows(number)), encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.jsonl" for name in ("train", "val", "test"))
     small = (
         "--model.core transformer --model.core.width 16 --model.core.layers 1 --model.core.feedforward 16 "
@@ -46,7 +46,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Bars that lie or stand, as files in a folder a class."""
+    """Horizontal and vertical bars, as files in a folder per class."""
     folder, draw = tmp_path_factory.mktemp("images"), np.random.default_rng(1)
     for split, number in (("train", 24), ("test", 6)):
         for kind in ("lying", "standing"):
@@ -100,40 +100,40 @@ def test_other_texts_are_scored_and_unknown_labels_named(reviews, capsys, tmp_pa
     other.write_text("it was dull\tbad\nit was great\tnice\n", encoding="utf-8")
     assert main(["evaluate", str(reviews), "--data.test", str(other)]) == 2
     assert (
-        "other.tsv, line 2: label 'nice' is none of those of the training texts: bad, good, odd"
+        "other.tsv, line 2: label 'nice' does not occur in the training texts (bad, good, odd)"
         in capsys.readouterr().err
     )
     assert main(["evaluate", str(reviews), "--data.test", str(other), "--data.on-bad", "skip", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == 100
 
 
-def test_looking_with_a_core_that_reads_its_past_shows_chains(reviews, tmp_path):
+def test_look_with_a_self_attentive_core_shows_chains(reviews, tmp_path):
     files = " ".join(f"--data.{name} {reviews.parent / name}.jsonl" for name in ("train", "val", "test"))
     small = "--model.core self-attentive --model.core.width 16 --model.core.hidden 16 --model.core.cell rnn"
     limits = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --tokenizer.min-count 1"
     assert main(f"train reviews --run {tmp_path / 'run'} {files} {small} {limits}".split()) == 0
-    (seen,) = checked(load(tmp_path / "run"), ["it was awful"])
+    (seen,) = check_capture(load(tmp_path / "run"), ["it was awful"])
     chains = seen.find("chain")
     assert {one.direction for one in chains} == {"from the start", "from the end"}
     labels = {one.direction: seen.keys(one).labels for one in chains}
     assert labels == {"from the start": ("it", "was", "awful"), "from the end": ("awful", "was", "it")}
-    assert seen.scene.title.startswith("it was awful -> ")
+    assert seen.sample.title.startswith("it was awful -> ")
     for one in chains:
         torch.testing.assert_close(one.weights.sum(-1), torch.ones(1, 3))
     (one,) = seen.find("pooling")
     assert seen.keys(one).labels == ("it", "was", "awful")
-    differentiated(load(tmp_path / "run"), ["it was awful", "it was"])
+    check_gradients(load(tmp_path / "run"), ["it was awful", "it was"])
 
 
-def test_looking_shows_what_the_pool_read(reviews):
+def test_look_shows_the_weights_of_the_pooling(reviews):
     trained = load(reviews)
-    first, second = checked(trained, ["it was awful", " it was a lovely fine one "])
+    first, second = check_capture(trained, ["it was awful", " it was a lovely fine one "])
     (one,) = first.find("pooling")
     assert first.keys(one).labels == ("it", "was", "awful")
     assert first.queries(one).labels == ("bad",)
-    assert first.scene.title.startswith("it was awful -> bad (")
-    assert second.scene.title.startswith("it was a lovely fine one -> good (")
-    assert checked_test_input(trained) == "it was great 0"
+    assert first.sample.title.startswith("it was awful -> bad (")
+    assert second.sample.title.startswith("it was a lovely fine one -> good (")
+    assert check_test_input(trained) == "it was great 0"
     with pytest.raises(UserError, match="input 2 is empty: there is nothing to look at"):
         trained.look(["it was awful", " "])
     with pytest.raises(UserError, match="no input is given"):
@@ -142,14 +142,14 @@ def test_looking_shows_what_the_pool_read(reviews):
         trained.look("it was awful")
 
 
-def test_gradients_are_those_of_the_class_that_is_said(reviews, pictures):
+def test_gradients_are_those_of_the_predicted_class(reviews, pictures):
     trained = load(reviews)
-    capture = differentiated(trained, ["it was awful", " it was a lovely fine one "])
+    capture = check_gradients(trained, ["it was awful", " it was a lovely fine one "])
     for text, seen in zip(["it was awful", "it was a lovely fine one"], capture, strict=True):
         ((best,),) = trained.predict([text], n_best=1)
         assert trained.likelihood(text, seen).item() == pytest.approx(np.log(best.score), abs=1e-5)
     trained, paths = load(pictures / "run"), [pictures / "test" / kind / "0.png" for kind in ("lying", "standing")]
-    capture = differentiated(trained, paths)
+    capture = check_gradients(trained, paths)
     for path, seen in zip(paths, capture, strict=True):
         ((best,),) = trained.predict([path], n_best=1)
         assert trained.likelihood(path, seen).item() == pytest.approx(np.log(best.score), abs=1e-5)
@@ -173,20 +173,20 @@ def test_images_learn_and_answer(pictures, capsys):
     assert load(pictures / "run").predict([pictures / "turned.png"]) == ["standing"]
     (pictures / "train" / "standing" / "a.heic").write_bytes(b"x")
     assert main(["evaluate", str(pictures / "run"), "--data.test", str(pictures / "train"), "--json"]) == 0
-    told = capsys.readouterr()
-    assert json.loads(told.out)["examples"] == 48
-    assert "train: 1 files are not read: 1 .heic (convert them to JPEG); first: " in told.err
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["examples"] == 48
+    assert "train: 1 files are skipped: 1 .heic (convert them to JPEG); first: " in captured.err
 
 
-def test_looking_at_images_shows_patches_on_what_the_model_saw(pictures):
+def test_look_at_images_shows_patches_on_the_model_input(pictures):
     trained, one = load(pictures / "run"), pictures / "test" / "standing" / "0.png"
     with Image.open(one) as image:
         pixels = np.asarray(image)
-    of_file, of_pixels = checked(trained, [str(one), pixels[None]])
-    assert of_file.scene.title.startswith("0.png -> standing (")
-    assert of_pixels.scene.title.startswith("image 2 -> standing (")
+    of_file, of_pixels = check_capture(trained, [str(one), pixels[None]])
+    assert of_file.sample.title.startswith("0.png -> standing (")
+    assert of_pixels.sample.title.startswith("image 2 -> standing (")
     for seen in (of_file, of_pixels):
-        assert np.array_equal(seen.scene.pictures["image"].pixels, pixels)
+        assert np.array_equal(seen.sample.pictures["image"].pixels, pixels)
         (pooled,) = seen.find("pooling")
         assert pooled.weights.shape == (4, 1, 4)
         assert seen.queries(pooled).labels == ("standing",)
@@ -196,9 +196,9 @@ def test_looking_at_images_shows_patches_on_what_the_model_saw(pictures):
             (0, 0.5, 0.5, 0.5),
             (0.5, 0.5, 0.5, 0.5),
         )
-    one = checked_test_input(trained)
+    one = check_test_input(trained)
     assert one.shape == (1, 8, 8)
-    assert trained.look([one])[0].scene.title.startswith("test image 0 -> ")
+    assert trained.look([one])[0].sample.title.startswith("test image 0 -> ")
 
 
 def test_pixels_of_another_shape_are_refused(pictures):
@@ -206,28 +206,28 @@ def test_pixels_of_another_shape_are_refused(pictures):
     for bad, message in [
         (
             np.zeros((8, 8), np.uint8),
-            r"input 1: pixels must be bytes \(uint8\) .* \(1, 8, 8\), but are uint8 of \(8, 8\)",
+            r"input 1: pixels must be bytes \(uint8\) .* \(1, 8, 8\), got uint8 of \(8, 8\)",
         ),
-        (np.zeros((1, 8, 8)), r"but are float64 of \(1, 8, 8\)"),
+        (np.zeros((1, 8, 8)), r"got float64 of \(1, 8, 8\)"),
     ]:
         with pytest.raises(UserError, match=message):
             trained.predict([bad])
 
 
-def test_patches_that_reach_over_the_edge_are_cut_there():
-    axis = patches(ImageReader((3, 10, 6), 8, halvings=2))
+def test_patches_that_extend_beyond_the_edge_are_cut():
+    axis = patch_axis(ImageReader((3, 10, 6), 8, halvings=2))
     assert axis.labels[-1] == "row 3, column 2"
     assert axis.places[0] == pytest.approx((0, 0, 4 / 6, 4 / 10))
     assert axis.places[-1] == pytest.approx((4 / 6, 8 / 10, 2 / 6, 2 / 10))
 
 
-def test_images_name_what_they_cannot_read(pictures, tmp_path):
+def test_images_that_cannot_be_read_are_named(pictures, tmp_path):
     trained = load(pictures / "run")
-    with pytest.raises(UserError, match=r"input 1: nothing\.png is no file"):
+    with pytest.raises(UserError, match=r"input 1: nothing\.png is not a file"):
         trained.predict(["nothing.png"])
     (tmp_path / "crooked").mkdir()
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "crooked" / "a.png")
-    with pytest.raises(UserError, match=r"a.png: class 'crooked' is none of those"):
+    with pytest.raises(UserError, match=r"a.png: class 'crooked' does not occur in the training images"):
         trained.evaluate(tmp_path)
 
 
@@ -237,22 +237,22 @@ def test_scores_by_hand():
     assert found["accuracy"] == 75
     assert found["macro_f1"] == pytest.approx(100 * (2 / 3 + 4 / 5) / 2)
     assert found["nll"] == pytest.approx(-np.log([0.9, 0.8, 0.4, 0.7]).mean(), abs=1e-6)
-    assert [answer.text for answer in ClassTarget(Labels(("a", "b", "c"))).ranked(probabilities, 2)[3]] == ["b", "c"]
+    assert [answer.text for answer in ClassTarget(Labels(("a", "b", "c"))).rank(probabilities, 2)[3]] == ["b", "c"]
 
 
-def test_run_without_data_uses_made_up_reviews(tmp_path):
+def test_run_without_data_uses_synthetic_reviews(tmp_path):
     options = (
         "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core.width 8 --model.core.hidden 8"
     )
     assert main(f"train reviews --run {tmp_path / 'run'} {options}".split()) == 0
-    assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"] == "made-up reviews, test"
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"] == "synthetic reviews, test"
 
 
-def test_what_is_left_out_is_told_beside_the_answers(reviews, capsys, tmp_path):
+def test_skipped_lines_are_reported_on_stderr(reviews, capsys, tmp_path):
     other = tmp_path / "other.jsonl"
     rows = [{"text": "it was dull", "label": "bad"}, {"text": "", "label": "bad"}]
     other.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     assert main(["evaluate", str(reviews), "--data.test", str(other), "--data.on-bad", "skip", "--json"]) == 0
-    told = capsys.readouterr()
-    assert json.loads(told.out)["examples"] == 1
-    assert "skipped 1 bad lines" in told.err
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["examples"] == 1
+    assert "skipped 1 bad lines" in captured.err

@@ -1,4 +1,4 @@
-"""A run whose module was handed out: torch answers, and `compile` freezes the module as it is then."""
+"""`run.model` switches to the torch engine, and `compile` freezes the present state of the module."""
 
 import copy
 import pickle
@@ -14,7 +14,7 @@ from torch import nn
 from regard.cli.main import main
 from regard.engines.compiled import engine as compiled
 from regard.errors import UserError
-from regard.recipes.task import Trained, load
+from regard.recipes.task import TrainedRun, load
 from tests.recipes.toy import SOURCES, toy_arguments
 
 TEXTS = SOURCES[:6]
@@ -28,8 +28,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
-    monkeypatch.setattr(compiled, "is_at_home", lambda: True)
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TrainedRun:
+    monkeypatch.setattr(compiled, "is_optimized_cpu", lambda: True)
     return load(folder)
 
 
@@ -44,13 +44,13 @@ def same(found: list[tuple[str, float]], expected: list[tuple[str, float]]) -> b
     return texts and [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-4)
 
 
-def torchs(run: Trained) -> list[tuple[str, float]]:
-    """The answers of the module as it is, step by step."""
-    return scores(run.task.trained(run._active.module, run.folder))
+def torch_scores(run: TrainedRun) -> list[tuple[str, float]]:
+    """Return the answers of the torch engine for the present module."""
+    return scores(run.recipe.build_run(run._active.module, run.folder))
 
 
 class Adapted(nn.Module):
-    """A linear map with a low-rank update beside it, which can be merged into its weight."""
+    """A linear map with a low-rank update (LoRA), which can be merged into its weight."""
 
     def __init__(self, base: nn.Module):
         super().__init__()
@@ -128,14 +128,14 @@ CHANGES: dict[str, tuple[Callable[[Any], None], str, bool]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_module_that_was_changed_is_answered_as_torch_answers(run, change) -> None:
+def test_a_changed_module_gives_the_answers_of_the_torch_engine(run, change) -> None:
     work, engine, differs = CHANGES[change]
     before = scores(run)
     assert run.engine.name == "compiled"
     work(run.model)
     changed = scores(run)
     assert run.engine.name == "torch"
-    assert same(changed, torchs(run))
+    assert same(changed, torch_scores(run))
     assert same(changed, before) != differs
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -145,15 +145,15 @@ def test_a_module_that_was_changed_is_answered_as_torch_answers(run, change) -> 
     assert same(scores(run), changed)
 
 
-def test_one_notice_says_that_torch_answers_and_what_to_do(run) -> None:
+def test_one_warning_says_that_torch_is_used_and_what_to_do(run) -> None:
     assert run.model is run.model
-    with pytest.warns(UserWarning, match=r"torch engine answers.*run\.compile\(\)") as caught:
+    with pytest.warns(UserWarning, match=r"using the torch engine.*run\.compile\(\)") as caught:
         run.predict(TEXTS, beam=1)
     assert len(caught) == 1
     run.predict(TEXTS, beam=1)
 
 
-def test_nothing_is_said_where_torch_was_asked_for_or_the_package_reads_the_module(run, folder) -> None:
+def test_no_warning_if_torch_was_requested_or_the_package_itself_reads_the_module(run, folder) -> None:
     run.predict(TEXTS[:1], beam=1)
     run.evaluate()
     run.look(TEXTS[:1])
@@ -165,7 +165,7 @@ def test_nothing_is_said_where_torch_was_asked_for_or_the_package_reads_the_modu
     chosen.predict(TEXTS[:1], beam=1)
 
 
-def test_what_is_compiled_is_a_copy_in_answers_scores_and_attention(run) -> None:
+def test_compile_uses_a_copy_for_answers_scores_and_attention(run) -> None:
     module = run.model
     run.compile()
     before, nll, maps = scores(run), run.evaluate()["nll"], run.look(TEXTS[:1])[0].maps[0].weights.clone()
@@ -249,7 +249,7 @@ def test_a_copy_of_a_frozen_run_owns_the_module_that_answers(run) -> None:
     twin = copy.deepcopy(run)
     assert scores(twin) == before
     assert twin.engine.name == "compiled"
-    assert same(torchs(twin), before)
+    assert same(torch_scores(twin), before)
 
 
 def test_attributes_that_others_add_to_modules_change_nothing(run, folder, monkeypatch) -> None:
@@ -271,10 +271,10 @@ def test_a_module_that_cannot_be_copied_is_named(run) -> None:
         run.compile()
 
 
-def test_few_texts_are_answered_by_torch_where_compiled_code_cannot_be_kept(run, folder, monkeypatch) -> None:
-    monkeypatch.setattr(compiled, "is_kept", lambda function: False)
+def test_few_texts_use_torch_if_compiled_code_cannot_be_cached(run, folder, monkeypatch) -> None:
+    monkeypatch.setattr(compiled, "is_cached", lambda function: False)
     monkeypatch.setattr(compiled, "_loops", lambda: ())
-    with pytest.warns(UserWarning, match="torch engine answers.*NUMBA_CACHE_DIR"):
+    with pytest.warns(UserWarning, match="using the torch engine.*NUMBA_CACHE_DIR"):
         run.predict(TEXTS, beam=1)
     assert run.engine_for(len(TEXTS)).name == "torch"
     assert run.engine_for(5000).name == "compiled"

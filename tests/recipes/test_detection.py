@@ -1,18 +1,18 @@
-"""Scores of found boxes and events, by hand."""
+"""Metrics of detected boxes and events, computed by hand."""
 
 import numpy as np
 import pytest
 
-from regard.data.events import Event
-from regard.recipes.detection import FoundBoxes, average_precision
-from regard.recipes.event_scores import event_scores, matches, segments
+from regard.data.events import SoundEvent
+from regard.recipes.detection import ImageDetections, average_precision
+from regard.recipes.event_scores import event_scores, labels_per_second, match_events
 
 NAMES = ("cat", "dog")
 
 
-def found(*rows):
+def detections(*rows):
     scores, classes, boxes = zip(*rows, strict=True) if rows else ((), (), ())
-    return FoundBoxes(np.array(scores), np.array(classes, np.int64), np.array(boxes, np.float64).reshape(-1, 4))
+    return ImageDetections(np.array(scores), np.array(classes, np.int64), np.array(boxes, np.float64).reshape(-1, 4))
 
 
 def truth(*rows):
@@ -20,13 +20,13 @@ def truth(*rows):
     return np.array(boxes, np.float64).reshape(-1, 4), np.array(classes, np.int64)
 
 
-def scored(answers, truths):
+def score(answers, truths):
     return average_precision(answers, [boxes for boxes, _ in truths], [classes for _, classes in truths], NAMES)
 
 
 def test_perfect_boxes_score_all():
     truths = [truth((0, (10, 10, 50, 40)), (1, (100, 20, 30, 30))), truth()]
-    scores = scored([found((0.9, 0, (10, 10, 50, 40)), (0.8, 1, (100, 20, 30, 30))), found()], truths)
+    scores = score([detections((0.9, 0, (10, 10, 50, 40)), (0.8, 1, (100, 20, 30, 30))), detections()], truths)
     hundred = pytest.approx(100)
     assert scores == {"ap": hundred, "ap50": hundred, "ap75": hundred, "by_class": {"cat": hundred, "dog": hundred}}
 
@@ -34,7 +34,7 @@ def test_perfect_boxes_score_all():
 def test_average_precision_by_hand():
     # Of two cats one is found, at IoU 0.8, behind a false one that is surer: precision 1/2 up to recall 1/2.
     truths = [truth((0, (0, 0, 100, 100)), (0, (300, 300, 100, 100)))]
-    scores = scored([found((0.9, 0, (600, 0, 50, 50)), (0.5, 0, (0, 0, 100, 80)))], truths)
+    scores = score([detections((0.9, 0, (600, 0, 50, 50)), (0.5, 0, (0, 0, 100, 80)))], truths)
     assert scores["ap50"] == pytest.approx(100 * 0.5 * 51 / 101, abs=1e-6)  # 51 of 101 recalls are reached
     assert scores["ap75"] == scores["ap50"]
     # IoU 0.8 is enough at 0.50, 0.55 .. 0.80: seven of ten.
@@ -45,41 +45,43 @@ def test_average_precision_by_hand():
 def test_second_answer_to_one_box_is_false():
     truths = [truth((0, (0, 0, 100, 100)), (0, (200, 0, 100, 100)))]
     one = (0.9, 0, (0, 0, 100, 100)), (0.6, 0, (200, 0, 100, 100))
-    assert scored([found(*one)], truths)["ap50"] == pytest.approx(100)
+    assert score([detections(*one)], truths)["ap50"] == pytest.approx(100)
     twice = (one[0], (0.8, 0, (1, 1, 100, 100)), one[1])
-    assert scored([found(*twice)], truths)["ap50"] < 90
+    assert score([detections(*twice)], truths)["ap50"] < 90
 
 
-def test_nothing_found_or_wanted_scores_nothing():
-    assert scored([found()], [truth((0, (0, 0, 9, 9)))])["ap"] == 0
-    assert scored([found((0.9, 0, (0, 0, 9, 9)))], [truth()])["ap"] == 0
+def test_no_detections_or_no_boxes_score_zero():
+    assert score([detections()], [truth((0, (0, 0, 9, 9)))])["ap"] == 0
+    assert score([detections((0.9, 0, (0, 0, 9, 9)))], [truth()])["ap"] == 0
 
 
 def test_events_match_by_label_and_onset():
-    wanted = [Event(1.0, 0.5, "a"), Event(1.02, 0.5, "a"), Event(2.0, 0.4, "b")]
-    heard = [Event(1.03, 0.5, "a"), Event(2.06, 0.4, "b"), Event(2.0, 0.4, "a")]
-    assert matches(heard, wanted, onset=0.05) == [(0, 1)]
-    assert matches(heard, wanted, onset=0.2) == [(0, 1), (1, 2)]
-    assert matches([], wanted, onset=0.2) == []
+    reference = [SoundEvent(1.0, 0.5, "a"), SoundEvent(1.02, 0.5, "a"), SoundEvent(2.0, 0.4, "b")]
+    predicted = [SoundEvent(1.03, 0.5, "a"), SoundEvent(2.06, 0.4, "b"), SoundEvent(2.0, 0.4, "a")]
+    assert match_events(predicted, reference, onset=0.05) == [(0, 1)]
+    assert match_events(predicted, reference, onset=0.2) == [(0, 1), (1, 2)]
+    assert match_events([], reference, onset=0.2) == []
 
 
-def test_as_many_pairs_as_there_can_be():
+def test_matching_is_maximal():
     # The first answer could take either; taking the nearer one would leave the second without.
-    wanted = [Event(1.0, 0.5, "a"), Event(1.04, 0.5, "a")]
-    heard = [Event(1.03, 0.5, "a"), Event(1.08, 0.5, "a")]
-    assert matches(heard, wanted, onset=0.05) == [(0, 0), (1, 1)]
+    reference = [SoundEvent(1.0, 0.5, "a"), SoundEvent(1.04, 0.5, "a")]
+    predicted = [SoundEvent(1.03, 0.5, "a"), SoundEvent(1.08, 0.5, "a")]
+    assert match_events(predicted, reference, onset=0.05) == [(0, 0), (1, 1)]
 
 
-def test_offset_counts_where_asked_for():
-    wanted = [Event(1.0, 2.0, "a")]
-    assert matches([Event(1.0, 1.65, "a")], wanted, onset=0.2, with_offset=True) == [(0, 0)]  # within a fifth of 2 s
-    assert matches([Event(1.0, 1.55, "a")], wanted, onset=0.2, with_offset=True) == []
+def test_offset_counts_if_requested():
+    reference = [SoundEvent(1.0, 2.0, "a")]
+    assert match_events([SoundEvent(1.0, 1.65, "a")], reference, onset=0.2, with_offset=True) == [
+        (0, 0)
+    ]  # within a fifth of 2 s
+    assert match_events([SoundEvent(1.0, 1.55, "a")], reference, onset=0.2, with_offset=True) == []
 
 
 def test_event_scores_by_hand():
-    wanted = [[Event(0.5, 0.4, "a"), Event(2.0, 0.5, "b")], []]
-    heard = [[Event(0.52, 0.5, "a"), Event(2.1, 0.5, "b")], [Event(0.2, 0.3, "a")]]
-    scores = event_scores(heard, wanted, 4.0)
+    reference = [[SoundEvent(0.5, 0.4, "a"), SoundEvent(2.0, 0.5, "b")], []]
+    predicted = [[SoundEvent(0.52, 0.5, "a"), SoundEvent(2.1, 0.5, "b")], [SoundEvent(0.2, 0.3, "a")]]
+    scores = event_scores(predicted, reference, 4.0)
     assert scores["f1"] == pytest.approx(100 * 2 * 1 / 5)
     assert scores["f1_200ms"] == pytest.approx(100 * 2 * 2 / 5)
     # Seconds: a in 0 (both; 0.52 to 1.02 also in 1), b in 2; the other sound: a in 0, not there.
@@ -88,7 +90,7 @@ def test_event_scores_by_hand():
     assert scores["duration_ms"] == pytest.approx(100)
 
 
-def test_silence_well_heard_scores_without_errors():
+def test_silence_without_detections_has_no_timing_errors():
     scores = event_scores([[]], [[]], 4.0)
     assert scores == {"f1": 0.0, "f1_200ms": 0.0, "f1_segments": 0.0}
-    assert [sorted(part) for part in segments([Event(0.9, 0.3, "a")], 2.0)] == [["a"], ["a"]]
+    assert [sorted(part) for part in labels_per_second([SoundEvent(0.9, 0.3, "a")], 2.0)] == [["a"], ["a"]]

@@ -1,4 +1,4 @@
-"""A whole run of `draw` on handwritten digits, and one on captions; killed runs, bad input."""
+"""Runs of `draw` on handwritten digits and on captions; killed runs, bad input."""
 
 import dataclasses
 import json
@@ -14,14 +14,14 @@ from PIL import Image
 
 from regard.cli.main import main
 from regard.data.batches import pad
-from regard.data.scenes import NOTHING, Scene
+from regard.data.scenes import NOTHING, DrawnScene
 from regard.data.tokenize import BOS, EOS, SPECIALS
-from regard.look.listen import listen
-from regard.recipes.draw import names_of
-from regard.recipes.draw_scores import _by_class, described
-from regard.recipes.draw_stages import CanvasBatches, rebuilt
+from regard.look.listen import record_weights
+from regard.recipes.draw import drawing_paths
+from regard.recipes.draw_scores import _count_by_class, describe_canvas
+from regard.recipes.draw_stages import CanvasBatches, reconstruct
 from regard.recipes.task import load
-from tests.recipes.looked import checked, checked_test_input, differentiated
+from tests.recipes.looked import check_capture, check_gradients, check_test_input
 
 SMALL = [
     "--autoencoder.channels",
@@ -68,7 +68,7 @@ def run(tmp_path_factory):
     return folder
 
 
-def test_a_run_reports_what_is_seen_in_its_drawings(run):
+def test_a_run_reports_the_scores_of_its_drawings(run):
     test = json.loads((run / "report.json").read_text())["test"]
     assert test["examples"] == 30
     for name in ("drawn", "items", "drawn_real", "drawn_rebuilt", "judge_accuracy"):
@@ -81,7 +81,7 @@ def test_a_run_reports_what_is_seen_in_its_drawings(run):
     assert set(test["by_class"]) <= set(digits)
 
 
-def test_evaluate_says_the_same_again_and_what_guidance_does(run, capsys):
+def test_evaluate_repeats_the_report_and_prints_the_guidance(run, capsys):
     assert main(["evaluate", str(run), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     report = json.loads((run / "report.json").read_text())["test"]
@@ -92,7 +92,7 @@ def test_evaluate_says_the_same_again_and_what_guidance_does(run, capsys):
     assert "by class, %" in told
 
 
-def test_predict_draws_files_and_replaces_none_unasked(run, tmp_path, capsys, monkeypatch):
+def test_predict_writes_files_and_replaces_none_without_force(run, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["predict", str(run), "two sevens"]) == 0
     assert capsys.readouterr().out == "two-sevens.png\n"
@@ -134,13 +134,13 @@ def test_bad_inputs_are_named(run, tmp_path, capsys, monkeypatch):
         assert main(["predict", str(run), "a dragon", "--out", "d.png"]) == 0
     assert "never seen in training, so read as unknown: 'dragon'" in capsys.readouterr().err
     assert main(["predict", str(run), "a three", "--out", "d.txt"]) == 2
-    assert "d.txt: images are written as .png" in capsys.readouterr().err
+    assert "d.txt: images can be saved as .png" in capsys.readouterr().err
     assert main(["predict", str(run), "a three", "--out", "gone/d.png"]) == 2
-    assert "there is no folder gone" in capsys.readouterr().err
+    assert "the folder gone does not exist" in capsys.readouterr().err
     (tmp_path / "test" / "cat").mkdir(parents=True)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "test" / "cat" / "1.png")
     assert main(["evaluate", str(run), "--data.test", "test"]) == 2
-    assert "class 'cat' is none of those of the training images" in capsys.readouterr().err
+    assert "class 'cat' does not occur in the training images" in capsys.readouterr().err
 
 
 def test_other_images_are_put_on_canvases(run, tmp_path, capsys):
@@ -151,7 +151,7 @@ def test_other_images_are_put_on_canvases(run, tmp_path, capsys):
     assert set(json.loads(capsys.readouterr().out)["by_class"]) == {"three", "seven"}
 
 
-def test_look_draws_where_words_were_read(run, tmp_path, capsys):
+def test_look_draws_the_attention_to_each_word(run, tmp_path, capsys):
     out, vectors = tmp_path / "look.png", tmp_path / "look.svg"
     for path in (out, vectors):
         assert main(["look", str(run), "a three left of a seven", "--out", str(path)]) == 0
@@ -170,38 +170,38 @@ def test_look_draws_where_words_were_read(run, tmp_path, capsys):
 def test_looking_at_a_drawing_ties_codes_to_words(run):
     model = load(run)
     texts = ["a three left of a seven", "a two"]
-    first, second = checked(model, texts)
+    first, second = check_capture(model, texts)
     drawn = model.predict(texts)
-    rows, columns = model.task.autoencoder.grid
+    rows, columns = model.recipe.autoencoder.grid
     for seen, text, image in zip((first, second), texts, drawn, strict=True):
-        assert seen.scene.title == text
-        assert np.array_equal(seen.scene.pictures["drawn"].pixels, image[0])
-        assert seen.scene.axes["source"].labels[-1] == "</s>"
-        said = seen.scene.axes["said"]
+        assert seen.sample.title == text
+        assert np.array_equal(seen.sample.pictures["drawn"].pixels, image[0])
+        assert seen.sample.axes["source"].labels[-1] == "</s>"
+        said = seen.sample.axes["said"]
         assert (len(said), said.on) == (rows * columns, "drawn")
         assert said.places[-1] == pytest.approx((1 - 1 / columns, 1 - 1 / rows, 1 / columns, 1 / rows))
         codes = torch.tensor([[int(label) for label in said.labels]])
-        assert np.array_equal(rebuilt(model.task.autoencoder, codes)[0], image)
+        assert np.array_equal(reconstruct(model.recipe.autoencoder, codes)[0], image)
         (cross,) = seen.find("cross")
         # What the steps read is what is read when the same codes are given at once.
-        source = pad([[*model.task.tokenizer.encode(text), EOS]])
+        source = pad([[*model.recipe.tokenizer.encode(text), EOS]])
         target = pad([[BOS, *(codes[0] + len(SPECIALS)).tolist()]])
-        with listen(model.model) as maps, torch.no_grad():
+        with record_weights(model.model) as maps, torch.no_grad():
             model.model(source, target)
         torch.testing.assert_close(cross.weights, maps[cross.name][0][0][:, : len(said)], atol=1e-5, rtol=0)
-    assert isinstance(checked_test_input(model), str)
+    assert isinstance(check_test_input(model), str)
 
 
-def test_gradients_are_those_of_the_codes_that_are_drawn(run):
+def test_gradients_are_those_of_the_sampled_codes(run):
     trained = load(run)
     texts = ["a three left of a seven", "a two"]
-    for text, seen in zip(texts, differentiated(trained, texts), strict=True):
-        probabilities = [step.probability for step in seen.scene.steps]
+    for text, seen in zip(texts, check_gradients(trained, texts), strict=True):
+        probabilities = [step.probability for step in seen.sample.steps]
         assert trained.likelihood(text, seen).item() == pytest.approx(np.log(probabilities).sum(), abs=1e-3)
 
 
-def test_a_resumed_run_ends_with_the_same_weights_and_learns_no_tokenizer_again(run, tmp_path):
-    """As if it had been killed after step 30: the first checkpoint is there, nothing later is."""
+def test_a_resumed_run_ends_with_the_same_parameters_and_does_not_retrain_the_autoencoder(run, tmp_path):
+    """The run is as if killed after step 30: there is the first checkpoint and nothing later."""
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     (folder / "report.json").unlink()
@@ -215,7 +215,7 @@ def test_a_resumed_run_ends_with_the_same_weights_and_learns_no_tokenizer_again(
     assert before == after
 
 
-def test_a_run_killed_in_its_first_stage_goes_on_to_the_same_tokenizer(run, tmp_path):
+def test_a_run_killed_in_its_first_stage_resumes_to_the_same_autoencoder(run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     for name in ("report.json", "autoencoder.json", "judge.json", "model.safetensors"):
@@ -231,7 +231,7 @@ def test_a_run_killed_in_its_first_stage_goes_on_to_the_same_tokenizer(run, tmp_
 
 def test_damaged_stages_are_named(run, tmp_path, capsys):
     for name, content, message in [
-        ("autoencoder.json", "{", "damaged: no JSON"),
+        ("autoencoder.json", "{", "damaged: not valid JSON"),
         ("autoencoder.json", '{"version": 1}', "must hold the shape of the canvases"),
         ("judge.json", '{"version": 1}', "must hold the shape of the images and their classes"),
         ("judge.json", None, "is missing: the run is not complete"),
@@ -245,7 +245,7 @@ def test_damaged_stages_are_named(run, tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_captions_of_ones_own_are_learned_without_classes(tmp_path, capsys):
+def test_own_captions_are_learned_without_classes(tmp_path, capsys):
     rows = []
     for number in range(24):
         image = np.zeros((8, 12, 3), np.uint8)
@@ -273,34 +273,36 @@ def test_captions_of_ones_own_are_learned_without_classes(tmp_path, capsys):
     with Image.open(tmp_path / "red.png") as image:
         assert (image.size, image.mode) == ((12, 8), "RGB")
     assert main(["evaluate", str(run), "--data.test", str(tmp_path)]) == 2
-    assert "learned from images with texts: expected FILE.tsv" in capsys.readouterr().err
+    assert "trained on images with texts: expected FILE.tsv" in capsys.readouterr().err
 
 
-def test_too_few_positions_are_told_before_training(tmp_path, capsys):
+def test_too_few_positions_are_reported_before_training(tmp_path, capsys):
     arguments = ["train", "draw", "--run", str(tmp_path / "run"), *SMALL]
     arguments += ["--model.core.positions", "learned", "--model.core.max-positions", "20"]
     assert main(arguments) == 2
-    assert "model.core.max_positions must be at least 33, one more than a canvas has codes" in capsys.readouterr().err
+    assert (
+        "model.core.max_positions must be at least 33, one more than the codes of a canvas" in capsys.readouterr().err
+    )
     assert main(["train", "draw", "--run", str(tmp_path / "run"), "--autoencoder.kind", "dense"]) == 2
-    assert "autoencoder.kind must be quantized, but is dense" in capsys.readouterr().err
+    assert "autoencoder.kind must be quantized, got dense" in capsys.readouterr().err
 
 
 def test_items_are_counted_by_class():
-    asked = [Scene("", (0, 0), (0, 0)), Scene("", (0, 2), (0, 0)), Scene("", (NOTHING, 1), (0, 0))]
+    asked = [DrawnScene("", (0, 0), (0, 0)), DrawnScene("", (0, 2), (0, 0)), DrawnScene("", (NOTHING, 1), (0, 0))]
     found = [(0, 1), (2, 0), (1, NOTHING)]
-    assert _by_class(asked, found) == {0: (3, 2), 2: (1, 1), 1: (1, 1)}
-    assert described((2, NOTHING, 2), ("a", "b", "sandal")) == "two sandals"
-    assert described((NOTHING,), ("a",)) == "nothing"
+    assert _count_by_class(asked, found) == {0: (3, 2), 2: (1, 1), 1: (1, 1)}
+    assert describe_canvas((2, NOTHING, 2), ("a", "b", "sandal")) == "two sandals"
+    assert describe_canvas((NOTHING,), ("a",)) == "nothing"
 
 
-def test_names_of_drawings():
-    assert names_of(["Two ankle boots!"], None, first=1, each=1) == [[Path("Two-ankle-boots.png")]]
-    assert names_of(["a", "a"], Path("d/x.png"), first=3, each=1) == [[Path("d/x-3.png")], [Path("d/x-4.png")]]
-    assert names_of(["?"], None, first=1, each=2) == [[Path("drawing-1.png"), Path("drawing-2.png")]]
+def test_paths_of_drawings():
+    assert drawing_paths(["Two ankle boots!"], None, first=1, count=1) == [[Path("Two-ankle-boots.png")]]
+    assert drawing_paths(["a", "a"], Path("d/x.png"), first=3, count=1) == [[Path("d/x-3.png")], [Path("d/x-4.png")]]
+    assert drawing_paths(["?"], None, first=1, count=2) == [[Path("drawing-1.png"), Path("drawing-2.png")]]
 
 
-def test_canvases_come_in_an_order_of_their_own_each_epoch(run):
-    drawings = load(run).task._learned[0]
+def test_canvases_are_shuffled_in_each_epoch(run):
+    drawings = load(run).recipe._splits[0]
     batches = CanvasBatches(drawings, size=150, seed=3)
     first, second = batches.plan(0), batches.plan(1)
     assert sorted(i for rows in first for i in rows) == list(range(400))
@@ -311,11 +313,11 @@ def test_canvases_come_in_an_order_of_their_own_each_epoch(run):
     assert torch.equal(batch.source[1] * 255, torch.from_numpy(drawings.canvas(3)).float())
 
 
-def test_scores_of_drawings_are_those_of_the_model_given_all_codes_at_once(run):
+def test_scores_of_drawings_equal_those_of_teacher_forcing(run):
     trained = load(run)
-    texts = trained.task.tokenizer.encode_batch(["a three", "a four left of a seven"])
+    texts = trained.recipe.tokenizer.encode_batch(["a three", "a four left of a seven"])
     decode = dataclasses.replace(trained.config.decode, guidance=1.0, temperature=1.0)
-    codes, scores = trained.task.codes(trained.model, texts, decode, seeds=[1, 2])
+    codes, scores = trained.recipe.sample_codes(trained.model, texts, decode, seeds=[1, 2])
     for ids, row, score in zip(texts, codes, scores, strict=True):
         target = [BOS, *(row + len(SPECIALS)).tolist(), EOS]
         with torch.no_grad():
@@ -325,14 +327,14 @@ def test_scores_of_drawings_are_those_of_the_model_given_all_codes_at_once(run):
         assert float(log_p.mean()) == pytest.approx(score, abs=1e-4)
 
 
-def test_a_share_of_texts_is_left_out_in_training_alone(run):
-    task = load(run).task
-    drawings = task._learned[0]
-    said = task.encoded(drawings).sources.lengths
-    left_out = task.encoded(drawings, unsaid=0.3).sources.lengths
+def test_a_fraction_of_texts_is_dropped_in_training_only(run):
+    recipe = load(run).recipe
+    drawings = recipe._splits[0]
+    said = recipe.encode(drawings).sources.lengths
+    left_out = recipe.encode(drawings, unsaid=0.3).sources.lengths
     assert (said > 0).all()
     assert 0.2 < float((left_out == 0).mean()) < 0.4
     assert set(left_out[left_out > 0] - said[left_out > 0]) == {0}
-    again = task.encoded(drawings, unsaid=0.3)
+    again = recipe.encode(drawings, unsaid=0.3)
     assert np.array_equal(again.sources.lengths, left_out)
-    assert not np.array_equal(task.encoded(drawings, epoch=1, unsaid=0.3).sources.lengths, left_out)
+    assert not np.array_equal(recipe.encode(drawings, epoch=1, unsaid=0.3).sources.lengths, left_out)

@@ -1,11 +1,11 @@
-"""What settings may hold, and how text and JSON become such values."""
+"""Kinds of settings, and the conversion of text and JSON to their values."""
 
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from regard.recipes.kinds import Kind, kind_of, nearest
+from regard.recipes.kinds import Kind, kind_of, suggest
 
 GOOD = [
     (int, "3", 3),
@@ -33,26 +33,26 @@ GOOD = [
 ]
 
 BAD = [
-    (int, "3.5", "must be a whole number, but is '3.5'"),
-    (int, True, "must be a whole number, but is True"),
-    (int, "x" * 99, r"but is 'x+\.\.\.$"),
+    (int, "3.5", "must be a whole number, got '3.5'"),
+    (int, True, "must be a whole number, got True"),
+    (int, "x" * 99, r", got 'x+\.\.\.$"),
     (float, "nan", "must be a number"),
     (float, False, "must be a number"),
     (bool, "maybe", "must be true or false"),
-    (str, 3, "must be text, but is 3"),
+    (str, 3, "must be text, got 3"),
     (Path, "", "must be a path"),
-    (Literal["post", "pre"], "pots", "must be post or pre, but is 'pots'; did you mean post"),
+    (Literal["post", "pre"], "pots", "must be post or pre, got 'pots'; did you mean post"),
     (Literal["none", "additive", "dot"], "addtive", "must be none, additive or dot.*did you mean additive"),
     (Literal[1, 2], True, "must be 1 or 2"),
     (int | str | None, 2.5, "must be a whole number or text"),
     (tuple[float, float], ["0.9"], "must be 2 values"),
-    (int, None, "must be a whole number, but is None"),
+    (int, None, "must be a whole number, got None"),
 ]
 
 
 @pytest.mark.parametrize(("annotation", "given", "expected"), GOOD)
 def test_kind_reads_value(annotation: Any, given: object, expected: object) -> None:
-    value = kind_of(annotation).value(given)
+    value = kind_of(annotation).convert(given)
     assert value == expected
     assert type(value) is type(expected)
 
@@ -60,11 +60,11 @@ def test_kind_reads_value(annotation: Any, given: object, expected: object) -> N
 @pytest.mark.parametrize(("annotation", "given", "message"), BAD)
 def test_kind_refuses_value_naming_the_rule(annotation: Any, given: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        kind_of(annotation).value(given)
+        kind_of(annotation).convert(given)
 
 
 @pytest.mark.parametrize("annotation", [dict[str, int], int | list[int], object, type])
-def test_kind_of_refuses_annotation_that_text_cannot_say(annotation: Any) -> None:
+def test_kind_of_refuses_unsupported_annotations(annotation: Any) -> None:
     with pytest.raises(TypeError, match="cannot be annotated"):
         kind_of(annotation)
 
@@ -79,10 +79,10 @@ def test_kind_of_refuses_annotation_that_text_cannot_say(annotation: Any) -> Non
         (Kind(bases=(str,), count=None), "TEXT ..."),
     ],
 )
-def test_label_tells_what_to_write(kind: Kind, label: str) -> None:
+def test_label_names_the_kind_of_value(kind: Kind, label: str) -> None:
     assert kind.label == label
 
 
-def test_nearest_names_only_what_is_about_as_near() -> None:
-    assert nearest("layrs", ["layers", "heads", "width"]) == "; did you mean layers?"
-    assert nearest("zzz", ["layers", "heads"]) == ""
+def test_suggest_names_only_similar_names() -> None:
+    assert suggest("layrs", ["layers", "heads", "width"]) == "; did you mean layers?"
+    assert suggest("zzz", ["layers", "heads"]) == ""

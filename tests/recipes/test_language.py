@@ -1,4 +1,4 @@
-"""A language model's run: learns a text that repeats, goes on with what was begun, and is scored."""
+"""Run of a language model: it learns a repetitive text, continues prompts, and is evaluated."""
 
 import json
 import math
@@ -42,7 +42,7 @@ def test_learns_and_reports(run):
     assert found["test"]["examples"] == 6 * len(TEXT) - 1
 
 
-def test_goes_on_with_what_was_begun(run, capsys):
+def test_continues_prompts(run, capsys):
     trained = load(run / "run")
     (said,) = trained.predict(["the cat sat on the mat"], length=9, temperature=0)
     assert said == " and the "
@@ -66,10 +66,10 @@ def test_other_text_is_scored(run, tmp_path, capsys):
 def test_context_longer_than_learned_positions_is_refused(tmp_path, capsys):
     command = f"train language --run {tmp_path / 'run'} --context 99 --model.core.max-positions 98"
     assert main(command.split()) == 2
-    assert "max_positions must be at least context=99, but is 98" in capsys.readouterr().err
+    assert "max_positions must be at least context=99, got 98" in capsys.readouterr().err
 
 
-def test_look_shows_what_each_character_went_back_to(run):
+def test_look_shows_the_attention_of_each_character(run):
     trained = load(run / "run")
     if trained.config.model.core.name == "recurrent":
         with pytest.raises(UserError, match="this model does not attend"):
@@ -77,16 +77,16 @@ def test_look_shows_what_each_character_went_back_to(run):
         return
     first, second = trained.look(["the cat", "a log"])
     letters = (*"the", "\u2581", *"cat")
-    assert first.scene.axes["fed"].labels == letters
-    assert [step.token for step in first.scene.steps[:-1]] == list(letters[1:])
-    assert first.scene.steps[-1].token == "\u2581"  # behind the last stands what is likeliest
-    assert second.scene.title == "a log"
+    assert first.sample.axes["fed"].labels == letters
+    assert [step.token for step in first.sample.steps[:-1]] == list(letters[1:])
+    assert first.sample.steps[-1].token == "\u2581"  # behind the last stands what is likeliest
+    assert second.sample.title == "a log"
     (odd,) = trained.look(["the Zat"])
-    assert odd.scene.axes["fed"].labels == (*"the", "\u2581", "<unk:Z>", *"at")
-    assert odd.scene.steps[3].token == odd.scene.axes["said"].labels[3] == "<unk:Z>"
-    probabilities = [step.probability for step in first.scene.steps]
+    assert odd.sample.axes["fed"].labels == (*"the", "\u2581", "<unk:Z>", *"at")
+    assert odd.sample.steps[3].token == odd.sample.axes["said"].labels[3] == "<unk:Z>"
+    probabilities = [step.probability for step in first.sample.steps]
     assert all(
-        p <= step.alternatives[0].probability + 1e-6 for p, step in zip(probabilities, first.scene.steps, strict=True)
+        p <= step.alternatives[0].probability + 1e-6 for p, step in zip(probabilities, first.sample.steps, strict=True)
     )
     for one in first.maps:
         assert one.kind == ("chain" if trained.config.model.core.name == "self-attentive" else "decoder self")
@@ -95,7 +95,7 @@ def test_look_shows_what_each_character_went_back_to(run):
         assert one.weights[0].sum(1).tolist() == pytest.approx(sums, abs=1e-5)
 
 
-def test_gradients_are_those_of_the_tokens_behind_the_first(run):
+def test_gradients_are_those_of_the_tokens_after_the_first(run):
     trained = load(run / "run")
     if trained.config.model.core.name == "recurrent":
         return
@@ -104,7 +104,7 @@ def test_gradients_are_those_of_the_tokens_behind_the_first(run):
     capture = trained.look(["the cat", "a log"], gradients=True)
     for text, seen, other in zip(["the cat", "a log"], capture, plain, strict=True):
         assert trained.likelihood(text, seen).item() == pytest.approx(
-            sum(math.log(step.probability) for step in seen.scene.steps[:-1]), abs=1e-4
+            sum(math.log(step.probability) for step in seen.sample.steps[:-1]), abs=1e-4
         )
         assert [one.name for one in seen.find(measure=GRADIENT)] == [one.name for one in other.maps]
         for one, of in zip(seen.find(measure=GRADIENT), other.maps, strict=True):
@@ -117,7 +117,7 @@ def test_gradients_are_those_of_the_tokens_behind_the_first(run):
     assert all(torch.equal(a, b) for a, b in zip(before, trained.model.parameters(), strict=True))
 
 
-def test_what_is_said_is_seen_beside_what_was_given(run):
+def test_generated_tokens_are_recorded_beside_the_prompt(run):
     trained = load(run / "run")
     if trained.config.model.core.name == "recurrent":
         return
@@ -125,24 +125,24 @@ def test_what_is_said_is_seen_beside_what_was_given(run):
     with record(trained) as capture:
         assert trained.predict(["the cat"], length=5) == before
     (seen,) = capture
-    assert seen.scene.title == f"the cat -> {before[0]}"
-    assert seen.scene.axes["fed"].labels[:3] == ("t", "h", "e")
-    assert len(seen.scene.steps) == 7 - 1 + 5
+    assert seen.sample.title == f"the cat -> {before[0]}"
+    assert seen.sample.axes["fed"].labels[:3] == ("t", "h", "e")
+    assert len(seen.sample.steps) == 7 - 1 + 5
 
 
 def test_texts_that_cannot_be_looked_at_are_named(run):
     trained = load(run / "run")
-    with pytest.raises(UserError, match="input 2 needs two pieces of text at least, but there is 1"):
+    with pytest.raises(UserError, match="input 2 must have at least two tokens, got 1"):
         trained.look(["the", "t"])
     with pytest.raises(UserError, match="input 1 is empty"):
         trained.look([" "])
     if trained.config.model.core.name == "transformer":
-        with pytest.raises(UserError, match="input 1 has 33 pieces, more than the 32 of the context"):
+        with pytest.raises(UserError, match="input 1 has 33 tokens, more than the context of 32"):
             trained.look(["a" * 33])
     one = trained.test_input(2)
     assert one == (TEXT[:32] if trained.config.model.core.name != "recurrent" else TEXT.strip())[: len(one)]
     assert len(trained.predict([one], length=3)[0]) == 3
     if trained.config.model.core.name != "recurrent":
-        assert trained.look([one])[0].scene.title == one.strip()
-    with pytest.raises(UserError, match="the test text has 6 inputs, from 0 to 5; there is no number 6"):
+        assert trained.look([one])[0].sample.title == one.strip()
+    with pytest.raises(UserError, match="the test text has 6 inputs, from 0 to 5; there is no input 6"):
         trained.test_input(6)

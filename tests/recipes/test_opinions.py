@@ -1,4 +1,4 @@
-"""Whole runs of reviews with and without opinions: what they keep, that they answer, that other targets have none."""
+"""Runs of `reviews` with and without naive-Bayes log-count ratios."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 
 from regard.cli.main import main
 from regard.errors import UserError
-from regard.models.opinionated import Opinionated
+from regard.models.opinionated import NaiveBayesClassifier
 from regard.recipes.task import load
-from tests.recipes.looked import checked
+from tests.recipes.looked import check_capture
 
 SMALL = "--model.core.width 8 --model.core.hidden 8 --tokenizer.min-count 1 --train.warmup 2 --train.tensorboard false"
 WORDS = {"good": ["great", "lovely", "wonderful"], "bad": ["awful", "terrible", "dreadful"]}
@@ -30,19 +30,19 @@ def run(files: Path, name: str, more: str) -> Path:
     return files / name
 
 
-def test_counts_alone_answer_from_the_first_step(files, capsys, tmp_path):
+def test_log_count_ratios_alone_classify_from_the_first_step(files, capsys, tmp_path):
     folder = run(files, "run", "--train.steps 1 --train.validate-every 1")
     trained = load(folder)
-    assert isinstance(trained.model, Opinionated)
+    assert isinstance(trained.model, NaiveBayesClassifier)
     assert trained.predict(["it was dreadful", "what a wonderful day"]) == ["bad", "good"]
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--data.test", str(files / "train.tsv"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == 100
-    (seen,) = checked(trained, ["it was awful"])
-    assert seen.scene.axes["source"].labels == ("it", "was", "awful")
+    (seen,) = check_capture(trained, ["it was awful"])
+    assert seen.sample.axes["source"].labels == ("it", "was", "awful")
 
 
-def test_run_whose_counts_are_gone_is_named(files):
+def test_missing_log_count_ratios_are_named(files):
     folder = run(files, "gone", "--train.steps 1 --train.validate-every 1 --opinions words")
     (folder / "opinions.npz").unlink()
     with pytest.raises(UserError, match=r"opinions.npz is missing"):
@@ -50,7 +50,7 @@ def test_run_whose_counts_are_gone_is_named(files):
 
 
 @pytest.mark.parametrize("more", ["--opinions none", "--data.target labels"])
-def test_nothing_is_counted_if_not_asked_or_not_of_classes(files, more):
+def test_no_log_count_ratios_if_switched_off_or_for_other_targets(files, more):
     folder = run(files, more.split()[-1], f"--train.steps 1 --train.validate-every 1 {more}")
     assert not (folder / "opinions.npz").exists()
     assert len(load(folder).predict(["it was awful"])) == 1

@@ -1,4 +1,4 @@
-"""A whole run of an autoencoder, beside PCA; PCA by hand."""
+"""Run of an autoencoder compared with PCA; PCA by hand."""
 
 import json
 import shutil
@@ -46,33 +46,33 @@ def test_codes_and_pictures_of_files(run, tmp_path, capsys):
     codes = load(run).predict([path])
     assert codes.shape == (1, 12)
     assert main(["predict", str(run), path]) == 0
-    told = [float(word) for word in capsys.readouterr().out.split()]
-    assert told == pytest.approx(codes[0].tolist(), rel=1e-3, abs=1e-3)
+    numbers = [float(word) for word in capsys.readouterr().out.split()]
+    assert numbers == pytest.approx(codes[0].tolist(), rel=1e-3, abs=1e-3)
     out = tmp_path / "both.png"
     assert main(["look", str(run), path, "--out", str(out)]) == 0
     with Image.open(out) as picture:
         assert picture.size[0] > 100
     assert main(["look", str(run), path, "--out", str(out)]) == 2
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
-    with pytest.raises(UserError, match="the recipe rebuild tells no probability of its answers"):
+    with pytest.raises(UserError, match="the recipe rebuild gives no probability of its answers"):
         load(run).look([path], gradients=True)
 
 
-def test_pixels_are_taken_and_nothing_is_read(run, tmp_path):
+def test_pixels_are_accepted_and_there_is_no_attention(run, tmp_path):
     trained = load(run)
     one = trained.test_input(100)
     Image.fromarray(one[0]).save(tmp_path / "one.png")
     assert np.array_equal(trained.predict([one]), trained.predict([tmp_path / "one.png"]))
     for index in (-1, 297):
-        with pytest.raises(UserError, match=rf"has 297 inputs, from 0 to 296; there is no number {index}"):
+        with pytest.raises(UserError, match=rf"has 297 inputs, from 0 to 296; there is no input {index}"):
             trained.test_input(index)
-    with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of .* = \(1, 8, 8\), but are uint8"):
+    with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of .* = \(1, 8, 8\), got uint8"):
         trained.predict([one[0]])
     with pytest.raises(UserError, match="this model does not attend"):
         trained.look([one])
 
 
-def test_a_quantized_code_is_learned_and_its_use_is_told(tmp_path, capsys):
+def test_a_quantized_code_is_learned_and_its_usage_is_reported(tmp_path, capsys):
     size = "--model.kind quantized --model.codes 32 --model.code 6 --model.channels 12"
     limits = "--train.steps 150 --train.lr 3e-3 --train.warmup 10 --train.validate-every 75 --train.tensorboard false"
     arguments = f"train rebuild --run {tmp_path / 'run'} {size} {limits}".split()

@@ -1,4 +1,4 @@
-"""Whole runs that find sets: boxes in images, events in sound; from files to answers."""
+"""Runs of set prediction, from files to answers: boxes in images, events in sound."""
 
 import csv
 import json
@@ -13,15 +13,15 @@ from scipy.io import wavfile
 
 from regard.cli.main import main
 from regard.data import sample_store, sound_files
-from regard.data.events import Event
+from regard.data.events import SoundEvent
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.listen import listen
+from regard.look.listen import record_weights
 from regard.look.map import GRADIENT
-from regard.models.writes.sets import Found
-from regard.recipes.events import Said
+from regard.models.writes.sets import SetPredictions
+from regard.recipes.events import EventPrediction
 from regard.recipes.task import load
-from tests.recipes.looked import checked, checked_test_input, differentiated, same
+from tests.recipes.looked import check_capture, check_gradients, check_test_input, is_equal
 
 LIMITS = (
     "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
@@ -33,7 +33,7 @@ SMALL = (
 
 
 def picture(draw: np.random.Generator) -> tuple[Image.Image, list[tuple]]:
-    """Up to two squares, red ones and green ones, on black."""
+    """Return an image with up to two red or green squares on black, and their boxes."""
     pixels, boxes = np.zeros((24, 32, 3), np.uint8), []
     for left in (0, 16):
         if draw.random() < 0.7:
@@ -62,7 +62,7 @@ def boxes(tmp_path_factory):
     return folder
 
 
-def test_boxes_are_found(boxes, capsys):
+def test_boxes_are_detected(boxes, capsys):
     test = json.loads((boxes / "run" / "report.json").read_text())["test"]
     assert test["ap50"] > 80
     assert test["examples"] == 20
@@ -88,11 +88,11 @@ def test_boxes_are_scored_on_other_files_and_drawn(boxes, capsys):
     assert main(["look", str(boxes / "run"), str(boxes / "test" / "1.png"), "--out", str(out)]) == 0
     with Image.open(out) as drawn:
         assert drawn.size[0] > 300
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already exists"):
         load(boxes / "run").look([str(boxes / "test" / "1.png")]).plot(out)
 
 
-def test_boxes_of_larger_images_are_in_their_own_pixels(boxes, tmp_path):
+def test_boxes_of_larger_images_are_in_original_pixels(boxes, tmp_path):
     with Image.open(boxes / "test" / "1.png") as image:
         image.resize((128, 96), Image.Resampling.NEAREST).save(tmp_path / "large.png")
     small, large = load(boxes / "run").predict([boxes / "test" / "1.png", tmp_path / "large.png"], threshold=0.3)
@@ -101,7 +101,7 @@ def test_boxes_of_larger_images_are_in_their_own_pixels(boxes, tmp_path):
         assert [4 * number for number in a[2:]] == pytest.approx(list(b[2:]), abs=4)
 
 
-def test_images_are_turned_upright_wherever_they_are_read(boxes, tmp_path, capsys):
+def test_images_are_rotated_by_exif_wherever_they_are_read(boxes, tmp_path, capsys):
     path, exif = boxes / "test" / "1.png", Image.Exif()
     exif[0x0112] = 6
     with Image.open(path) as image:
@@ -112,71 +112,71 @@ def test_images_are_turned_upright_wherever_they_are_read(boxes, tmp_path, capsy
         assert image.size == (24, 32)
         upright, turned, opened = trained.predict([path, tmp_path / "1.png", image], threshold=0.3)
     assert upright == turned == opened != []
-    assert np.array_equal(trained.look([tmp_path / "1.png"])[0].scene.pictures["image"].pixels, pixels)
+    assert np.array_equal(trained.look([tmp_path / "1.png"])[0].sample.pictures["image"].pixels, pixels)
     (tmp_path / "one.csv").write_text("file,x,y,width,height,label\n1.png,1,1,4,4,red\ngone.png,1,1,4,4,red\n")
     arguments = ["--data.test", str(tmp_path / "one.csv"), "--data.on-bad", "skip"]
     assert main(["evaluate", str(boxes / "run"), *arguments]) == 0
     told = capsys.readouterr().err
-    assert "one.csv: 1 images have an EXIF orientation, and sizes do not tell" in told
+    assert "one.csv: 1 images have an EXIF orientation, and the file does not tell whether boxes refer to" in told
     assert "one.csv: left out 1 images or boxes; first: " in told
 
 
 def test_more_boxes_than_queries_are_refused(boxes, capsys):
     arguments = f"train boxes --run {boxes / 'no'} --data.train {boxes / 'train.csv'} --model.num-queries 1"
     assert main([*arguments.split(), "--data.width", "32", "--data.height", "24"]) == 2
-    assert "1.png has 2 boxes, but the model finds 1 at most" in capsys.readouterr().err
+    assert "1.png has 2 boxes, but the model detects at most 1" in capsys.readouterr().err
 
 
-def test_input_that_is_no_image_is_named(boxes, capsys, tmp_path):
+def test_input_that_is_not_an_image_is_named(boxes, capsys, tmp_path):
     (tmp_path / "no.png").write_text("no", encoding="utf-8")
     assert main(["predict", str(boxes / "run"), str(tmp_path / "no.png")]) == 2
-    assert "no.png: no image that can be read" in capsys.readouterr().err
+    assert "no.png: not a readable image" in capsys.readouterr().err
 
 
-def test_boxes_are_tied_to_the_queries_that_found_them(boxes):
+def test_boxes_name_the_queries_that_predicted_them(boxes):
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
     with Image.open(path) as image:
         pixels = np.array(image)
-    (seen,) = checked(trained, [path])
-    picture, queries = seen.scene.pictures["image"], seen.scene.axes["queries"]
+    (seen,) = check_capture(trained, [path])
+    picture, queries = seen.sample.pictures["image"], seen.sample.axes["queries"]
     assert np.array_equal(picture.pixels, pixels)  # which fit the model's size
     (found,) = trained.predict([path])
     assert [(box.label, box.score) for box in picture.boxes] == [(box.label, box.score) for box in found]
     source = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
-    with listen(trained.model) as maps, torch.no_grad():
-        said: Found = trained.model(source)
+    with record_weights(trained.model) as maps, torch.no_grad():
+        said: SetPredictions = trained.model(source)
     scores, labels = said.logits[0].sigmoid().max(-1)
     for box, answer in zip(picture.boxes, found, strict=True):
         assert box.score == pytest.approx(float(scores[box.query]), abs=1e-6)
-        assert box.label == trained.task.labels.names[labels[box.query]]
+        assert box.label == trained.recipe.labels.names[labels[box.query]]
         x, y, width, height = said.regions[0, box.query].tolist()
         assert box.place == pytest.approx((x - width / 2, y - height / 2, width, height), abs=1e-5)
         assert [side * scale for side, scale in zip(box.place, (32, 24, 32, 24), strict=True)] == pytest.approx(
             list(answer[2:]), abs=1e-3
         )
     for number, (label, place) in enumerate(zip(queries.labels, queries.places, strict=True)):
-        assert label == f"{trained.task.labels.names[labels[number]]} {scores[number]:.2f}"
+        assert label == f"{trained.recipe.labels.names[labels[number]]} {scores[number]:.2f}"
         x, y, width, height = said.regions[0, number].tolist()
         assert place == pytest.approx((x - width / 2, y - height / 2, width, height), abs=1e-5)
     for cross in seen.find("cross"):
         torch.testing.assert_close(cross.weights, maps[cross.name][0][0], atol=1e-6, rtol=0)
-    assert len(seen.scene.axes["source"]) == (24 // 4) * (32 // 4)
+    assert len(seen.sample.axes["source"]) == (24 // 4) * (32 // 4)
 
 
-def test_weights_and_boxes_go_with_the_queries_wherever_these_stand(boxes, monkeypatch):
-    """If the model asks its queries in another order, boxes are the same and name the queries' new numbers."""
+def test_weights_and_boxes_follow_the_order_of_the_queries(boxes, monkeypatch):
+    """If the queries have another order, the boxes are the same and name the new indices of their queries."""
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
     (before,) = trained.look([path])
-    order, asked = torch.tensor([2, 0, 3, 1]), trained.model.writes.asked
+    order, select_queries = torch.tensor([2, 0, 3, 1]), trained.model.writes.select_queries
 
     def permuted(items, proposed):
-        queries, start = asked(items, proposed)
-        return queries[:, order], Found(start.logits[:, order], start.regions[:, order])
+        queries, start = select_queries(items, proposed)
+        return queries[:, order], SetPredictions(start.logits[:, order], start.regions[:, order])
 
-    monkeypatch.setattr(trained.model.writes, "asked", permuted)
-    (after,) = checked(trained, [path])
+    monkeypatch.setattr(trained.model.writes, "select_queries", permuted)
+    (after,) = check_capture(trained, [path])
     new = {int(old): number for number, old in enumerate(order)}
-    boxes_before, boxes_after = (seen.scene.pictures["image"].boxes for seen in (before, after))
+    boxes_before, boxes_after = (seen.sample.pictures["image"].boxes for seen in (before, after))
     assert boxes_before
     for one, other in zip(boxes_before, boxes_after, strict=True):
         assert other.query == new[one.query]
@@ -184,18 +184,18 @@ def test_weights_and_boxes_go_with_the_queries_wherever_these_stand(boxes, monke
     weights = (seen.find("cross")[0].weights for seen in (before, after))
     first, second = weights
     torch.testing.assert_close(second, first[:, order], atol=1e-5, rtol=0)
-    assert after.scene.axes["queries"].labels == tuple(before.scene.axes["queries"].labels[i] for i in order)
+    assert after.sample.axes["queries"].labels == tuple(before.sample.axes["queries"].labels[i] for i in order)
 
 
-def test_gradients_are_those_of_the_boxes_that_are_found(boxes):
+def test_gradients_are_those_of_the_detected_boxes(boxes):
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
-    (seen,) = differentiated(trained, [path])
+    (seen,) = check_gradients(trained, [path])
     (found,) = trained.predict([path])
     assert found
     assert trained.likelihood(path, seen).item() == pytest.approx(sum(np.log(box.score) for box in found), abs=1e-4)
     black = np.zeros((24, 32, 3), np.uint8)
     assert trained.predict([black]) == [[]]
-    with pytest.raises(UserError, match=r"no box is found in it, .* a lower threshold"):
+    with pytest.raises(UserError, match=r"no box is detected in it, .* a lower threshold"):
         trained.look([black], gradients=True)
     some, none = trained.look([path, black], gradients=True)
     assert some.find("cross", measure=GRADIENT)
@@ -206,28 +206,28 @@ def test_gradients_are_those_of_the_boxes_that_are_found(boxes):
     assert "nothing" in out.read_text(encoding="utf-8")
 
 
-def test_images_are_taken_as_files_arrays_and_images(boxes):
+def test_images_are_accepted_as_files_arrays_and_images(boxes):
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
     with Image.open(path) as image:
         image.load()
         pixels = np.asarray(image)
         answers = trained.predict([path, image, pixels])
-        titles = [seen.scene.title.partition(" -> ")[0] for seen in checked(trained, [path, image, pixels])]
-    assert same(answers[0], answers[1])
-    assert same(answers[0], answers[2])
+        titles = [seen.sample.title.partition(" -> ")[0] for seen in check_capture(trained, [path, image, pixels])]
+    assert is_equal(answers[0], answers[1])
+    assert is_equal(answers[0], answers[2])
     assert titles == ["1.png", "image 2", "image 3"]
-    one = checked_test_input(trained)
+    one = check_test_input(trained)
     assert one.size == (32, 24)
-    assert trained.look([one])[0].scene.title.startswith("test image 0 -> ")
+    assert trained.look([one])[0].sample.title.startswith("test image 0 -> ")
     for bad in (pixels[..., 0], pixels.astype(float)):
         with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width, 3\)"):
             trained.predict([bad])
 
 
-def test_what_does_not_fill_the_model_s_size_is_shown_with_its_edge(boxes, tmp_path):
+def test_images_smaller_than_the_input_size_are_shown_with_padding(boxes, tmp_path):
     trained = load(boxes / "run")
-    (seen,) = checked(trained, [np.zeros((24, 16, 3), np.uint8)])
-    shown = seen.scene.pictures["image"].pixels
+    (seen,) = check_capture(trained, [np.zeros((24, 16, 3), np.uint8)])
+    shown = seen.sample.pictures["image"].pixels
     assert shown.shape == (24, 32, 3)
     assert (shown[:, :16] == 0).all()
     assert (shown[:, 16:] == 128).all()
@@ -259,7 +259,7 @@ def events(tmp_path_factory):
     return folder
 
 
-def test_events_are_heard(events, capsys):
+def test_events_are_detected(events, capsys):
     test = json.loads((events / "run" / "report.json").read_text())["test"]
     assert test["f1"] > 70
     assert test["examples"] == 20
@@ -271,17 +271,17 @@ def test_events_are_heard(events, capsys):
     ]
 
 
-def test_events_of_long_files_are_heard_once(events, tmp_path, monkeypatch):
-    """However a file is cut, each piece's ear being perfect: a sample tells its own time."""
-    there = [Event(0.25 * i, 0.2, f"e{i}") for i in range(18)]
+def test_events_of_long_files_are_detected_once(events, tmp_path, monkeypatch):
+    """A perfect detector finds each event once, however the file is segmented: samples encode their own time."""
+    there = [SoundEvent(0.25 * i, 0.2, f"e{i}") for i in range(18)]
 
-    def heard(_model, source):
+    def detect(_model, source):
         start = float(source[0, 0]) * 32768 / 2000
         inside = [event for event in there if start <= event.onset and event.offset <= start + 1]
-        return [[Said(replace(event, onset=event.onset - start), 0.9) for event in inside]]
+        return [[EventPrediction(replace(event, onset=event.onset - start), 0.9) for event in inside]]
 
     run = load(events / "run")
-    monkeypatch.setattr(run.task, "found", heard)
+    monkeypatch.setattr(run.recipe, "detect", detect)
     for seconds in (1.0, 1.3, 2.0, 4.7):
         wavfile.write(tmp_path / "long.wav", 2000, np.arange(round(2000 * seconds), dtype=np.int16))
         (found,) = run.predict([tmp_path / "long.wav"])
@@ -290,12 +290,12 @@ def test_events_of_long_files_are_heard_once(events, tmp_path, monkeypatch):
         assert [event.onset for event in found] == pytest.approx([event.onset for event in wanted], abs=1e-3)
 
 
-def test_sounds_that_are_cut_off_are_read_up_to_there_and_said(events, tmp_path, capsys):
+def test_truncated_sounds_are_read_as_far_as_possible_and_reported(events, tmp_path, capsys):
     content = (events / "test0.wav").read_bytes()
     (tmp_path / "cut.wav").write_bytes(content[:-1000])
     assert main(["predict", str(events / "run"), str(tmp_path / "cut.wav")]) == 0
     told = capsys.readouterr()
-    assert "cut.wav: cut off: its header states 4,000 bytes of samples, the file holds 3,000." in told.err
+    assert "cut.wav: truncated: its header states 4,000 bytes of samples, but the file has 3,000." in told.err
     wavfile.write(tmp_path / "short.wav", 2000, wavfile.read(events / "test0.wav")[1][:1500])
     assert main(["predict", str(events / "run"), str(tmp_path / "short.wav")]) == 0
     assert capsys.readouterr().out == told.out
@@ -312,11 +312,11 @@ def test_answers_do_not_depend_on_the_blocks_that_are_read(events, tmp_path, mon
     assert len(whole) > 2
 
 
-def test_events_are_tied_to_the_queries_that_heard_them(events):
+def test_events_name_the_queries_that_predicted_them(events):
     trained, path = load(events / "run"), events / "test0.wav"
     samples = wavfile.read(path)[1]
-    (seen,) = checked(trained, [path])
-    sound, queries = seen.scene.pictures["sound"], seen.scene.axes["queries"]
+    (seen,) = check_capture(trained, [path])
+    sound, queries = seen.sample.pictures["sound"], seen.sample.axes["queries"]
     assert sound.seconds == 1
     assert sound.bands.shape == (12, 100)
     with torch.no_grad():
@@ -327,25 +327,25 @@ def test_events_are_tied_to_the_queries_that_heard_them(events):
     for one in sound.events:
         middle, duration = said.regions[0, one.query].tolist()
         assert one.score == pytest.approx(float(scores[one.query]), abs=1e-6)
-        assert one.label == trained.task.labels.names[labels[one.query]]
+        assert one.label == trained.recipe.labels.names[labels[one.query]]
         assert (one.onset, one.duration) == pytest.approx((middle - duration / 2, duration), abs=1e-5)
     for number, (start, stop) in enumerate(queries.places):
         middle, duration = said.regions[0, number].tolist()
         assert (start, stop) == pytest.approx((middle - duration / 2, middle + duration / 2), abs=1e-5)
-    source = seen.scene.axes["source"]
+    source = seen.sample.axes["source"]
     assert len(source) == 25
     assert source.places[0] == pytest.approx((0, 0.035))  # four frames, the first of which is cut in half
     assert source.places[10] == pytest.approx((0.395, 0.435), abs=1e-6)
     assert seen.find("cross")[0].weights.shape == (2, len(queries), 25)
 
 
-def test_long_sounds_are_several_scenes(events):
+def test_long_sounds_have_several_samples(events):
     trained = load(events / "run")
     samples = np.concatenate([wavfile.read(events / f"test{i}.wav")[1] for i in range(2)])
-    capture = checked(trained, [samples, samples[:1500]])
-    names = [seen.scene.title.partition(" -> ")[0] for seen in capture]
+    capture = check_capture(trained, [samples, samples[:1500]])
+    names = [seen.sample.title.partition(" -> ")[0] for seen in capture]
     assert names == ["sound 1, 0 to 1 s", "sound 1, 0.5 to 1.5 s", "sound 1, 1 to 2 s", "sound 2"]
-    pieces = [seen.scene.pictures["sound"] for seen in capture[:3]]
+    pieces = [seen.sample.pictures["sound"] for seen in capture[:3]]
     heard = [(0.5 * i + one.onset, one.label) for i, sound in enumerate(pieces) for one in sound.events]
     assert sorted(heard) == [(pytest.approx(one.onset, abs=1e-9), one.label) for one in trained.predict([samples])[0]]
 
@@ -354,7 +354,7 @@ def test_a_picture_of_a_long_sound_has_all_its_events(events, tmp_path):
     trained = load(events / "run")
     long = np.concatenate([wavfile.read(events / f"test{i}.wav")[1] for i in range(3)])
     capture = trained.look([long])
-    assert [seen.scene.pictures["sound"].begin for seen in capture] == [0, 0.5, 1, 1.5, 2]
+    assert [seen.sample.pictures["sound"].begin for seen in capture] == [0, 0.5, 1, 1.5, 2]
     path = capture.plot(tmp_path / "long.svg")
     labels = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
     assert "sound 1" in labels
@@ -365,39 +365,39 @@ def test_a_picture_of_a_long_sound_has_all_its_events(events, tmp_path):
     assert re.findall(r">([^<>]+)</text>", again.read_text(encoding="utf-8")) == labels
 
 
-def test_gradients_are_those_of_the_events_of_each_piece(events):
+def test_gradients_are_those_of_the_events_of_each_segment(events):
     trained = load(events / "run")
     sounds = [wavfile.read(events / f"test{i}.wav")[1] for i in range(6)]
     long = np.concatenate([sound for sound, heard in zip(sounds, trained.predict(sounds), strict=True) if heard][:2])
     capture = trained.look([long], gradients=True)
-    parts = trained.parts([long])
+    parts = trained.split_inputs([long])
     assert [len(part) for part in parts] == [2000] * 3
-    heard = [(part, seen) for part, seen in zip(parts, capture, strict=True) if seen.scene.pictures["sound"].events]
+    heard = [(part, seen) for part, seen in zip(parts, capture, strict=True) if seen.sample.pictures["sound"].events]
     assert len(heard) > 1
     for part, seen in heard:
-        scores = [event.score for event in seen.scene.pictures["sound"].events]
+        scores = [event.score for event in seen.sample.pictures["sound"].events]
         assert trained.likelihood(part, seen).item() == pytest.approx(np.log(scores).sum(), abs=1e-4)
     for seen in capture:
         weights, changed = seen.find(), seen.find(measure=GRADIENT)
-        there = [one.name for one in weights] if seen.scene.pictures["sound"].events else []
+        there = [one.name for one in weights] if seen.sample.pictures["sound"].events else []
         assert [one.name for one in changed] == there
-    differentiated(trained, [sound for sound in sounds if trained.predict([sound]) != [[]]][:2])
-    with pytest.raises(UserError, match="no event is found in it"):
+    check_gradients(trained, [sound for sound in sounds if trained.predict([sound]) != [[]]][:2])
+    with pytest.raises(UserError, match="no event is detected in it"):
         trained.look([np.zeros(2000, np.int16)], gradients=True)
 
 
-def test_samples_are_taken_as_numbers_of_both_kinds(events):
+def test_samples_are_accepted_as_integers_and_floats(events):
     trained = load(events / "run")
     samples = wavfile.read(events / "test0.wav")[1]
     assert trained.predict([samples]) == trained.predict([events / "test0.wav"])
     assert trained.predict([samples / 32767]) == trained.predict([samples])
-    one = checked_test_input(trained)
+    one = check_test_input(trained)
     assert np.array_equal(one, samples)
-    assert trained.look([one])[0].scene.title.startswith("test sound 0 -> ")
+    assert trained.look([one])[0].sample.title.startswith("test sound 0 -> ")
     for bad, message in [
         (samples[None], r"input 1: samples must be one row .* int16 of \(1, 2000\)"),
         (samples[:0], "samples must be one row"),
-        (samples.astype(np.int32), "but are int32"),
+        (samples.astype(np.int32), "got int32"),
         (samples.astype(float), r"floating samples must lie within \[-1, 1\]"),
         (np.full(9, np.nan), r"floating samples must lie within \[-1, 1\]"),
     ]:
@@ -417,10 +417,10 @@ def test_events_are_scored_on_other_files_and_drawn(events, capsys):
         assert drawn.size[0] > 300
 
 
-def test_sound_of_no_wav_file_is_named(events, capsys, tmp_path):
+def test_file_that_is_not_a_sound_is_named(events, capsys, tmp_path):
     (tmp_path / "no.wav").write_text("no", encoding="utf-8")
     assert main(["predict", str(events / "run"), str(tmp_path / "no.wav")]) == 2
-    assert "no.wav: not a sound file that is read" in capsys.readouterr().err
+    assert "no.wav: not a supported sound file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

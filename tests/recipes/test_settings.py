@@ -1,4 +1,4 @@
-"""Configurations as trees of settings: read, changed, written and read again."""
+"""Configurations as trees of settings: documentation, changes, JSON and back."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.recipes.settings import changed, differences, groups, plain, variants_of
+from regard.recipes.settings import apply_changes, collect_groups, find_differences, to_plain, variants_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +63,11 @@ def called(path: str) -> str:
 
 
 def change(changes: dict[str, Any], *, complete: bool = False) -> Floor:
-    return changed(Floor(), changes, called=called, complete=complete)
+    return apply_changes(Floor(), changes, called=called, complete=complete)
 
 
-def test_groups_hold_every_setting_with_its_words() -> None:
-    first, tile, shape = groups(Floor())
+def test_groups_hold_every_setting_with_its_documentation() -> None:
+    first, tile, shape = collect_groups(Floor())
     assert [(group.path, group.doc) for group in (first, tile, shape)] == [
         ("", "A floor."),
         ("tile", "What it is made of."),
@@ -80,17 +80,17 @@ def test_groups_hold_every_setting_with_its_words() -> None:
     assert (radius.value, radius.doc) == (7, "How far it reaches, in steps.")
 
 
-def test_changed_keeps_what_is_not_named() -> None:
+def test_apply_changes_keeps_other_settings() -> None:
     floor = change({"tile": {"shape": {"radius": "4"}}})
     assert floor == Floor(tile=Tile(shape=Round(radius=4)))
 
 
 @pytest.mark.parametrize("choice", ["square", {"name": "square"}])
-def test_changed_starts_another_variant_at_its_own_defaults(choice: Any) -> None:
+def test_apply_changes_starts_another_variant_at_its_defaults(choice: Any) -> None:
     assert change({"tile": {"shape": choice}}).tile.shape == Square()
 
 
-def test_changed_keeps_the_present_variant_when_it_is_named() -> None:
+def test_apply_changes_keeps_the_present_variant_when_it_is_named() -> None:
     assert change({"tile": {"shape": {"name": "round"}}}).tile.shape == Round(radius=7)
 
 
@@ -98,23 +98,23 @@ BAD = [
     ({"tiles": {}}, "<tiles> is not a setting; did you mean tile?"),
     ({"tile": {"shape": {"name": "round", "side": 1}}}, "<tile.shape.side> is not a setting"),
     ({"tile": {"shape": "squar"}}, "<tile.shape> must be round or square, .*did you mean square?"),
-    ({"tile": {"shape": 3}}, "<tile.shape> must be one of round, square, but is 3"),
+    ({"tile": {"shape": 3}}, "<tile.shape> must be one of round, square, got 3"),
     ({"tile": {"shape": {"name": {"__class__": "os.system"}}}}, "<tile.shape> must be round or square"),
-    ({"tile": {"shape": {"radius": "wide"}}}, "<tile.shape.radius> must be a whole number, but is 'wide'"),
-    ({"tile": "x"}, "<tile> must hold settings by name, but is 'x'"),
+    ({"tile": {"shape": {"radius": "wide"}}}, "<tile.shape.radius> must be a whole number, got 'wide'"),
+    ({"tile": "x"}, "<tile> must hold settings by name, got 'x'"),
     ({"tile": {"label": "bad"}}, "<tile>: label must not be bad"),
-    ({"rooms": [1]}, "<rooms> must be text, but is 1"),
+    ({"rooms": [1]}, "<rooms> must be text, got 1"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
-def test_changed_refuses_naming_the_setting(changes: dict[str, Any], message: str) -> None:
+def test_apply_changes_refuses_naming_the_setting(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         change(changes)
 
 
-def test_changed_refuses_a_missing_setting_when_complete() -> None:
-    everything = plain(Floor())
+def test_apply_changes_refuses_a_missing_setting_when_complete() -> None:
+    everything = to_plain(Floor())
     del everything["tile"]["shape"]["radius"]
     with pytest.raises(UserError, match=r"<tile\.shape\.radius> is missing"):
         change(everything, complete=True)
@@ -122,7 +122,7 @@ def test_changed_refuses_a_missing_setting_when_complete() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Wall:
-    """A wall, of which at first only the height was told."""
+    """A wall, whose color was added later."""
 
     height: int = 3
     """How high it is."""
@@ -130,22 +130,22 @@ class Wall:
     """What it is painted in."""
 
 
-def test_later_settings_are_written_where_they_say_something() -> None:
-    assert plain(Wall()) == {"height": 3}
-    assert plain(Wall(color="red")) == {"height": 3, "color": "red"}
-    assert plain(Wall(), whole=True) == {"height": 3, "color": None}
+def test_later_settings_are_written_unless_default() -> None:
+    assert to_plain(Wall()) == {"height": 3}
+    assert to_plain(Wall(color="red")) == {"height": 3, "color": "red"}
+    assert to_plain(Wall(), whole=True) == {"height": 3, "color": None}
 
 
 @pytest.mark.parametrize("wall", [Wall(), Wall(color="red")])
 def test_earlier_settings_are_complete_without_later_ones(wall: Wall) -> None:
-    assert changed(wall, {"height": 5}, called=called, complete=True) == Wall(height=5)
-    assert changed(Wall(), plain(wall), called=called, complete=True) == wall
+    assert apply_changes(wall, {"height": 5}, called=called, complete=True) == Wall(height=5)
+    assert apply_changes(Wall(), to_plain(wall), called=called, complete=True) == wall
     with pytest.raises(UserError, match="<height> is missing"):
-        changed(wall, {"color": "red"}, called=called, complete=True)
+        apply_changes(wall, {"color": "red"}, called=called, complete=True)
 
 
 def test_changes_leave_later_settings_alone() -> None:
-    assert changed(Wall(color="red"), {"height": 5}, called=called) == Wall(height=5, color="red")
+    assert apply_changes(Wall(color="red"), {"height": 5}, called=called) == Wall(height=5, color="red")
 
 
 shapes = st.builds(Round, radius=st.integers()) | st.builds(
@@ -159,12 +159,12 @@ def test_plain_and_back_is_the_same(floor: Floor) -> None:
     label = floor.tile.label
     if label is not None and label.lower() in ("none", "null"):
         return  # the one text that an optional setting cannot hold
-    assert change(plain(floor), complete=True) == floor
+    assert change(to_plain(floor), complete=True) == floor
 
 
 def test_differences_names_each_by_its_path() -> None:
     other = change({"tile": {"shape": "square", "label": "kitchen"}})
-    assert differences(plain(Floor()), plain(other)) == {
+    assert find_differences(to_plain(Floor()), to_plain(other)) == {
         "tile.shape.name": ("round", "square"),
         "tile.shape.radius": (7, 0),
         "tile.shape.side": (None, 2.0),

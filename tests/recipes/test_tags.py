@@ -1,4 +1,4 @@
-"""A tag a token: entities by hand, files and what is wrong with them, a whole run from columns to tags."""
+"""Token tagging: entities by hand, files and their errors, a run from columns to tags."""
 
 import json
 from pathlib import Path
@@ -7,21 +7,21 @@ import pytest
 
 from regard.cli.main import main
 from regard.data.config import TokenizerConfig
-from regard.data.made_tags import made_sentences
-from regard.data.tagged import Sentences, TaggedBatches, cut, read_tagged
+from regard.data.made_tags import make_sentences
+from regard.data.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged
 from regard.data.tagged_config import TaggedConfig
 from regard.data.tokenize import Tokenizer
 from regard.errors import UserError
-from regard.recipes.tag_scores import entities, tag_scores
+from regard.recipes.tag_scores import get_entities, tag_scores
 from regard.recipes.task import load
-from tests.recipes.looked import checked, checked_test_input, differentiated
+from tests.recipes.looked import check_capture, check_gradients, check_test_input
 
 
 def test_entities_by_hand():
-    assert entities(["B-A", "I-A", "O", "B-A", "B-A"]) == {(0, 2, "A"), (3, 4, "A"), (4, 5, "A")}
-    assert entities(["I-A", "I-B", "I-B"]) == {(0, 1, "A"), (1, 3, "B")}
-    assert entities(["O", "X", "B-A-B"]) == {(2, 3, "A-B")}
-    assert entities([]) == set()
+    assert get_entities(["B-A", "I-A", "O", "B-A", "B-A"]) == {(0, 2, "A"), (3, 4, "A"), (4, 5, "A")}
+    assert get_entities(["I-A", "I-B", "I-B"]) == {(0, 1, "A"), (1, 3, "B")}
+    assert get_entities(["O", "X", "B-A-B"]) == {(2, 3, "A-B")}
+    assert get_entities([]) == set()
 
 
 def test_scores_by_hand():
@@ -34,7 +34,7 @@ def test_scores_by_hand():
     assert set(tag_scores([["noun"]], [["verb"]])) == {"accuracy"}
 
 
-def test_columns_and_lists_say_the_same(tmp_path):
+def test_columns_and_json_lists_are_equivalent(tmp_path):
     columns, lists = tmp_path / "a.conll", tmp_path / "a.jsonl"
     columns.write_text("-DOCSTART- -X- O\n\nNew NNP B-LOC\nYork NNP I-LOC\n \n\nyes\tO\r\n", encoding="utf-8")
     rows = [{"tokens": ["New", "York"], "tags": ["B-LOC", "I-LOC"]}, {"tokens": ["yes"], "tags": ["O"]}]
@@ -58,7 +58,7 @@ def test_columns_and_lists_say_the_same(tmp_path):
         (
             "a.jsonl",
             b'{"tokens": ["a", "b"], "tags": ["O"]}\n{"tokens": ["a"], "tags": ["O"]}\n',
-            "line 1: expected a tag a",
+            "line 1: expected one tag per token",
         ),
         ("a.jsonl", b'{"tokens": ["a"], "tags": ["O"]}\n{\n', "line 2: not valid JSON"),
     ],
@@ -72,10 +72,10 @@ def test_bad_sentences_are_named_with_their_line_or_left_out(tmp_path, name, con
     assert len(left) >= 1
 
 
-def test_first_pieces_have_the_tags_and_batches_hold_every_sentence():
+def test_first_subwords_have_the_tags_and_batches_hold_every_sentence():
     config = TokenizerConfig(kind="char", joint=False)
     tokenizer = Tokenizer.train(["ab c"], config)
-    ids, first = cut(("ab", "c", "?"), tokenizer)
+    ids, first = encode_words(("ab", "c", "?"), tokenizer)
     assert first == [0, 2, 3]
     assert len(ids) == 4
     rows = [([5, 6, 7], [1, -1, 0]), ([5], [2]), ([6, 6], [0, 1])]
@@ -86,9 +86,9 @@ def test_first_pieces_have_the_tags_and_batches_hold_every_sentence():
     assert batch.source.lengths.tolist() == [3, 1]
 
 
-def test_made_sentences_share_no_date_between_splits_and_repeat():
-    train, test = (made_sentences(split, 1) for split in ("train", "test"))
-    assert made_sentences("test", 1) == test
+def test_synthetic_sentences_share_no_date_between_splits_and_are_reproducible():
+    train, test = (make_sentences(split, 1) for split in ("train", "test"))
+    assert make_sentences("test", 1) == test
     dates = [
         {tuple(zip(*pair, strict=True)) for pair in zip(one.tokens, one.tags, strict=True)} for one in (train, test)
     ]
@@ -99,7 +99,7 @@ def test_made_sentences_share_no_date_between_splits_and_repeat():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A word is a name if `mister` is before it, and goes on with `van`."""
+    """A run whose names follow `mister`, some after `van`."""
     folder, names = tmp_path_factory.mktemp("tags"), ["berg", "stone", "hill", "lake"]
     for split, number in (("train", 48), ("val", 8), ("test", 8)):
         lines = []
@@ -122,7 +122,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_names_are_told_by_what_is_before_them(run, capsys):
+def test_names_are_recognized_by_the_word_before_them(run, capsys):
     test = json.loads((run / "run" / "report.json").read_text())["test"]
     assert test["examples"] == 8
     assert test["entity_f1"] > 90
@@ -131,28 +131,28 @@ def test_names_are_told_by_what_is_before_them(run, capsys):
     assert main(["predict", str(run / "run"), "mister van lake"]) == 0
     assert capsys.readouterr().out == "O B-NAME I-NAME\n"
     assert main(["predict", str(run / "run"), "mister van lake", "--n-best", "2"]) == 2
-    assert "one answer a sentence" in capsys.readouterr().err
+    assert "--n-best must be 1 for a run that predicts tags, got 2" in capsys.readouterr().err
 
 
-def test_looking_shows_what_each_piece_read(run):
+def test_look_shows_the_attention_of_each_subword(run):
     trained = load(run / "run")
-    first, second = checked(trained, ["mister hill saw", ["the", "lake", "saw"]])
+    first, second = check_capture(trained, ["mister hill saw", ["the", "lake", "saw"]])
     (one,) = first.find("encoder self")
     assert first.queries(one).labels == first.keys(one).labels == ("\u2581mister", "\u2581hill (B-NAME)", "\u2581saw")
-    assert first.scene.title == "mister hill saw -> O B-NAME O"
-    assert second.scene.title == "the lake saw -> O O O"
-    assert checked_test_input(trained) == ["mister", "berg", "saw"]
+    assert first.sample.title == "mister hill saw -> O B-NAME O"
+    assert second.sample.title == "the lake saw -> O O O"
+    assert check_test_input(trained) == ["mister", "berg", "saw"]
     for empty in (" ", []):
         with pytest.raises(UserError, match="input 1 is empty"):
             trained.look([empty])
 
 
-def test_gradients_are_those_of_the_tags_that_are_said(run):
+def test_gradients_are_those_of_the_predicted_tags(run):
     trained, inputs = load(run / "run"), ["mister hill saw", ["the", "lake", "saw"]]
-    for one, seen in zip(inputs, differentiated(trained, inputs), strict=True):
+    for one, seen in zip(inputs, check_gradients(trained, inputs), strict=True):
         tokens = one.split() if isinstance(one, str) else one
-        said = Sentences((tuple(tokens),), (tuple(trained.predict([one])[0]),), (1,), "these")
-        _, likely = trained.task.tagged(trained.model, said)
+        said = TaggedSentences((tuple(tokens),), (tuple(trained.predict([one])[0]),), (1,), "these")
+        _, likely = trained.recipe.predict_tags(trained.model, said)
         assert len(likely) == 3
         assert trained.likelihood(one, seen).item() == pytest.approx(sum(likely), abs=1e-5)
 
@@ -161,7 +161,7 @@ def test_tags_are_scored_and_refused(run, capsys, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("mister O\nhill B-NAME\n\nthe B-PLACE\n", encoding="utf-8")
     assert main(["evaluate", str(run / "run"), "--data.test", str(other)]) == 2
-    assert "other.txt, line 4: tag 'B-PLACE' is none of those" in capsys.readouterr().err
+    assert "other.txt, line 4: tag 'B-PLACE' does not occur in the training" in capsys.readouterr().err
     assert main(["evaluate", str(run / "run"), "--data.test", str(other), "--data.on-bad", "skip", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == 1
     with pytest.raises(UserError, match="more than the run's max_length = 256"):
@@ -172,7 +172,7 @@ def test_run_without_data_and_a_recurrent_core(tmp_path):
     options = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core recurrent"
     small = "--model.core.width 8 --model.core.hidden 8"
     assert main(f"train tags --run {tmp_path / 'run'} {options} {small}".split()) == 0
-    assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"] == "made-up sentences, test"
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"] == "synthetic sentences, test"
     with pytest.raises(UserError, match="this model does not attend"):
         load(tmp_path / "run").look(["on 3 May 2001"])
     assert load(tmp_path / "run").test_input(3)

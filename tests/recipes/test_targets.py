@@ -1,4 +1,4 @@
-"""Classes, labels and numbers: what files may say, how answers are scored, whole runs of each from texts and images."""
+"""Classes, labels and numbers: parsing, metrics, and runs of each from texts and images."""
 
 import json
 import math
@@ -13,10 +13,10 @@ from regard.cli.main import main
 from regard.data.config import LabeledConfig, OnBad
 from regard.errors import UserError
 from regard.look.map import GRADIENT
-from regard.recipes.targets import LabelsTarget, NumberTarget, Said
+from regard.recipes.targets import LabelsTarget, NumberTarget, RawTargets
 from regard.recipes.task import load
 from regard.recipes.vector_scores import average_precision, label_scores, number_scores
-from tests.recipes.looked import checked, differentiated
+from tests.recipes.looked import check_capture, check_gradients
 
 SMALL = (
     "--model.core transformer --model.core.width 16 --model.core.layers 1 --model.core.feedforward 16 "
@@ -26,67 +26,67 @@ SMALL = (
 DATA = LabeledConfig()
 
 
-def said(*texts: str, on_bad: OnBad = "error") -> Said:
-    return Said(texts, lambda i: f"a.tsv, line {i + 1}", "a.tsv", ("label", "text"), on_bad)
+def raw_targets(*texts: str, on_bad: OnBad = "error") -> RawTargets:
+    return RawTargets(texts, lambda i: f"a.tsv, line {i + 1}", "a.tsv", ("label", "text"), on_bad)
 
 
 def test_labels_of_two_unicode_spellings_are_one():
     one, two = "caf\u00e9", "cafe\u0301"
     with pytest.warns(UserWarning, match="a.tsv: two Unicode spellings of a label"):
-        target = LabelsTarget.learned(said(one, f"b,{two}", f"[{json.dumps(two)}]"), DATA)
+        target = LabelsTarget.fit(raw_targets(one, f"b,{two}", f"[{json.dumps(two)}]"), DATA)
     assert target.names == ("b", one)
-    np.testing.assert_array_equal(target.rows(said(two, json.dumps([two])))[1], [[0, 1], [0, 1]])
+    np.testing.assert_array_equal(target.encode(raw_targets(two, json.dumps([two])))[1], [[0, 1], [0, 1]])
 
 
 def test_labels_are_listed_in_json_or_between_separators():
-    target = LabelsTarget.learned(said("b,a", '["c", 10]', "", "a"), DATA)
+    target = LabelsTarget.fit(raw_targets("b,a", '["c", 10]', "", "a"), DATA)
     assert target.names == ("10", "a", "b", "c")
-    keep, rows = target.rows(said("c, b", "[]"))
+    keep, rows = target.encode(raw_targets("c, b", "[]"))
     assert keep == [0, 1]
     assert rows.tolist() == [[0, 0, 1, 1], [0, 0, 0, 0]]
-    bars = LabelsTarget.learned(said("x, y|z"), LabeledConfig(separator="|"))
+    bars = LabelsTarget.fit(raw_targets("x, y|z"), LabeledConfig(separator="|"))
     assert bars.names == ("x, y", "z")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,q", "line 2: label 'q' is none of those of the training texts: a, b"),
-        ('["a"', "line 2: expected a JSON list"),
-        ('[["a"]]', "line 2: expected a list of texts or numbers"),
+        ("a,q", "line 2: label 'q' does not occur in the training texts \\(a, b\\)"),
+        ('["a"', "line 2: a text that begins with a bracket must be a JSON list"),
+        ('[["a"]]', "line 2: expected a list of strings or numbers"),
     ],
 )
 def test_malformed_labels_are_named_with_their_line_or_left_out(text, message):
-    target = LabelsTarget.learned(said("a", "b"), DATA)
+    target = LabelsTarget.fit(raw_targets("a", "b"), DATA)
     with pytest.raises(UserError, match=rf"a.tsv, {message.replace('[', '.')}"):
-        target.rows(said("a", text))
-    assert target.rows(said("a", text, on_bad="skip"))[0] == [0]
+        target.encode(raw_targets("a", text))
+    assert target.encode(raw_targets("a", text, on_bad="skip"))[0] == [0]
     with pytest.raises(UserError, match="no text has a label that can be used"):
-        target.rows(said(text, on_bad="skip"))
+        target.encode(raw_targets(text, on_bad="skip"))
 
 
 @pytest.mark.parametrize(
     "text", ["", "three", "nan", "1e999", "1e16", "1_0", f"[{10**400}]", "1,2", "[1, null]", "[true]"]
 )
 def test_malformed_numbers_are_named_with_their_line_or_left_out(text):
-    target = NumberTarget.learned(said("1", "2.5"), DATA)
+    target = NumberTarget.fit(raw_targets("1", "2.5"), DATA)
     with pytest.raises(UserError, match=r"a.tsv, line 3: expected a .*got"):
-        target.rows(said("1", "2", text))
-    assert target.rows(said("1", "2", text, on_bad="skip"))[0] == [0, 1]
+        target.encode(raw_targets("1", "2", text))
+    assert target.encode(raw_targets("1", "2", text, on_bad="skip"))[0] == [0, 1]
     with pytest.raises(UserError, match=r"a.tsv, line 2: expected a"):
-        NumberTarget.learned(said("1", text, "3"), DATA)
+        NumberTarget.fit(raw_targets("1", text, "3"), DATA)
 
 
-def test_numbers_are_as_many_as_the_first_and_must_vary(tmp_path):
-    target = NumberTarget.learned(said("1,10", "[3, 30]"), DATA)
+def test_count_of_numbers_is_that_of_the_first_and_they_must_vary(tmp_path):
+    target = NumberTarget.fit(raw_targets("1,10", "[3, 30]"), DATA)
     assert (target.means, target.deviations) == ((2, 20), (1, 10))
     with pytest.raises(UserError, match="line 1: expected 2 numbers"):
-        target.rows(said("5"))
+        target.encode(raw_targets("5"))
     with pytest.raises(UserError, match="number 2 of each is 4 everywhere"):
-        NumberTarget.learned(said("1,4", "2,4"), DATA)
+        NumberTarget.fit(raw_targets("1,4", "2,4"), DATA)
     for close in (("0", "1e-320"), ("1000000000", "1000000001"), ("0", "1e-20")):  # apart for float64 alone
-        with pytest.raises(UserError, match=r"a.tsv: the number varies by .* too little for float32"):
-            NumberTarget.learned(said(*close), DATA)
+        with pytest.raises(UserError, match=r"a.tsv: the number varies by only .* too little for float32"):
+            NumberTarget.fit(raw_targets(*close), DATA)
     target.save(tmp_path)
     again = NumberTarget.load(tmp_path, DATA)
     assert (again.means, again.deviations) == (target.means, target.deviations)
@@ -123,7 +123,7 @@ def test_number_scores_by_hand():
 
 @pytest.fixture(scope="module")
 def labeled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts of fruits and their colors: of each word that is there, its label."""
+    """A run on texts of fruits, labeled with the color of each fruit that occurs."""
     folder, fruits = tmp_path_factory.mktemp("labels"), {"lime": "green", "cherry": "red", "plum": "blue"}
     for name, number in (("train", 40), ("val", 10), ("test", 10)):
         rows = []
@@ -137,7 +137,7 @@ def labeled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_labels_of_texts_are_learned_said_and_drawn(labeled, capsys, tmp_path):
+def test_labels_of_texts_are_learned_predicted_and_drawn(labeled, capsys, tmp_path):
     test = json.loads((labeled / "report.json").read_text())["test"]
     assert test["signature"] == "3 labels: blue, green, red"
     assert test["micro_f1"] > 95
@@ -147,15 +147,15 @@ def test_labels_of_texts_are_learned_said_and_drawn(labeled, capsys, tmp_path):
     assert capsys.readouterr().out == "green|red\n"
     assert main(["predict", str(labeled), "a bowl of lime .", "--n-best", "2"]) == 0
     assert capsys.readouterr().out.splitlines()[0].split("\t")[3] == "green"
-    (seen,) = checked(trained, ["a bowl of lime ."])
-    assert seen.scene.axes["queries"].labels == ("green",)
+    (seen,) = check_capture(trained, ["a bowl of lime ."])
+    assert seen.sample.axes["queries"].labels == ("green",)
     both = "a bowl of plum and cherry ."
-    _, second = differentiated(trained, ["a bowl of lime .", both])
+    _, second = check_gradients(trained, ["a bowl of lime .", both])
     likely = {one.text: one.score for one in trained.predict([both], n_best=3)[0]}
     assert trained.likelihood(both, second).item() == pytest.approx(
         math.log(likely["red"]) + math.log(likely["blue"]), abs=1e-5
     )
-    with pytest.raises(UserError, match="no label is said of it"):
+    with pytest.raises(UserError, match="no label is predicted for it"):
         trained.look(["a bowl of  ."], gradients=True)
     some, none = trained.look(["a bowl of lime .", "a bowl of  ."], gradients=True)
     assert some.find(measure=GRADIENT)
@@ -164,12 +164,12 @@ def test_labels_of_texts_are_learned_said_and_drawn(labeled, capsys, tmp_path):
     other = tmp_path / "other.tsv"
     other.write_text("a bowl of lime .\tgreen\na bowl of plum .\tpink|blue\n", encoding="utf-8")
     assert main(["evaluate", str(labeled), "--data.test", str(other)]) == 2
-    assert "other.tsv, line 2: label 'pink' is none of those" in capsys.readouterr().err
+    assert "other.tsv, line 2: label 'pink' does not occur in the training texts" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images of a bright bar, whose place and length are to be told; listed beside them."""
+    """A run on images of a bright bar, labeled with its position and length."""
     folder, draw = tmp_path_factory.mktemp("numbers"), np.random.default_rng(1)
     (folder / "pictures").mkdir()
     for name, number in (("train", 60), ("val", 10), ("test", 20)):
@@ -198,10 +198,10 @@ def test_numbers_of_images_are_learned_in_their_own_units(measured, capsys):
     assert main(["predict", str(measured / "run"), picture]) == 0
     assert [float(part) for part in capsys.readouterr().out.split(",")] == pytest.approx([place, length], rel=1e-3)
     assert main(["predict", str(measured / "run"), picture, "--n-best", "2"]) == 2
-    assert "one answer an input" in capsys.readouterr().err
-    (seen,) = checked(load(measured / "run"), [picture])
-    assert seen.scene.title.startswith("test0.png -> ")
-    with pytest.raises(UserError, match="this run answers with numbers, which have no probability"):
+    assert "--n-best must be 1 for a run that predicts numbers, got 2" in capsys.readouterr().err
+    (seen,) = check_capture(load(measured / "run"), [picture])
+    assert seen.sample.title.startswith("test0.png -> ")
+    with pytest.raises(UserError, match="this run predicts numbers, which have no probability"):
         load(measured / "run").look([picture], gradients=True)
     assert main(["look", str(measured / "run"), picture, "--gradients", "--out", str(measured / "a.html")]) == 2
     assert "which have no probability" in capsys.readouterr().err
@@ -211,7 +211,7 @@ def test_numbers_of_images_are_learned_in_their_own_units(measured, capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("pictures/test0.png", "line 2: expected file and label with a comma"),
+        ("pictures/test0.png", "line 2: expected file and label separated by a comma"),
         ("pictures/none.png,1", "line 2 .*none.png"),
         ("pictures/test0.png,1", "line 2 .*expected 2 numbers.*got '1'"),
     ],
@@ -227,7 +227,7 @@ def test_bad_lines_of_a_list_are_named(measured, line, message):
 
 
 @pytest.mark.parametrize("target", ["labels", "number"])
-def test_made_up_reviews_have_every_target(target, tmp_path):
+def test_synthetic_reviews_have_every_target(target, tmp_path):
     options = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core.width 8"
     words = f"train reviews --run {tmp_path / 'run'} --data.target {target} --model.core.hidden 8 {options}".split()
     assert main(words) == 0

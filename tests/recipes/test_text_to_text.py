@@ -1,4 +1,4 @@
-"""Whole runs at toy size: trained, stopped, gone on with, finished, made longer."""
+"""Text-to-text runs at toy size: trained, interrupted, resumed, finished, extended."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from regard.cli.main import main
 from regard.errors import UserError
-from regard.recipes.metrics import Bleu, Exact
+from regard.recipes.metrics import Bleu, ExactMatch
 from regard.recipes.task import load
 from tests.recipes.toy import SMALL, toy_arguments
 
@@ -27,7 +27,7 @@ def train(arguments: list[str], *more: str) -> int:
     return main(["train", *arguments, *more])
 
 
-def test_finished_run_holds_what_was_promised(finished: Path) -> None:
+def test_finished_run_holds_its_report_and_log(finished: Path) -> None:
     report = json.loads((finished / "report.json").read_text(encoding="utf-8"))
     assert report["training"]["steps"] == 20
     assert report["training"]["stopped"] == "steps"
@@ -38,7 +38,7 @@ def test_finished_run_holds_what_was_promised(finished: Path) -> None:
     assert kinds.count("validation") == 3
 
 
-def test_stopped_and_started_again_ends_with_the_same_weights(
+def test_interrupted_and_resumed_ends_with_the_same_parameters(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = toy_arguments(tmp_path, core=load(finished).config.model.core.name)
@@ -54,19 +54,21 @@ def test_stopped_and_started_again_ends_with_the_same_weights(
     assert train(arguments) == 130
     assert not (tmp_path / "run" / "report.json").exists()
     assert train(arguments) == 0
-    assert "going on with the run" in capsys.readouterr().err
+    assert "continuing the run" in capsys.readouterr().err
     weights = [folder / "model.safetensors" for folder in (tmp_path / "run", finished)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
-def test_finished_run_says_so_and_goes_on_when_made_longer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_run_is_reported_and_continues_with_more_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = toy_arguments(tmp_path, core="transformer", steps=4)
     assert train(arguments) == 0
     files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     capsys.readouterr()
     assert train(arguments) == 0
     said = capsys.readouterr().out
-    assert "holds this run, finished" in said
+    assert "is finished. To train it longer" in said
     assert "--train.steps" in said
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == files
     assert train(arguments, "--train.steps", "6") == 0
@@ -93,7 +95,7 @@ def test_dates_run_from_training_to_report(tmp_path: Path, attention: str, capsy
     assert 90 < report["test"]["ceiling"] <= 100
     run = load(tmp_path / "run")
     assert run.evaluate()["examples"] == 13
-    assert Exact().score(["a", "b", "c"], ["a", "x", "c"]) == pytest.approx(200 / 3)
+    assert ExactMatch().score(["a", "b", "c"], ["a", "x", "c"]) == pytest.approx(200 / 3)
     if attention == "none":
         with pytest.raises(UserError, match="this model does not attend"):
             run.look(["3 maart 2019"])
@@ -104,7 +106,7 @@ def test_run_without_test_data_has_no_test_score(tmp_path: Path, capsys: pytest.
     at = arguments.index("--data.test")
     del arguments[at : at + 2]
     assert train(arguments) == 0
-    assert "No test data was named" in capsys.readouterr().out
+    assert "No test data was given" in capsys.readouterr().out
     assert main(["evaluate", str(tmp_path / "run")]) == 2
     assert "has no test data: name some (--data.test)" in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(tmp_path / "test.tsv")]) == 0
@@ -114,14 +116,14 @@ BAD = {
     "--data.val missing.tsv": "missing.tsv",
     "--data.test missing.tsv": "missing.tsv",
     "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, longer than max_length = 3",
-    "--train.device warp": "device must be auto, cpu, cuda, cuda:1, mps or xpu, but is 'warp'",
+    "--train.device warp": "device must be auto, cpu, cuda, cuda:1, mps or xpu, got 'warp'",
     "--model.tie target --tokenizer.joint false --model.core.width 0": "width must be from 1 to 65,536",
     "--tokenizer.joint false": "model.tie=all needs one vocabulary",
 }
 
 
 @pytest.mark.parametrize("options", BAD)
-def test_unusable_data_is_told_before_training(
+def test_unusable_data_is_reported_before_training(
     tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(toy_arguments(tmp_path, core="transformer"), *options.split()) == 2
@@ -144,6 +146,6 @@ def test_two_processes_train_to_one_report(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("the run is in") == 1
+    assert done.stdout.count("The run is in") == 1
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert report["training"]["steps"] == 3

@@ -1,4 +1,4 @@
-"""A forecaster: fresh it walks on; neighbors' order does not matter; a whole run from files to answers."""
+"""Trajectory forecasting: initial constant velocity, neighbors as a set, a run from files to answers."""
 
 import json
 
@@ -12,9 +12,9 @@ from regard.errors import UserError
 from regard.models.build import build_forecaster
 from regard.models.config import EncoderConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.recipes.task import load
-from regard.recipes.tracks import errors
+from regard.recipes.tracks import displacement_errors
 from tests.helpers import close
-from tests.recipes.looked import checked, checked_test_input
+from tests.recipes.looked import check_capture, check_test_input
 
 CORES = {
     "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions="none"),
@@ -24,7 +24,7 @@ CORES = {
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_fresh_forecaster_walks_on(core):
+def test_initial_forecaster_predicts_constant_velocity(core):
     model = build_forecaster(EncoderConfig(core=CORES[core]), observed=4, predicted=3).eval()
     tracks = torch.randn(2, 5, 4, 2)
     out = model(Padded(tracks, torch.tensor([5, 2])))
@@ -32,7 +32,7 @@ def test_fresh_forecaster_walks_on(core):
     close(out, torch.stack([step, 2 * step, 3 * step], 1))
 
 
-def test_neighbors_are_a_set_and_padding_is_nobody():
+def test_neighbors_are_a_set_and_padding_is_ignored():
     torch.manual_seed(1)
     model = build_forecaster(EncoderConfig(core=CORES["transformer"]), observed=4, predicted=3).double().eval()
     torch.nn.init.normal_(model.writes.output.weight)
@@ -46,12 +46,12 @@ def test_neighbors_are_a_set_and_padding_is_nobody():
 def test_errors_by_hand():
     target = torch.zeros(2, 2, 2)
     paths = torch.tensor([[[3.0, 4], [0, 2]], [[0, 0], [6, 8]]])
-    assert errors(paths, target) == (pytest.approx((5 + 2 + 0 + 10) / 4), pytest.approx((2 + 10) / 2))
+    assert displacement_errors(paths, target) == (pytest.approx((5 + 2 + 0 + 10) / 4), pytest.approx((2 + 10) / 2))
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """People who walk in circles, two by two, which walking on does not foresee."""
+    """A run on pairs of people walking in circles, which constant velocity does not predict."""
     folder, draw = tmp_path_factory.mktemp("tracks"), np.random.default_rng(1)
     for name, pairs in (("train", 40), ("val", 8), ("test", 8)):
         lines = []
@@ -70,7 +70,7 @@ def run(tmp_path_factory):
     return folder
 
 
-def test_learns_what_walking_on_does_not_know(run):
+def test_learns_more_than_the_constant_velocity_baseline(run):
     test = json.loads((run / "run" / "report.json").read_text())["test"]
     assert test["examples"] == 16
     assert test["ade"] < 0.25 * test["ade_walking_on"]
@@ -90,62 +90,62 @@ def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
     assert main(["look", str(run / "run"), str(tmp_path / "now.txt"), "--out", str(tmp_path / "plane.svg")]) == 0
     assert f"now.txt: 0 -&gt; ({paths[0, -1, 0]:.2f}, {paths[0, -1, 1]:.2f})" in (tmp_path / "plane.svg").read_text()
     assert np.array_equal(load(run / "run").predict([tmp_path / "now.txt"])[0].round(3), paths.round(3))
-    (first, second) = checked(load(run / "run"), [tmp_path / "now.txt"])
-    assert first.scene.axes["source"].labels == ("0 (self)", "1")
-    assert second.scene.axes["source"].labels == ("1 (self)", "0")
-    assert second.scene.axes["source"].places == ((1.0,), (0.0,))
+    (first, second) = check_capture(load(run / "run"), [tmp_path / "now.txt"])
+    assert first.sample.axes["source"].labels == ("0 (self)", "1")
+    assert second.sample.axes["source"].labels == ("1 (self)", "0")
+    assert second.sample.axes["source"].places == ((1.0,), (0.0,))
     x, y = paths[1, -1]
-    assert second.scene.title == f"now.txt: 1 -> ({x:.2f}, {y:.2f})"
-    assert first.scene.pictures["plane"] is second.scene.pictures["plane"]
+    assert second.sample.title == f"now.txt: 1 -> ({x:.2f}, {y:.2f})"
+    assert first.sample.pictures["plane"] is second.sample.pictures["plane"]
 
 
-def test_people_read_those_around_them_the_nearest_first(run):
-    """In a line of people each has the others in the order of distance, and weights are those of the model's rows."""
+def test_people_attend_to_their_neighbors_nearest_first(run):
+    """In a line of people the neighbors of each are ordered by distance, and weights are those of the model's rows."""
     trained, observed = load(run / "run"), 6
     steps = 0.3 * np.arange(observed)
     tracks = np.stack([np.stack((np.full(observed, x), steps), -1) for x in (0.0, 1.0, 3.0, 7.0, 20.0)])
-    capture = checked(trained, [tracks])
-    orders = [[int(place[0]) for place in seen.scene.axes["source"].places] for seen in capture]
+    capture = check_capture(trained, [tracks])
+    orders = [[int(place[0]) for place in seen.sample.axes["source"].places] for seen in capture]
     assert orders == [[0, 1, 2, 3, 4], [1, 0, 2, 3, 4], [2, 1, 0, 3, 4], [3, 2, 1, 0, 4], [4, 3, 2, 1, 0]]
-    plane = capture[0].scene.pictures["plane"]
+    plane = capture[0].sample.pictures["plane"]
     assert np.allclose([track.seen for track in plane.tracks], tracks)
     assert np.allclose([track.ahead for track in plane.tracks], trained.predict([tracks])[0])
-    # Who is in another place of the list is the same to the model: weights go along.
+    # The order of the list does not matter to the model: weights are permuted with it.
     other = [3, 0, 4, 1, 2]
-    for seen, person in zip(checked(trained, [tracks[other]]), other, strict=True):
+    for seen, person in zip(check_capture(trained, [tracks[other]]), other, strict=True):
         same_person = capture[person].find("encoder self")[-1].weights
         torch.testing.assert_close(seen.find("encoder self")[-1].weights, same_person, atol=1e-5, rtol=0)
 
 
-def test_a_crowd_shows_its_first_twenty(run):
+def test_a_crowd_shows_its_first_twenty_people(run):
     draw = np.random.default_rng(1)
     tracks = draw.normal(size=(23, 1, 2)) * 5 + 0.1 * np.arange(6)[:, None]
-    capture = checked(load(run / "run"), [tracks, tracks[:2]])
+    capture = check_capture(load(run / "run"), [tracks, tracks[:2]])
     assert len(capture) == 22
-    assert len(capture[0].scene.pictures["plane"].tracks) == 23
-    assert [seen.scene.title.partition(":")[0] for seen in capture] == ["tracks 1"] * 20 + ["tracks 2"] * 2
+    assert len(capture[0].sample.pictures["plane"].tracks) == 23
+    assert [seen.sample.title.partition(":")[0] for seen in capture] == ["tracks 1"] * 20 + ["tracks 2"] * 2
 
 
 def test_positions_have_no_probability(run):
-    with pytest.raises(UserError, match="this run answers with positions, which have no probability"):
+    with pytest.raises(UserError, match="this run predicts positions, which have no probability"):
         load(run / "run").look([np.zeros((3, 6, 2))], gradients=True)
 
 
 def test_a_window_of_the_test_data_is_an_input(run):
-    one = checked_test_input(load(run / "run"))
+    one = check_test_input(load(run / "run"))
     assert one.shape == (2, 6, 2)
     trained = load(run / "run")
-    assert trained.look([trained.test_input(3)])[0].scene.title.startswith("test window 3: 0 -> (")
+    assert trained.look([trained.test_input(3)])[0].sample.title.startswith("test window 3: 0 -> (")
 
 
-def test_a_core_that_does_not_attend_is_refused_and_one_that_reads_its_past_shown(tmp_path):
+def test_a_core_without_attention_is_refused_and_a_self_attentive_one_shown(tmp_path):
     for core in ("recurrent", "self-attentive"):
         small = f"--model.core {core} --model.core.width 8 --model.core.hidden 8 --train.tensorboard false"
         assert main(f"train tracks --run {tmp_path / core} {small} --train.steps 1".split()) == 0
     tracks = np.random.default_rng(1).normal(size=(3, 8, 2))
     with pytest.raises(UserError, match="this model does not attend"):
         load(tmp_path / "recurrent").look([tracks])
-    for seen in checked(load(tmp_path / "self-attentive"), [tracks]):
+    for seen in check_capture(load(tmp_path / "self-attentive"), [tracks]):
         assert {one.kind for one in seen.maps} == {"chain"}
         assert {one.queries for one in seen.maps} == {"source", "source from the end"}
 
@@ -153,11 +153,11 @@ def test_a_core_that_does_not_attend_is_refused_and_one_that_reads_its_past_show
 def test_too_short_a_recording_is_named(run, tmp_path, capsys):
     (tmp_path / "short.txt").write_text("0 1 2 3\n", encoding="utf-8")
     assert main(["predict", str(run / "run"), str(tmp_path / "short.txt")]) == 2
-    assert "nobody is there in the last 6 frames" in capsys.readouterr().err
+    assert "no person is present in all of the last 6 frames" in capsys.readouterr().err
     for bad, message in [
-        (np.zeros((1, 3, 2)), r"input 1: tracks must be \(people, 6 observed, 2\), but are \(1, 3, 2\)"),
-        (np.zeros((0, 6, 2)), r"but are \(0, 6, 2\)"),
-        (np.full((1, 6, 2), np.nan), "some are not finite"),
+        (np.zeros((1, 3, 2)), r"input 1: tracks must be \(people, 6 observed, 2\), got \(1, 3, 2\)"),
+        (np.zeros((0, 6, 2)), r"got \(0, 6, 2\)"),
+        (np.full((1, 6, 2), np.nan), "tracks must be finite"),
     ]:
         with pytest.raises(UserError, match=message):
             load(run / "run").predict([bad])

@@ -1,4 +1,4 @@
-"""A trained model in use, from Python, for both cores."""
+"""Trained text-to-text runs used from Python, for each core."""
 
 import math
 import shutil
@@ -13,7 +13,7 @@ from regard.data.tokenize import Tokenizer
 from regard.errors import UserError
 from regard.recipes.task import load
 from regard.recipes.text_to_text import Prediction, TrainedTexts
-from tests.recipes.looked import checked, checked_test_input, differentiated
+from tests.recipes.looked import check_capture, check_gradients, check_test_input
 from tests.recipes.toy import SOURCES, write_pairs
 
 MIXED = [SOURCES[3], "bob", SOURCES[0], "ada sees", SOURCES[11], "hal hal hal hal hal hal"]
@@ -23,13 +23,13 @@ def test_load_is_public(finished: Path) -> None:
     assert regard.load(finished).predict(["bob"]) == load(str(finished)).predict(["bob"])
 
 
-def test_a_model_that_the_caller_made_is_answered_by_torch(trained: TrainedTexts) -> None:
-    copy = trained.task.trained(trained._active.module, trained.folder)
+def test_a_model_created_by_the_caller_uses_torch(trained: TrainedTexts) -> None:
+    copy = trained.recipe.build_run(trained._active.module, trained.folder)
     assert copy.predict(["bob"]) == trained.predict(["bob"])
     assert copy.engine.name == "torch"
 
 
-def test_predict_answers_in_order_whatever_else_is_asked(trained: TrainedTexts) -> None:
+def test_predict_answers_in_order_independently_of_other_inputs(trained: TrainedTexts) -> None:
     alone = [trained.predict([text])[0] for text in MIXED]
     assert trained.predict(MIXED) == alone
     assert trained.predict([]) == []
@@ -54,7 +54,7 @@ def test_beam_of_run_is_used_unless_another_is_given(trained: TrainedTexts) -> N
 
 
 def test_predict_refuses_one_text_and_impossible_numbers(trained: TrainedTexts) -> None:
-    with pytest.raises(TypeError, match="texts must be a list of texts, but is one text: 'bob'"):
+    with pytest.raises(TypeError, match="texts must be a list of texts, got one text: 'bob'"):
         trained.predict("bob")
     with pytest.raises(ValueError, match="n_best must be from 1"):
         trained.predict(["bob"], n_best=0)
@@ -102,7 +102,7 @@ def test_evaluate_scores_other_pairs(trained: TrainedTexts, tmp_path: Path) -> N
     assert "skipped 1 bad line" in said[0]
 
 
-def test_evaluation_is_that_of_one_at_a_time(trained: TrainedTexts, tmp_path: Path) -> None:
+def test_evaluation_equals_that_of_one_pair_at_a_time(trained: TrainedTexts, tmp_path: Path) -> None:
     total, count = 0.0, 0
     for number, source in enumerate(SOURCES[7:12]):
         one = trained.evaluate(write_pairs(tmp_path / f"{number}.tsv", [source]))
@@ -111,41 +111,41 @@ def test_evaluation_is_that_of_one_at_a_time(trained: TrainedTexts, tmp_path: Pa
     assert trained.evaluate()["nll"] == pytest.approx(total / count, rel=1e-5)
 
 
-def test_look_ties_output_to_input(trained: TrainedTexts) -> None:
-    first, second = checked(trained, ["  bob sees ada ", "gus"])
-    assert first.scene.axes["source"].labels == ("bob", "sees", "ada", "</s>")
-    assert second.scene.axes["source"].labels == ("gus", "</s>")
+def test_look_relates_output_to_input(trained: TrainedTexts) -> None:
+    first, second = check_capture(trained, ["  bob sees ada ", "gus"])
+    assert first.sample.axes["source"].labels == ("bob", "sees", "ada", "</s>")
+    assert second.sample.axes["source"].labels == ("gus", "</s>")
     for seen, text in ((first, "bob sees ada"), (second, "gus")):
-        assert seen.scene.title == f"{text} -> {trained.predict([text])[0]}".strip()
+        assert seen.sample.title == f"{text} -> {trained.predict([text])[0]}".strip()
         assert any((one.queries, one.keys) == ("said", "source") for one in seen.maps)
-        assert len(seen.scene.steps) == len(seen.scene.axes["said"])
-    assert checked_test_input(trained) == SOURCES[7]
+        assert len(seen.sample.steps) == len(seen.sample.axes["said"])
+    assert check_test_input(trained) == SOURCES[7]
     with pytest.raises(UserError, match="input 1 is empty"):
         trained.look([" "])
 
 
-def test_gradients_are_those_of_the_text_that_is_said(trained: TrainedTexts) -> None:
-    first, second = differentiated(trained, ["bob sees ada", "gus"])
+def test_gradients_are_those_of_the_output_text(trained: TrainedTexts) -> None:
+    first, second = check_gradients(trained, ["bob sees ada", "gus"])
     for text, seen in (("bob sees ada", first), ("gus", second)):
-        said = sum(math.log(step.probability) for step in seen.scene.steps)
+        said = sum(math.log(step.probability) for step in seen.sample.steps)
         assert trained.likelihood(text, seen).item() == pytest.approx(said, abs=0.2)  # search bans what is never said
 
 
-def damaged(finished: Path, folder: Path) -> Path:
+def copy_run(finished: Path, folder: Path) -> Path:
     return Path(shutil.copytree(finished, folder / "copy", ignore=shutil.ignore_patterns("checkpoints")))
 
 
 @pytest.mark.parametrize("name", ["run.json", "tokenizer.json", "model.safetensors"])
 def test_load_names_a_missing_file(finished: Path, tmp_path: Path, name: str) -> None:
-    copy = damaged(finished, tmp_path)
+    copy = copy_run(finished, tmp_path)
     (copy / name).unlink()
     with pytest.raises(UserError, match=name):
         load(copy)
 
 
 @pytest.mark.parametrize("name", ["run.json", "tokenizer.json", "model.safetensors"])
-def test_load_names_a_file_that_is_cut_off(finished: Path, tmp_path: Path, name: str) -> None:
-    copy = damaged(finished, tmp_path)
+def test_load_names_a_truncated_file(finished: Path, tmp_path: Path, name: str) -> None:
+    copy = copy_run(finished, tmp_path)
     content = (copy / name).read_bytes()
     (copy / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match=rf"{name}.* damaged"):
@@ -153,12 +153,12 @@ def test_load_names_a_file_that_is_cut_off(finished: Path, tmp_path: Path, name:
 
 
 def test_load_refuses_a_tokenizer_of_another_run(finished: Path, tmp_path: Path) -> None:
-    copy = damaged(finished, tmp_path)
+    copy = copy_run(finished, tmp_path)
     Tokenizer.train(["bob"], TokenizerConfig(kind="char")).save(copy / "tokenizer.json")
     with pytest.raises(UserError, match=r"tokenizer\.json: damaged, or edited by hand"):
         load(copy)
     (copy / "learned.json").unlink()
-    with pytest.raises(UserError, match=r"model\.safetensors is of another model"):
+    with pytest.raises(UserError, match=r"model\.safetensors does not fit this model"):
         load(copy)
 
 

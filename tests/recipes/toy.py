@@ -1,4 +1,4 @@
-"""A toy run: twenty pairs whose target is the source's words in capitals, the other way round."""
+"""A toy run: twenty pairs whose target is the source's words in capitals and reverse order."""
 
 from pathlib import Path
 
@@ -24,14 +24,14 @@ SMALL = {
 
 
 def write_pairs(path: Path, sources: list[str]) -> Path:
-    """A TSV of these sources and their targets."""
+    """Write a TSV of these sources and their targets."""
     rows = [f"{source}\t{' '.join(reversed(source.upper().split()))}" for source in sources]
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return path
 
 
 def toy_arguments(folder: Path, *, core: str, steps: int = 20) -> list[str]:
-    """The words after `regard train` for a run in `folder`/run, on pairs that are written beside it."""
+    """Return the arguments of `regard train` for a run in `folder`/run, and write its pairs to `folder`."""
     train = write_pairs(folder / "train.tsv", SOURCES)
     val = write_pairs(folder / "val.tsv", SOURCES[:7])
     test = write_pairs(folder / "test.tsv", SOURCES[7:12])

@@ -7,8 +7,8 @@ import pytest
 from regard.train import allocator
 
 
-def test_freed_memory_stays_in_the_process_where_glibc_is() -> None:
-    # In a process of its own: the setting cannot be taken back.
+def test_freed_memory_is_kept_with_glibc() -> None:
+    # In a separate process, as the setting cannot be undone.
     code = (
         "import platform, sys, regard.train.allocator as a; "
         "print(a.keep_freed_memory() == (platform.libc_ver()[0] == 'glibc'), 'torch' in sys.modules)"
@@ -18,6 +18,6 @@ def test_freed_memory_stays_in_the_process_where_glibc_is() -> None:
     assert done.stdout.split() == ["True", "False"], done.stderr
 
 
-def test_nothing_is_done_on_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_are_left_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator.platform, "libc_ver", lambda: ("", ""))
     assert not allocator.keep_freed_memory()

@@ -5,17 +5,17 @@ import torch
 from torch import nn
 
 from regard.errors import UserError
-from regard.train.average import MovingAverage, mean_of_files
+from regard.train.average import MovingAverage, average_weights
 from regard.train.tensor_file import write_tensors
 
 
-def test_mean_of_files_is_exact_and_keeps_dtypes_and_counters(tmp_path: Path) -> None:
+def test_average_weights_is_exact_and_keeps_dtypes_and_counters(tmp_path: Path) -> None:
     paths = []
     for number, value in enumerate((1.0, 2.0, 6.0)):
         paths.append(tmp_path / f"{number}.safetensors")
         tensors = {"w": torch.full((2, 3), value, dtype=torch.bfloat16), "count": torch.tensor(number)}
         write_tensors(paths[-1], tensors)
-    mean = mean_of_files(paths)
+    mean = average_weights(paths)
     assert torch.equal(mean["w"], torch.full((2, 3), 3.0, dtype=torch.bfloat16))
     assert torch.equal(mean["count"], torch.tensor(2))
 
@@ -32,7 +32,7 @@ def test_moving_average_follows_its_formula() -> None:
     assert model.weight.item() == 2.0
 
 
-def test_moving_average_takes_counters_as_they_are() -> None:
+def test_moving_average_does_not_average_counters() -> None:
     model = nn.BatchNorm1d(3)
     average = MovingAverage(model, decay=0.9)
     model.num_batches_tracked += 5
@@ -41,5 +41,5 @@ def test_moving_average_takes_counters_as_they_are() -> None:
 
 
 def test_moving_average_of_another_model_is_refused() -> None:
-    with pytest.raises(UserError, match=r"there is of another model"):
+    with pytest.raises(UserError, match=r"there does not fit this model"):
         MovingAverage(nn.Linear(2, 3), decay=0.9).load({"weight": torch.ones(3, 2)}, origin="there")

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from regard.errors import UserError
-from regard.train.checkpoint import FORMAT, CheckpointError, Store
+from regard.train.checkpoint import FORMAT, CheckpointError, CheckpointStore
 from regard.train.directory import RunDirectory
 from tests.train.toy import ToyModel, settings, train
 
@@ -31,7 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """A copy of `part`, to harm."""
+    """A copy of `part` to damage."""
     return Path(shutil.copytree(trained / "part", tmp_path / "run"))
 
 
@@ -57,8 +57,8 @@ def checkpoints(run: Path) -> list[str]:
     return sorted(path.name for path in (run / "checkpoints").iterdir())
 
 
-def same(one: Path, other: Path) -> bool:
-    first, second = load_file(one), load_file(other)
+def same(path: Path, other: Path) -> bool:
+    first, second = load_file(path), load_file(other)
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
@@ -69,7 +69,7 @@ def flip_a_bit(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm",
+    "damage",
     [
         lambda folder: os.truncate(folder / "model.safetensors", 90),
         lambda folder: os.truncate(folder / "state.json", 90),
@@ -93,8 +93,8 @@ def flip_a_bit(path: Path) -> None:
         "state cut",
         "state a list",
         "no state",
-        "no moments",
-        "moments",
+        "no optimizer",
+        "optimizer",
         "snapshot",
         "progress",
         "lower step",
@@ -107,10 +107,10 @@ def flip_a_bit(path: Path) -> None:
         "pipe",
     ],
 )
-def test_damaged_checkpoint_is_passed_over_with_a_warning(
-    run: Path, trained: Path, harm: Callable[[Path], object]
+def test_damaged_checkpoint_is_skipped_with_a_warning(
+    run: Path, trained: Path, damage: Callable[[Path], object]
 ) -> None:
-    harm(at(run, 8))
+    damage(at(run, 8))
     with pytest.warns(
         UserWarning,
         match=r"(state\.json|safetensors)( is|:) (damaged|missing|is a device).*from step-00000004",
@@ -120,14 +120,14 @@ def test_damaged_checkpoint_is_passed_over_with_a_warning(
     assert checkpoints(run) == ["step-00000008", "step-00000008.aside", "step-00000012"]
 
 
-def test_run_with_damaged_checkpoints_only_is_refused_with_the_file(run: Path) -> None:
+def test_run_with_only_damaged_checkpoints_is_refused_with_the_file(run: Path) -> None:
     shutil.rmtree(at(run, 4))
     os.truncate(at(run, 8) / "model.safetensors", 90)
     with pytest.raises(CheckpointError, match=r"step-00000008/model\.safetensors is damaged.*use another run folder"):
         train(run, LATER)
 
 
-def test_nothing_is_removed_where_every_checkpoint_is_damaged(run: Path) -> None:
+def test_nothing_is_removed_if_every_checkpoint_is_damaged(run: Path) -> None:
     for step in (4, 8):
         edit_state(at(run, step), progress=state(at(run, step))["progress"] | {"step": 1})
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
@@ -136,15 +136,15 @@ def test_nothing_is_removed_where_every_checkpoint_is_damaged(run: Path) -> None
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_checkpoint_set_aside_can_be_mended_and_gone_on_from(run: Path) -> None:
-    whole = (at(run, 8) / "state.json").read_bytes()
+def test_checkpoint_set_aside_can_be_restored_and_resumed(run: Path) -> None:
+    original = (at(run, 8) / "state.json").read_bytes()
     flip_a_bit(at(run, 8) / "state.json")
     with pytest.warns(UserWarning, match=r"nothing is removed: step-00000008 is kept as step-00000008\.aside"):
         train(run, dataclasses.replace(LATER, steps=7))
     shutil.rmtree(at(run, 7))
     at(run, 8).with_suffix(".aside").rename(at(run, 8))
-    (at(run, 8) / "state.json").write_bytes(whole)
-    saved = Store(RunDirectory(run), keep=2).latest()
+    (at(run, 8) / "state.json").write_bytes(original)
+    saved = CheckpointStore(RunDirectory(run), keep=2).latest()
     assert saved is not None
     assert saved.progress.step == 8
 
@@ -160,14 +160,14 @@ def test_weights_of_a_checkpoint_set_aside_are_kept(run: Path) -> None:
 
 
 def test_folder_in_the_place_of_a_snapshot_is_set_aside(run: Path, trained: Path) -> None:
-    place = Store(RunDirectory(run), keep=2).snapshot(12)
-    (place / "mine").mkdir(parents=True)
+    snapshot = CheckpointStore(RunDirectory(run), keep=2).snapshot_path(12)
+    (snapshot / "mine").mkdir(parents=True)
     result = train(run, LATER)
     assert same(result.weights, trained / "whole" / "model.safetensors")
-    assert (place.with_name(f"{place.name}.aside") / "mine").is_dir()
+    assert (snapshot.with_name(f"{snapshot.name}.aside") / "mine").is_dir()
 
 
-def test_what_is_not_a_checkpoint_is_never_removed(run: Path) -> None:
+def test_other_files_are_never_removed(run: Path) -> None:
     foreign = [
         run / "checkpoints" / "step-0000" / "model.safetensors",
         run / "checkpoints" / "step-00000010" / "thesis.tex",
@@ -182,12 +182,12 @@ def test_what_is_not_a_checkpoint_is_never_removed(run: Path) -> None:
     train(run, settings(steps=14, validate_every=4, average=2, checkpoint_every=2, keep=1))
     moved = {"step-00000010": "step-00000010.aside", "step-00000006.old": "step-00000006"}
     for path in foreign:
-        there = path.parents[1] / moved.get(path.parent.name, path.parent.name) / path.name
-        assert there.read_text() == "mine"
+        current = path.parents[1] / moved.get(path.parent.name, path.parent.name) / path.name
+        assert current.read_text() == "mine"
     assert sorted(path.name for path in at(run, 4).iterdir()) == ["notes.txt"]
 
 
-def test_checkpoint_of_the_first_format_is_gone_on_from(run: Path, trained: Path) -> None:
+def test_checkpoint_of_the_first_format_is_resumed(run: Path, trained: Path) -> None:
     for step in (4, 8):
         content = state(at(run, step)) | {"format": 1}
         del content["checksum"]
@@ -195,7 +195,7 @@ def test_checkpoint_of_the_first_format_is_gone_on_from(run: Path, trained: Path
     assert same(train(run, LATER).weights, trained / "whole" / "model.safetensors")
 
 
-def test_full_disk_leaves_the_last_checkpoint_and_nothing_half_written(
+def test_full_disk_leaves_the_last_checkpoint_and_no_partial_files(
     run: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(handle: int) -> None:
@@ -216,12 +216,12 @@ def test_full_disk_leaves_the_last_checkpoint_and_nothing_half_written(
 def test_checkpoint_of_a_newer_version_is_refused(run: Path) -> None:
     edit_state(at(run, 8), format=FORMAT + 1)
     with pytest.raises(
-        CheckpointError, match=rf"state\.json was written by a newer regard: its format is {FORMAT + 1}"
+        CheckpointError, match=rf"state\.json was written by a newer version of regard: its format is {FORMAT + 1}"
     ):
         train(run, LATER)
 
 
-def test_what_a_killed_process_left_is_cleaned_up(run: Path) -> None:
+def test_partial_files_of_a_killed_process_are_removed(run: Path) -> None:
     unfinished = run / "checkpoints" / "step-00000010.new"
     unfinished.mkdir()
     (unfinished / "model.safetensors").write_bytes(b"half")
@@ -229,22 +229,22 @@ def test_what_a_killed_process_left_is_cleaned_up(run: Path) -> None:
     at(run, 8).rename(at(run, 8).with_suffix(".old"))
     # Killed while the replaced one of step 4 was removed.
     shutil.copytree(at(run, 4), at(run, 4).with_suffix(".old"))
-    for place in (run / ".model.safetensors.new", run / "snapshots" / ".step-00000012.safetensors.new"):
-        place.write_bytes(b"half")
-    Store(RunDirectory(run), keep=2).clean()
-    found = sorted(path.name for path in run.rglob("*") if ".new" in path.name or ".old" in path.name)
-    assert found == []
-    saved = Store(RunDirectory(run), keep=2).latest()
+    for path in (run / ".model.safetensors.new", run / "snapshots" / ".step-00000012.safetensors.new"):
+        path.write_bytes(b"half")
+    CheckpointStore(RunDirectory(run), keep=2).clean()
+    unfinished = sorted(path.name for path in run.rglob("*") if ".new" in path.name or ".old" in path.name)
+    assert unfinished == []
+    saved = CheckpointStore(RunDirectory(run), keep=2).latest()
     assert saved is not None
     assert saved.progress.step == 8
 
 
-def test_run_without_checkpoints_begins_anew(tmp_path: Path) -> None:
+def test_run_without_checkpoints_starts_from_the_beginning(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    assert Store(RunDirectory(tmp_path), keep=1).latest() is None
+    assert CheckpointStore(RunDirectory(tmp_path), keep=1).latest() is None
 
 
-def test_checkpoints_are_kept_as_many_as_asked(tmp_path: Path) -> None:
+def test_number_of_checkpoints_is_as_set(tmp_path: Path) -> None:
     train(tmp_path, settings(steps=7, validate_every=99, checkpoint_every=2, keep=2))
     # One more follows the last step's validation.
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
@@ -256,11 +256,11 @@ def test_checkpoints_are_kept_as_many_as_asked(tmp_path: Path) -> None:
 def test_weights_of_another_model_are_refused(run: Path) -> None:
     deeper = ToyModel()
     deeper.layers.append(torch.nn.Linear(5, 5))
-    with pytest.raises(ValueError, match=r"step-00000008 is of another model: layers\.2\.weight is missing"):
+    with pytest.raises(ValueError, match=r"step-00000008 does not fit this model: layers\.2\.weight is missing"):
         train(run, LATER, model=deeper)
 
 
-def test_what_is_no_longer_needed_goes_when_a_finished_run_starts_again(run: Path) -> None:
+def test_finished_run_started_again_removes_checkpoints_that_are_not_needed(run: Path) -> None:
     train(run, dataclasses.replace(CONFIG, keep=1))
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000008"]
 
@@ -270,32 +270,32 @@ def test_symbolic_link_in_the_place_of_a_checkpoint_is_refused(run: Path, name: 
     path, elsewhere = run / "checkpoints" / name, run.parent / "elsewhere"
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
-    before = sorted(one.name for one in run.rglob("*"))
+    before = sorted(file.name for file in run.rglob("*"))
     with pytest.raises(UserError, match=f"{path.name} is a symbolic link to .*elsewhere, and training writes only"):
         train(run, LATER)
-    assert sorted(one.name for one in run.rglob("*")) == before
+    assert sorted(file.name for file in run.rglob("*")) == before
 
 
-def test_link_of_another_name_beside_checkpoints_is_left_alone(run: Path) -> None:
+def test_link_of_another_name_next_to_checkpoints_is_not_touched(run: Path) -> None:
     (run / "checkpoints" / "latest").symlink_to("step-00000008")
     train(run, LATER)
     assert (run / "checkpoints" / "latest").is_symlink()
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "snapshots", "tb"])
-def test_folder_that_is_linked_to_another_run_is_refused(run: Path, trained: Path, name: str) -> None:
+def test_folder_linked_to_another_run_is_refused(run: Path, trained: Path, name: str) -> None:
     other = Path(shutil.copytree(trained / "part", run.parent / "other"))
     (other / "tb").mkdir(exist_ok=True)
     (other / "tb" / "events").touch()
     shutil.rmtree(run / name, ignore_errors=True)
     (run / name).symlink_to(other / name)
     before = sorted(other.rglob("*"))
-    with pytest.raises(UserError, match=rf"{name} is a symbolic link to .*, which holds files that may be"):
+    with pytest.raises(UserError, match=rf"{name} is a symbolic link to .*, which holds files that may not belong"):
         train(run, LATER)
     assert sorted(other.rglob("*")) == before
 
 
-def test_checkpoints_on_another_disk_stay_the_runs_own_when_it_moves(tmp_path: Path, trained: Path) -> None:
+def test_checkpoints_on_another_disk_belong_to_the_run_after_a_move(tmp_path: Path, trained: Path) -> None:
     run, disk, moved = tmp_path / "run", tmp_path / "disk", tmp_path / "moved"
     run.mkdir()
     disk.mkdir()

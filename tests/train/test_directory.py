@@ -1,4 +1,4 @@
-"""One process at a time in a run's directory, which is found wherever it lies; the lock ends with the process."""
+"""Directory of a run: locked by one process at a time, found after a move; the lock ends with the process."""
 
 import os
 import signal
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from regard.errors import UserError
-from regard.train.directory import DirectoryChangedError, RunDirectory, held
+from regard.train.directory import DirectoryChangedError, RunDirectory, lock_directory
 
 
-def in_a_child(work) -> int:
+def run_in_child(work) -> int:
     child = os.fork()
     if child == 0:
         code = 99
@@ -22,77 +22,75 @@ def in_a_child(work) -> int:
     return child
 
 
-def refused(folder: Path) -> int:
+def try_to_lock(folder: Path) -> int:
     try:
-        with held(folder):
+        with lock_directory(folder):
             return 0
     except UserError as error:
         return 7 if f"process {os.getppid()} trains in this folder" in str(error) else 8
 
 
-def ended(child: int) -> int:
+def exit_code(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_second_process_is_refused_with_the_first_ones_number(tmp_path: Path) -> None:
-    with held(tmp_path):
-        assert ended(in_a_child(lambda: refused(tmp_path))) == 7
-    assert ended(in_a_child(lambda: refused(tmp_path))) == 0
+def test_second_process_is_refused_with_the_id_of_the_first(tmp_path: Path) -> None:
+    with lock_directory(tmp_path):
+        assert exit_code(run_in_child(lambda: try_to_lock(tmp_path))) == 7
+    assert exit_code(run_in_child(lambda: try_to_lock(tmp_path))) == 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_second_thread_is_refused(tmp_path: Path) -> None:
-    found: list[str] = []
+    results: list[str] = []
 
     def work() -> None:
-        with pytest.raises(UserError, match="trains in this folder"), held(tmp_path):
+        with pytest.raises(UserError, match="trains in this folder"), lock_directory(tmp_path):
             pass
-        found.append("refused")
+        results.append("refused")
 
-    with held(tmp_path):
+    with lock_directory(tmp_path):
         other = threading.Thread(target=work)
         other.start()
         other.join()
-    assert found == ["refused"]
+    assert results == ["refused"]
 
 
 def test_lock_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     reads, writes = os.pipe()
 
     def work() -> int:
-        with held(tmp_path):
+        with lock_directory(tmp_path):
             os.write(writes, b"x")
             signal.pause()
         return 0
 
-    child = in_a_child(work)
+    child = run_in_child(work)
     os.read(reads, 1)
-    with pytest.raises(UserError, match=f"process {child} trains"), held(tmp_path):
+    with pytest.raises(UserError, match=f"process {child} trains"), lock_directory(tmp_path):
         pass
     os.kill(child, signal.SIGKILL)
-    assert ended(child) == -signal.SIGKILL
-    with held(tmp_path):
+    assert exit_code(child) == -signal.SIGKILL
+    with lock_directory(tmp_path):
         pass
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a file, and a link to it."""
+    """A folder `a` with a file, and a link to it."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "file").touch()
     (tmp_path / "link").symlink_to("a")
     return tmp_path
 
 
-def test_directory_is_called_as_given_and_by_its_own_path_behind_a_link(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_path_is_as_given_or_resolved_behind_a_link(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert RunDirectory(Path("a")).path == Path("a")
     assert RunDirectory(Path("link")).path == folder / "a"
 
 
-def test_directory_is_found_where_it_was_moved(folder: Path) -> None:
+def test_directory_is_found_after_a_move(folder: Path) -> None:
     directory = RunDirectory(folder / "link")
     (folder / "a").rename(folder / "b")
     (folder / "a").mkdir()
@@ -107,7 +105,7 @@ def test_directory_is_found_where_it_was_moved(folder: Path) -> None:
     directory.check("all is safe")
 
 
-def test_link_that_is_turned_and_back_is_noticed_in_between(folder: Path) -> None:
+def test_redirected_link_is_detected(folder: Path) -> None:
     directory = RunDirectory(folder / "link")
     (folder / "other").mkdir()
     (folder / "link").unlink()
@@ -130,9 +128,7 @@ def test_directory_that_was_removed_cannot_be_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("is_linux", [True, False])
-def test_work_that_a_move_interrupts_is_done_all_the_same(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, is_linux: bool
-) -> None:
+def test_work_interrupted_by_a_move_is_completed(folder: Path, monkeypatch: pytest.MonkeyPatch, is_linux: bool) -> None:
     directory, roots = RunDirectory(folder / "a"), []
     if not is_linux:
         real = RunDirectory._is
@@ -158,7 +154,7 @@ def test_work_that_a_move_interrupts_is_done_all_the_same(
     assert os.path.samefile(roots[-1], folder / "b")
 
 
-def test_errors_name_the_directory_by_its_path(folder: Path) -> None:
+def test_errors_name_the_path_of_the_directory(folder: Path) -> None:
     def work(root: Path) -> None:
         raise UserError(f"{root / 'file'}: the disk is full")
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from regard.errors import UserError
-from regard.train.distribution import Replica, World, joined, pick_device
+from regard.train.distribution import Replica, World, join_process_group, pick_device
 from tests.helpers import close
 from tests.train.together import CONFIG, PART, toy
 from tests.train.toy import ToyModel
@@ -20,7 +20,7 @@ SHARDS = ("ddp", "fsdp")
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one process trained (`one`) and what two did together, see together.py."""
+    """Runs of one process (`one`) and of two processes, see together.py."""
     folder = tmp_path_factory.mktemp("together")
     toy(folder / "begun", PART)
     for shard in SHARDS:
@@ -39,14 +39,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def equal(one: Path, other: Path) -> None:
-    """Two runs left the same: chosen weights, last weights, their moving average and what Adam remembers."""
-    places = [
+def assert_equal(run: Path, other: Path) -> None:
+    """Check that two runs have the same selected weights, last weights, moving average and optimizer state."""
+    names = [
         "model",
         *(f"checkpoints/step-{CONFIG.steps:08d}/{name}" for name in ("model", "ema", "optimizer")),
     ]
-    for place in places:
-        first, second = (load_file(run / f"{place}.safetensors") for run in (one, other))
+    for path in names:
+        first, second = (load_file(folder / f"{path}.safetensors") for folder in (run, other))
         assert first.keys() == second.keys()
         for name, value in first.items():
             close(value, second[name])
@@ -54,18 +54,18 @@ def equal(one: Path, other: Path) -> None:
 
 @pytest.mark.parametrize("shard", SHARDS)
 def test_two_processes_train_the_weights_of_one(runs: Path, shard: str) -> None:
-    equal(runs / f"{shard}-whole", runs / "one")
+    assert_equal(runs / f"{shard}-whole", runs / "one")
 
 
 @pytest.mark.parametrize("shard", SHARDS)
-def test_two_processes_go_on_with_what_one_began(runs: Path, shard: str) -> None:
-    equal(runs / f"{shard}-begun", runs / "one")
+def test_two_processes_resume_the_run_of_one(runs: Path, shard: str) -> None:
+    assert_equal(runs / f"{shard}-begun", runs / "one")
 
 
 @pytest.mark.parametrize("shard", SHARDS)
-def test_one_process_goes_on_with_what_two_began(runs: Path, shard: str) -> None:
+def test_one_process_resumes_the_run_of_two(runs: Path, shard: str) -> None:
     toy(runs / f"{shard}-part", CONFIG)
-    equal(runs / f"{shard}-part", runs / "one")
+    assert_equal(runs / f"{shard}-part", runs / "one")
 
 
 @pytest.mark.parametrize("shard", SHARDS)
@@ -75,18 +75,18 @@ def test_only_the_main_process_writes_the_log(runs: Path, shard: str) -> None:
 
 
 def test_world_without_torchrun_is_this_process() -> None:
-    with joined("cpu") as world:
+    with join_process_group("cpu") as world:
         assert (world.rank, world.size, world.device.type, world.is_main) == (0, 1, "cpu", True)
         assert world.sum([1.5, 2.0]) == [1.5, 2.0]
-        assert world.share("item") == "item"
+        assert world.broadcast("item") == "item"
 
 
-def test_several_processes_that_share_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"shard is none, but 2 processes were started; say ddp or fsdp"):
+def test_several_processes_without_sharding_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shard must be ddp or fsdp for 2 processes, got none"):
         Replica(ToyModel(), World(size=2), shard="none")
 
 
-def test_device_is_found_or_named() -> None:
+def test_pick_device_returns_the_device_or_names_it() -> None:
     assert pick_device("cpu") == pick_device("cpu:0") == torch.device("cpu")
     assert pick_device("auto").type in (torch._C._get_accelerator().type, "cpu")
     with pytest.raises(ValueError, match=r"device abacus cannot be used here"):
@@ -95,14 +95,14 @@ def test_device_is_found_or_named() -> None:
         pick_device("meta")  # which holds no numbers
 
 
-def test_model_is_lent_with_other_weights_and_given_back_as_it_was() -> None:
+def test_evaluation_model_has_given_weights_and_is_restored() -> None:
     model, other = ToyModel(seed=1), ToyModel(seed=2)
     replica = Replica(model.train(), World(), shard="ddp")
-    before = replica.whole(dict(model.named_parameters()))
-    given = {name: value for name, value in other.state_dict().items() if name != "out.weight"}
-    with replica.holding(given) as lent:
-        assert not lent.training
-        assert torch.equal(lent.state_dict()["out.weight"], other.embed.weight)
+    before = replica.gather(dict(model.named_parameters()))
+    weights = {name: value for name, value in other.state_dict().items() if name != "out.weight"}
+    with replica.evaluation_model(weights) as evaluated:
+        assert not evaluated.training
+        assert torch.equal(evaluated.state_dict()["out.weight"], other.embed.weight)
         assert not torch.is_grad_enabled()
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from regard.train.interrupt import Interrupted, caught
+from regard.train.interrupt import Interrupted, handle_signals
 from regard.train.weights import load_weights
 from tests.train.toy import ToyBatches, ToyModel, settings, train, validate
 
@@ -18,46 +18,46 @@ def send(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_only_asks(number: signal.Signals) -> None:
+def test_signal_requests_a_stop(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with caught() as interruption:
-        assert not interruption.is_asked
+    with handle_signals() as interruption:
+        assert not interruption.is_requested
         send(number)
-        assert interruption.is_asked
+        assert interruption.is_requested
     assert signal.getsignal(number) is before
 
 
 def test_second_ctrl_c_stops_at_once_but_a_termination_after_it_does_not() -> None:
-    with caught() as interruption:
+    with handle_signals() as interruption:
         send(signal.SIGINT)
         send(signal.SIGTERM)
-        assert interruption.is_asked
+        assert interruption.is_requested
         with pytest.raises(KeyboardInterrupt):
             send(signal.SIGINT)
 
 
-def test_signal_cuts_code_that_may_be_cut() -> None:
-    with caught() as interruption:
-        with pytest.raises(Interrupted), interruption.cutting():
+def test_signal_interrupts_code_that_is_interruptible() -> None:
+    with handle_signals() as interruption:
+        with pytest.raises(Interrupted), interruption.interruptible():
             send(signal.SIGTERM)
-        with pytest.raises(Interrupted), interruption.cutting():
-            pytest.fail("begun although a signal had come")
+        with pytest.raises(Interrupted), interruption.interruptible():
+            pytest.fail("started after a signal")
 
 
-def test_outside_the_main_thread_nothing_is_received() -> None:
-    asked: list[bool] = []
+def test_signals_are_not_handled_outside_the_main_thread() -> None:
+    requests: list[bool] = []
 
     def enter() -> None:
-        with caught() as interruption:
-            asked.append(interruption.is_asked)
+        with handle_signals() as interruption:
+            requests.append(interruption.is_requested)
 
     thread = threading.Thread(target=enter)
     thread.start()
     thread.join()
-    assert asked == [False]
+    assert requests == [False]
 
 
-def test_signal_in_a_validation_cuts_it_and_the_next_start_repeats_it(tmp_path: Path) -> None:
+def test_signal_interrupts_a_validation_and_the_resumed_run_repeats_it(tmp_path: Path) -> None:
     config = settings(steps=8, validate_every=4, ema=0.5)
     calls: list[int] = []
 
@@ -65,22 +65,22 @@ def test_signal_in_a_validation_cuts_it_and_the_next_start_repeats_it(tmp_path: 
         calls.append(1)
         if len(calls) == 2:
             send(signal.SIGINT)
-            raise AssertionError("not cut")
+            raise AssertionError("not interrupted")
         return validate(model)
 
-    result = train(tmp_path / "cut", config, validate=interrupted)
+    result = train(tmp_path / "interrupted", config, validate=interrupted)
     assert result.is_interrupted
     assert (result.stopped, result.chosen, result.progress.validated) == ("interrupted", "ema", 4)
-    assert result.metrics == validate_of(tmp_path / "cut")
-    resumed = train(tmp_path / "cut", config)
+    assert result.metrics == validate_weights(tmp_path / "interrupted")
+    resumed = train(tmp_path / "interrupted", config)
     whole = train(tmp_path / "whole", config)
     assert resumed.metrics == whole.metrics
     first, second = load_file(resumed.weights), load_file(whole.weights)
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def validate_of(folder: Path) -> dict[str, float]:
-    """What the weights in a run folder measure."""
+def validate_weights(folder: Path) -> dict[str, float]:
+    """Return the metrics of the weights in a run folder."""
     model = ToyModel().eval()
     load_weights(folder / "model.safetensors", model)
     with torch.no_grad():

@@ -25,13 +25,13 @@ def steps_in(folder: Path) -> list[int]:
     return sorted(int(path.name.split("-")[1].split(".")[0]) for path in folder.iterdir())
 
 
-def scored(values: list[float]) -> Any:
-    """A validation that measures these values, one after the other; and the last for ever."""
+def validation_with(values: list[float]) -> Any:
+    """Return a validation function that returns these values in turn, and then the last one."""
     left = list(values)
     return lambda model: {"nll": left.pop(0) if len(left) > 1 else left[0]}
 
 
-def test_training_lowers_the_loss_and_leaves_the_best_weights(tmp_path: Path) -> None:
+def test_training_lowers_the_loss_and_returns_the_best_weights(tmp_path: Path) -> None:
     model = ToyModel(dropout=0.1)
     before = validate(model.eval())["nll"]
     result = train(tmp_path, settings(steps=60, validate_every=20), model=model)
@@ -55,12 +55,12 @@ def test_same_seed_gives_same_weights_and_another_seed_others(tmp_path: Path) ->
 
 def test_epochs_end_the_run_after_whole_passes(tmp_path: Path) -> None:
     # Nine batches an epoch, two a step: the fifth step of each has one only.
-    seen: list[int] = []
-    batches = ToyBatches(before_batch=seen.append)
+    batch_numbers: list[int] = []
+    batches = ToyBatches(before_batch=batch_numbers.append)
     config = settings(steps=None, epochs=2, accumulate=2, validate_every=0)
     result = train(tmp_path, config, batches=batches)
     assert (result.stopped, result.progress.step, result.progress.epoch) == ("epochs", 10, 2)
-    assert len(seen) == 18
+    assert len(batch_numbers) == 18
     assert [line["step"] for line in log_of(tmp_path, "validation")] == [5, 10]
 
 
@@ -79,54 +79,54 @@ def test_minutes_end_the_run_and_count_over_resumed_parts(tmp_path: Path) -> Non
 
 
 def test_patience_ends_the_run_after_validations_without_a_new_best(tmp_path: Path) -> None:
-    measure = scored([5.0, 4.0, 4.0, float("nan"), 4.5, 1.0])
+    measure = validation_with([5.0, 4.0, 4.0, float("nan"), 4.5, 1.0])
     result = train(tmp_path, settings(steps=None, patience=3, validate_every=2), validate=measure)
     assert (result.stopped, result.progress.step, result.progress.best_step) == ("patience", 10, 6)
     assert result.metrics == {"nll": 4.0}
 
 
-def test_larger_is_better_when_asked(tmp_path: Path) -> None:
-    measure = scored([1.0, 3.0, 2.0])
+def test_larger_is_better_with_maximize(tmp_path: Path) -> None:
+    measure = validation_with([1.0, 3.0, 2.0])
     result = train(tmp_path, settings(steps=6, validate_every=2), validate=measure, maximize=True)
     assert (result.progress.best_step, result.metrics) == (4, {"nll": 3.0})
 
 
-def test_weights_of_the_best_validation_are_kept(tmp_path: Path) -> None:
-    held: list[torch.Tensor] = []
-    measure = scored([3.0, 1.0, 2.0, 2.0])
+def test_weights_of_the_best_validation_are_selected(tmp_path: Path) -> None:
+    validated: list[torch.Tensor] = []
+    measure = validation_with([3.0, 1.0, 2.0, 2.0])
 
     def watch(model: nn.Module) -> dict[str, float]:
-        held.append(model.state_dict()["embed.weight"].clone())
+        validated.append(model.state_dict()["embed.weight"].clone())
         return measure(model)
 
     result = train(tmp_path, settings(steps=8, validate_every=2, keep=1), validate=watch)
     assert result.chosen == "best"
-    assert torch.equal(load_file(result.weights)["embed.weight"], held[1])
+    assert torch.equal(load_file(result.weights)["embed.weight"], validated[1])
     assert steps_in(tmp_path / "checkpoints") == [8]
     assert steps_in(tmp_path / "snapshots") == [4, 8]
 
 
 @pytest.mark.parametrize(("last", "chosen"), [(1.0, "average"), (2.0, "average"), (2.5, "best")])
-def test_average_of_the_last_weights_is_kept_unless_worse(tmp_path: Path, last: float, chosen: str) -> None:
-    held: list[torch.Tensor] = []
-    measure = scored([4.0, 3.0, 2.0, 5.0, last])
+def test_average_of_the_last_weights_is_selected_unless_worse(tmp_path: Path, last: float, chosen: str) -> None:
+    validated: list[torch.Tensor] = []
+    measure = validation_with([4.0, 3.0, 2.0, 5.0, last])
 
     def watch(model: nn.Module) -> dict[str, float]:
-        held.append(model.state_dict()["layers.1.weight"].clone())
+        validated.append(model.state_dict()["layers.1.weight"].clone())
         return measure(model)
 
     model = ToyModel()
     result = train(tmp_path, settings(steps=8, validate_every=2, average=3), model=model, validate=watch)
-    assert len(held) == 5
-    torch.testing.assert_close(held[4], (held[1] + held[2] + held[3]) / 3)
+    assert len(validated) == 5
+    torch.testing.assert_close(validated[4], (validated[1] + validated[2] + validated[3]) / 3)
     assert result.chosen == chosen
     assert result.metrics == {"nll": last if chosen == "average" else 2.0}
-    expected = held[4] if chosen == "average" else held[2]
+    expected = validated[4] if chosen == "average" else validated[2]
     assert torch.equal(load_file(result.weights)["layers.1.weight"], expected)
     assert torch.equal(model.layers[1].weight, expected)
 
 
-def test_moving_average_is_what_is_validated_and_kept(tmp_path: Path) -> None:
+def test_moving_average_is_validated_and_selected(tmp_path: Path) -> None:
     raw: list[torch.Tensor] = []
 
     class Watched(ToyModel):
@@ -172,14 +172,14 @@ def test_unclipped_gradient_takes_a_longer_step(tmp_path: Path) -> None:
 
 
 class Failing(ToyModel):
-    """Gives a loss that is no number when it sees row 12."""
+    """Model whose loss is NaN for row 12."""
 
     def loss(self, batch: ToyBatch) -> ToyLoss:
         loss = super().loss(batch)
         return loss._replace(total=loss.total * math.nan) if self.training and 12 in batch.indices else loss
 
 
-def test_loss_that_is_no_number_stops_the_run_before_it_does_harm(tmp_path: Path) -> None:
+def test_nan_loss_stops_the_run_before_the_weights_change(tmp_path: Path) -> None:
     plan = ToyBatches().plan(0)
     at = next(number for number, rows in enumerate(plan) if 12 in rows)
     rows = ", ".join(map(str, sorted(plan[at])))
@@ -192,7 +192,7 @@ def test_loss_that_is_no_number_stops_the_run_before_it_does_harm(tmp_path: Path
     assert log_of(tmp_path, "diverged")[0]["indices"] == sorted(plan[at])
 
 
-def test_gradient_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
+def test_nan_gradient_stops_the_run(tmp_path: Path) -> None:
     class Steep(ToyModel):
         def loss(self, batch: ToyBatch) -> ToyLoss:
             loss = super().loss(batch)
@@ -202,13 +202,13 @@ def test_gradient_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
         train(tmp_path, settings(), model=Steep())
 
 
-def test_metric_that_is_never_a_number_chooses_no_weights(tmp_path: Path) -> None:
-    with pytest.raises(Diverged, match="nll was NaN in every validation, so no weights can be chosen"):
+def test_metric_that_is_always_nan_selects_no_weights(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match="nll was NaN in every validation, so no weights can be selected"):
         train(tmp_path, settings(steps=4), validate=lambda model: {"nll": math.nan})
     assert not (tmp_path / "model.safetensors").exists()
 
 
-def spoil(weight: torch.Tensor, value: float) -> Callable[[torch.Tensor], None]:
+def overwrite(weight: torch.Tensor, value: float) -> Callable[[torch.Tensor], None]:
     def hook(gradient: torch.Tensor) -> None:
         weight.data.fill_(value)
 
@@ -216,17 +216,17 @@ def spoil(weight: torch.Tensor, value: float) -> Callable[[torch.Tensor], None]:
 
 
 @pytest.mark.parametrize(("ema", "value", "what"), [(0.0, math.nan, "NaN"), (0.5, math.inf, "NaN|infinity")])
-def test_weights_that_are_no_numbers_are_never_kept(tmp_path: Path, ema: float, value: float, what: str) -> None:
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, ema: float, value: float, what: str) -> None:
     class Broken(ToyModel):
-        """Has a weight spoiled by the optimizer's last step, after its loss was computed."""
+        """Model with a weight that the last step overwrites, after its loss was computed."""
 
         def loss(self, batch: ToyBatch) -> ToyLoss:
-            found = super().loss(batch)
+            loss = super().loss(batch)
             if self.training:
                 self.steps = getattr(self, "steps", 0) + 1
                 if self.steps == 4:
-                    self.norm.bias.register_hook(spoil(self.norm.bias, value))
-            return found
+                    self.norm.bias.register_hook(overwrite(self.norm.bias, value))
+            return loss
 
     with pytest.raises(Diverged, match=rf"training stopped after step 4 of epoch 1: norm\.bias holds ({what})"):
         train(tmp_path, settings(steps=4, validate_every=2, ema=ema), model=Broken())
@@ -239,9 +239,9 @@ def test_resumed_run_with_other_settings_is_refused_with_their_names(tmp_path: P
     task = {"data": {"path": "a.tsv", "sizes": [3, 4]}, "model": {"layers": 2}}
     train(tmp_path, settings(steps=4), fingerprint=task)
     other = {"data": {"path": "b.tsv", "sizes": (3, 4)}, "extra": 1}
-    with pytest.raises(CheckpointError, match="other settings") as caught:
+    with pytest.raises(CheckpointError, match="other settings") as error:
         train(tmp_path, settings(steps=4, lr=0.5), seed=6, fingerprint=other)
-    message = str(caught.value)
+    message = str(error.value)
     for part in (
         "data.path was 'a.tsv', is 'b.tsv'",
         "model.layers was 2, is 'absent'",
@@ -254,18 +254,18 @@ def test_resumed_run_with_other_settings_is_refused_with_their_names(tmp_path: P
     assert train(tmp_path, settings(steps=5, patience=2, keep=7), fingerprint=task).progress.step == 5
 
 
-def test_log_is_one_run_long_after_a_resume(tmp_path: Path) -> None:
+def test_log_of_a_resumed_run_equals_that_of_one_run(tmp_path: Path) -> None:
     config = settings(steps=12, validate_every=6, log_every=3, tensorboard=True)
 
-    class Tired(Exception):  # noqa: N818
+    class Stopped(Exception):  # noqa: N818
         pass
 
-    def give_up(number: int) -> None:
+    def stop(number: int) -> None:
         if number == 11:
-            raise Tired
+            raise Stopped
 
-    with pytest.raises(Tired):
-        train(tmp_path, config, batches=ToyBatches(before_batch=give_up))
+    with pytest.raises(Stopped):
+        train(tmp_path, config, batches=ToyBatches(before_batch=stop))
     assert [line["step"] for line in log_of(tmp_path, "train")] == [3, 6, 9]
     with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"kind": "tr')
@@ -292,8 +292,8 @@ def test_finished_run_started_again_ends_the_same_without_training(tmp_path: Pat
     assert again.progress.step == first.progress.step
 
 
-def test_measurements_without_the_deciding_one_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"validate must measure bleu, but measured nll, share\."):
+def test_metrics_without_the_deciding_one_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"validate must return the metric bleu, got nll, share\."):
         train(tmp_path, settings(steps=1), metric="bleu")
 
 
@@ -307,10 +307,10 @@ def test_data_without_batches_are_refused(tmp_path: Path) -> None:
 
 
 def test_model_without_a_loss_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"loss\(batch\) and count\(batch\), but is Linear"):
+    with pytest.raises(TypeError, match=r"loss\(batch\) and count\(batch\), got Linear"):
         train(tmp_path, settings(), model=nn.Linear(2, 3))
 
 
 def test_unusable_device_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"device must be auto, cpu, cuda, cuda:1, mps or xpu, but is 'nonsense'"):
+    with pytest.raises(ValueError, match=r"device must be auto, cpu, cuda, cuda:1, mps or xpu, got 'nonsense'"):
         train(tmp_path, settings(device="nonsense"))

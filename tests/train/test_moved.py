@@ -15,7 +15,7 @@ OPERATIONS = ("mkdir", "rename", "replace", "unlink", "fsync", "copy_file_range"
 
 
 def contents(run: Path) -> dict[str, bytes]:
-    """The files of a run but those that hold times."""
+    """Return the files of a run except those that hold times."""
     return {
         path.relative_to(run).as_posix(): path.read_bytes()
         for path in sorted(run.rglob("*"))
@@ -32,27 +32,27 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def swapped(folder: Path) -> None:
+def swap(folder: Path) -> None:
     (folder / "run").rename(folder / "moved")
     (folder / "other").rename(folder / "run")
 
 
-def turned(folder: Path) -> None:
+def redirect(folder: Path) -> None:
     (folder / "run").unlink()
     (folder / "run").symlink_to("other")
 
 
-def moved(folder: Path) -> None:
+def move(folder: Path) -> None:
     (folder / "run").rename(folder / "moved")
 
 
-@pytest.mark.parametrize("change", [swapped, turned, moved])
+@pytest.mark.parametrize("change", [swap, redirect, move])
 @pytest.mark.parametrize("at", [1, 5, 8])
 def test_run_stops_after_saving_and_continues_where_it_is(
     tmp_path: Path, finished: Path, change: Callable[[Path], None], at: int
 ) -> None:
     shutil.copytree(finished / "other", tmp_path / "other")
-    if change is turned:
+    if change is redirect:
         (tmp_path / "moved").mkdir()
         (tmp_path / "run").symlink_to("moved")
 
@@ -66,54 +66,54 @@ def test_run_stops_after_saving_and_continues_where_it_is(
     )
     with pytest.raises(DirectoryChangedError, match=message):
         train(tmp_path / "run", CONFIG, batches=ToyBatches(before_batch=act))
-    other = tmp_path / ("run" if change is swapped else "other")
+    other = tmp_path / ("run" if change is swap else "other")
     assert contents(other) == contents(finished / "other")
     train(tmp_path / "moved", CONFIG)
     assert contents(tmp_path / "moved") == contents(finished / "whole")
 
 
-def swapped_before(folder: Path, fatal: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Train, and exchange the directory for another before an operation on a file; how many there were until then."""
-    seen = -1
+def swap_before(folder: Path, fatal: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Train, and swap the directory for another before a file operation; return the number of operations."""
+    count = -1
 
-    def counted(real: Callable[..., object]) -> Callable[..., object]:
+    def count_calls(real: Callable[..., object]) -> Callable[..., object]:
         def operation(*args: object, **kwargs: object) -> object:
-            nonlocal seen
-            seen += seen >= 0
-            if seen == fatal:
-                seen = -1
-                swapped(folder)
+            nonlocal count
+            count += count >= 0
+            if count == fatal:
+                count = -1
+                swap(folder)
             return real(*args, **kwargs)
 
         return operation
 
     def begin(number: int) -> None:
-        nonlocal seen
-        seen = 0 if number == 1 else seen
+        nonlocal count
+        count = 0 if number == 1 else count
 
     with monkeypatch.context() as patch:
         for name in OPERATIONS:
-            patch.setattr(os, name, counted(getattr(os, name)))
+            patch.setattr(os, name, count_calls(getattr(os, name)))
         train(folder / "run", CONFIG, batches=ToyBatches(before_batch=begin))
-    return seen
+    return count
 
 
-def test_run_that_is_exchanged_at_any_operation_harms_neither(
+def test_run_that_is_swapped_at_any_operation_damages_neither(
     tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = swapped_before(tmp_path / "count", 10_000, monkeypatch)
+    count = swap_before(tmp_path / "count", 10_000, monkeypatch)
     assert count > 30
     for fatal in range(1, count + 1, 3):
         folder = tmp_path / str(fatal)
         shutil.copytree(finished / "other", folder / "other")
         with pytest.raises(DirectoryChangedError, match="no longer the directory"):
-            swapped_before(folder, fatal, monkeypatch)
+            swap_before(folder, fatal, monkeypatch)
         assert contents(folder / "run") == contents(finished / "other"), fatal
         train(folder / "moved", CONFIG)
         assert contents(folder / "moved") == contents(finished / "whole"), fatal
 
 
-def test_run_that_was_removed_says_so(tmp_path: Path) -> None:
+def test_removed_run_is_reported(tmp_path: Path) -> None:
     def act(number: int) -> None:
         if number == 5:
             shutil.rmtree(tmp_path / "run")

@@ -5,7 +5,7 @@ import torch
 from torch import nn, optim
 
 from regard.errors import UserError
-from regard.train.optimizer import build_optimizer, load_moments, moments
+from regard.train.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from tests.helpers import close
 from tests.train.toy import ToyModel, settings
 
@@ -18,7 +18,7 @@ def step(model: nn.Module, optimizer: optim.Optimizer, *, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", optim.Adam), ("adamw", optim.AdamW)])
-def test_step_is_that_of_the_plain_loop(name: Literal["adam", "adamw"], kind: type[optim.Optimizer]) -> None:
+def test_step_equals_the_plain_loop(name: Literal["adam", "adamw"], kind: type[optim.Optimizer]) -> None:
     ours, theirs = (nn.Linear(3, 5, bias=False).double() for _ in range(2))
     theirs.load_state_dict(ours.state_dict())
     config = settings(optimizer=name, lr=0.1, betas=(0.7, 0.8), eps=1e-3, weight_decay=0.3)
@@ -30,7 +30,7 @@ def test_step_is_that_of_the_plain_loop(name: Literal["adam", "adamw"], kind: ty
     close(ours.weight, theirs.weight)
 
 
-def test_only_matrices_that_are_no_embeddings_decay() -> None:
+def test_only_matrices_other_than_embeddings_decay() -> None:
     model = ToyModel()
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -41,30 +41,32 @@ def test_only_matrices_that_are_no_embeddings_decay() -> None:
         torch.testing.assert_close(value.detach(), before[name] * (0.9 if decays else 1.0), msg=name)
 
 
-def test_weights_that_are_not_trained_are_left_out() -> None:
+def test_frozen_parameters_are_left_out() -> None:
     model = ToyModel()
     model.norm.requires_grad_(False)
     optimizer = build_optimizer(model, settings())
-    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    assert len(held) == len(list(model.parameters())) - 2
+    optimized = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    assert len(optimized) == len(list(model.parameters())) - 2
 
 
-def test_what_is_remembered_goes_on_in_another_optimizer() -> None:
-    one, other = ToyModel(), ToyModel()
-    first, second = (build_optimizer(model, settings(weight_decay=0.1)) for model in (one, other))
-    assert moments(first, one) == {}
-    step(one, first, seed=1)
-    remembered = {name: value.clone() for name, value in moments(first, one).items()}
-    assert remembered["step/embed.weight"] == 1
-    assert not [name for name in remembered if "out.weight" in name]
-    other.load_state_dict(one.state_dict())
-    load_moments(second, other, remembered, origin="there")
-    for model, optimizer in ((one, first), (other, second)):
-        step(model, optimizer, seed=2)
-    assert all(torch.equal(*pair) for pair in zip(one.parameters(), other.parameters(), strict=True))
+def test_state_is_loaded_into_another_optimizer() -> None:
+    model, other = ToyModel(), ToyModel()
+    first, second = (build_optimizer(toy, settings(weight_decay=0.1)) for toy in (model, other))
+    assert optimizer_tensors(first, model) == {}
+    step(model, first, seed=1)
+    state = {name: value.clone() for name, value in optimizer_tensors(first, model).items()}
+    assert state["step/embed.weight"] == 1
+    assert not [name for name in state if "out.weight" in name]
+    other.load_state_dict(model.state_dict())
+    load_optimizer_tensors(second, other, state, origin="there")
+    for toy, optimizer in ((model, first), (other, second)):
+        step(toy, optimizer, seed=2)
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), other.parameters(), strict=True))
 
 
-def test_memory_of_another_model_is_refused() -> None:
+def test_state_of_another_model_is_refused() -> None:
     model = ToyModel()
-    with pytest.raises(UserError, match=r"there holds step/elsewhere, but the model has no weight elsewhere"):
-        load_moments(build_optimizer(model, settings()), model, {"step/elsewhere": torch.ones(())}, origin="there")
+    with pytest.raises(UserError, match=r"there holds step/elsewhere, but the model has no parameter elsewhere"):
+        load_optimizer_tensors(
+            build_optimizer(model, settings()), model, {"step/elsewhere": torch.ones(())}, origin="there"
+        )

@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 class Machine:
-    """A processor with instructions for bfloat16, whose products take times that a test states."""
+    """Processor with bfloat16 instructions and given times of products."""
 
     def __init__(self, **seconds: float):
         self.seconds, self.rounds, self.measured = seconds, 3, 0
@@ -26,35 +26,35 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine that is faster in bfloat16, with a cache of its own."""
-    made = Machine(float32=2.0, bfloat16=1.0)
+    """Machine that is faster in bfloat16, with its own cache folder."""
+    machine = Machine(float32=2.0, bfloat16=1.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(precision.sys, "platform", "linux")
     monkeypatch.setattr(precision, "has_native_bfloat16", lambda device: True)
-    monkeypatch.setattr(precision, "measure_products", made.measure)
-    return made
+    monkeypatch.setattr(precision, "measure_products", machine.measure)
+    return machine
 
 
-def chosen() -> str:
+def resolve_auto() -> str:
     return resolve_precision("auto", CPU).name
 
 
-def kept(folder: Path) -> list[Path]:
+def cached_files(folder: Path) -> list[Path]:
     return sorted((folder / "cache" / "regard").iterdir())
 
 
 @pytest.mark.parametrize(
     ("bfloat16", "name"), [(0.5, "bfloat16"), (1.6, "bfloat16"), (1.7, "float32"), (2.0, "float32"), (4.0, "float32")]
 )
-def test_auto_is_bfloat16_where_its_products_are_clearly_faster(machine: Machine, bfloat16: float, name: str) -> None:
+def test_auto_is_bfloat16_if_its_products_are_clearly_faster(machine: Machine, bfloat16: float, name: str) -> None:
     machine.seconds["bfloat16"] = bfloat16
-    found = resolve_precision("auto", CPU)
-    assert found.name == name
-    assert f"takes {bfloat16 / 2:.2f} times as long" in found.reason
+    result = resolve_precision("auto", CPU)
+    assert result.name == name
+    assert f"takes {bfloat16 / 2:.2f} times as long" in result.reason
 
 
 @pytest.mark.parametrize("setting", ["float32", "bfloat16"])
-def test_precision_that_is_asked_for_is_taken_and_nothing_is_measured(machine: Machine, setting: Any) -> None:
+def test_explicit_precision_is_used_without_a_measurement(machine: Machine, setting: Any) -> None:
     assert resolve_precision(setting, CPU) == (setting, "")
     assert machine.measured == 0
 
@@ -68,7 +68,7 @@ def test_processor_without_instructions_for_bfloat16_computes_in_float32(
 
 
 @pytest.mark.parametrize(("kind", "native"), [("cuda", True), ("cuda", False), ("mps", False)])
-def test_accelerators_are_asked_and_not_measured(
+def test_accelerators_are_not_measured(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, kind: str, native: bool
 ) -> None:
     monkeypatch.setattr(precision, "has_native_bfloat16", lambda device: native)
@@ -76,13 +76,13 @@ def test_accelerators_are_asked_and_not_measured(
     assert machine.measured == 0
 
 
-def test_measurement_is_kept_for_the_next_start(machine: Machine, tmp_path: Path) -> None:
+def test_measurement_is_cached(machine: Machine, tmp_path: Path) -> None:
     first = resolve_precision("auto", CPU)
     machine.seconds["bfloat16"] = 9.0
     again = resolve_precision("auto", CPU)
     assert (first.name, again.name, machine.measured) == ("bfloat16", "bfloat16", 1)
-    [path] = kept(tmp_path)
-    assert f"measured now, kept in {path}" in first.reason
+    [path] = cached_files(tmp_path)
+    assert f"measured now, saved in {path}" in first.reason
     assert f"measured before, {path}" in again.reason
 
 
@@ -97,85 +97,93 @@ def test_measurement_is_kept_for_the_next_start(machine: Machine, tmp_path: Path
     ],
     ids=["processor", "threads", "torch", "instructions", "environment"],
 )
-def test_another_machine_is_measured_for_itself(
+def test_another_machine_is_measured_again(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
-    assert chosen() == "bfloat16"
+    assert resolve_auto() == "bfloat16"
     machine.seconds["bfloat16"] = 9.0
     with monkeypatch.context() as patch:
         change(patch)
-        assert chosen() == "float32"
-    assert chosen() == "bfloat16"
-    assert (machine.measured, len(kept(tmp_path))) == (2, 2)
+        assert resolve_auto() == "float32"
+    assert resolve_auto() == "bfloat16"
+    assert (machine.measured, len(cached_files(tmp_path))) == (2, 2)
 
 
-def damaged(content: str) -> list[str]:
-    """Contents of a kept file that no start may believe."""
+def damaged_contents(content: str) -> list[str]:
+    """Return contents of a cached file that must be rejected."""
     whole = json.loads(content)
-    turned = content.replace('"bfloat16": 1.0', '"bfloat16": 7.0')
-    assert turned != content
+    altered = content.replace('"bfloat16": 1.0', '"bfloat16": 7.0')
+    assert altered != content
     others = [
         {**whole, "machine": {}},
         {**whole, "seconds": {"float32": 2.0}},
         *({**whole, "seconds": {"float32": 2.0, "bfloat16": bad}} for bad in (0.0, -1.0, math.nan, "1", None, True)),
     ]
-    rest = [{name: value for name, value in one.items() if name != "checksum"} for one in others]
-    return ["", "[]", "{}", "[" * 100_000, content[:-9], turned, *(json.dumps(precision.sealed(one)) for one in rest)]
+    rest = [{name: value for name, value in other.items() if name != "checksum"} for other in others]
+    return [
+        "",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        content[:-9],
+        altered,
+        *(json.dumps(precision.add_checksum(other)) for other in rest),
+    ]
 
 
 def test_damaged_file_is_measured_and_written_again(machine: Machine, tmp_path: Path) -> None:
-    assert chosen() == "bfloat16"
-    [path] = kept(tmp_path)
+    assert resolve_auto() == "bfloat16"
+    [path] = cached_files(tmp_path)
     content = path.read_text()
     machine.seconds["bfloat16"] = 9.0
-    for number, bad in enumerate(damaged(content), start=2):
+    for number, bad in enumerate(damaged_contents(content), start=2):
         path.write_text(bad)
-        assert chosen() == chosen() == "float32"
+        assert resolve_auto() == resolve_auto() == "float32"
         assert machine.measured == number
-    assert [one.name for one in kept(tmp_path)] == [path.name]
+    assert [file.name for file in cached_files(tmp_path)] == [path.name]
 
 
-def test_file_of_another_machine_under_the_same_name_is_not_believed(machine: Machine, tmp_path: Path) -> None:
-    assert chosen() == "bfloat16"
-    [path] = kept(tmp_path)
+def test_file_of_another_machine_under_the_same_name_is_rejected(machine: Machine, tmp_path: Path) -> None:
+    assert resolve_auto() == "bfloat16"
+    [path] = cached_files(tmp_path)
     whole = json.loads(path.read_text())
     other = {"machine": whole["machine"] | {"threads": 77}, "seconds": {"float32": 1.0, "bfloat16": 9.0}}
-    path.write_text(json.dumps(precision.sealed(other)))
-    assert chosen() == "bfloat16"
+    path.write_text(json.dumps(precision.add_checksum(other)))
+    assert resolve_auto() == "bfloat16"
     assert machine.measured == 2
 
 
 @pytest.mark.parametrize("place", ["file", "folder", "nowhere"])
-def test_cache_that_cannot_be_written_changes_nothing(
+def test_cache_that_cannot_be_written_is_not_an_error(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     if place == "file":  # where the cache folder should be
         (tmp_path / "cache").touch()
     elif place == "folder":  # where the file should be
-        assert chosen() == "bfloat16"
-        [path] = kept(tmp_path)
+        assert resolve_auto() == "bfloat16"
+        [path] = cached_files(tmp_path)
         path.unlink()
         path.mkdir()
         machine.measured = 0
     else:
         monkeypatch.setattr(precision, "cache_folder", lambda: None)
     for _ in range(2):
-        found = resolve_precision("auto", CPU)
-        assert found.name == "bfloat16"
-        assert "measured now, not kept: " in found.reason
+        result = resolve_precision("auto", CPU)
+        assert result.name == "bfloat16"
+        assert "measured now, not saved: " in result.reason
     assert machine.measured == 2
 
 
-def test_measurement_of_a_busy_machine_is_not_believed(machine: Machine, tmp_path: Path) -> None:
+def test_measurement_of_a_busy_machine_is_rejected(machine: Machine, tmp_path: Path) -> None:
     machine.rounds = 2
-    found = resolve_precision("auto", CPU)
-    assert found == ("float32", "the machine is too busy to measure whether bfloat16 is faster")
+    result = resolve_precision("auto", CPU)
+    assert result == ("float32", "the machine is too busy to measure whether bfloat16 is faster")
     assert not (tmp_path / "cache").exists()
     machine.rounds = 3
-    assert chosen() == "bfloat16"
+    assert resolve_auto() == "bfloat16"
 
 
-def test_cache_folder_is_where_the_system_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_folder_follows_the_conventions_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(precision.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "regard"
@@ -187,30 +195,30 @@ def test_cache_folder_is_where_the_system_says(monkeypatch: pytest.MonkeyPatch, 
 
 
 class Clock:
-    """Products that take a time that is proportional to their rows, and more when they are first computed."""
+    """Products whose time is proportional to their rows, and longer at the first call."""
 
     def __init__(self, rates: dict[str, float], *, busy: float = 1.0):
-        self.rates, self.busy, self.seen, self.spent = rates, busy, [], 0.0
+        self.rates, self.busy, self.calls, self.spent = rates, busy, [], 0.0
 
     def time(self, name: str, rows: int) -> float:
-        factor = 2 if (name, rows) not in self.seen else self.busy if len(self.seen) % 3 else 1.0
-        self.seen.append((name, rows))
+        factor = 2 if (name, rows) not in self.calls else self.busy if len(self.calls) % 3 else 1.0
+        self.calls.append((name, rows))
         seconds = factor * rows * self.rates[name]
         self.spent += seconds
         return seconds
 
 
 @pytest.mark.parametrize("rates", [(1e-6, 5e-7), (1e-6, 4e-6), (2e-5, 1e-5), (1e-8, 1e-8)])
-def test_products_take_turns_and_their_fastest_counts(rates: tuple[float, float]) -> None:
+def test_products_alternate_and_the_fastest_counts(rates: tuple[float, float]) -> None:
     clock = Clock({"float32": rates[0], "bfloat16": rates[1]}, busy=1.5)
-    found = measure_products(clock.time)
-    assert [name for name, _ in clock.seen] == ["float32", "bfloat16"] * (len(clock.seen) // 2)
-    assert found.rounds >= 3
-    assert clock.seen[-1][1] == found.rows
+    result = measure_products(clock.time)
+    assert [name for name, _ in clock.calls] == ["float32", "bfloat16"] * (len(clock.calls) // 2)
+    assert result.rounds >= 3
+    assert clock.calls[-1][1] == result.rows
     for name, rate in clock.rates.items():
-        assert found.seconds[name] == pytest.approx(rate * found.rows)
+        assert result.seconds[name] == pytest.approx(rate * result.rows)
     assert clock.spent < 0.2
-    assert found.gflops["float32"] == pytest.approx(6 * 128 * 512 / rates[0] / 1e9)
+    assert result.gflops["float32"] == pytest.approx(6 * 128 * 512 / rates[0] / 1e9)
 
 
 def test_products_of_a_fast_machine_have_as_many_rows_as_a_batch() -> None:
@@ -221,7 +229,7 @@ def test_products_of_a_fast_machine_have_as_many_rows_as_a_batch() -> None:
 def test_products_too_slow_to_repeat_end_the_measurement() -> None:
     clock = Clock({"float32": 1e-3, "bfloat16": 1e-3})
     assert measure_products(clock.time).rounds == 0
-    assert len(clock.seen) == 2
+    assert len(clock.calls) == 2
 
 
 def test_measurement_computes_in_each_type_and_draws_no_random_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def test_progress_survives_json_exactly() -> None:
         ({"more": 1}, "progress must hold step, epoch"),
     ],
 )
-def test_progress_of_values_that_no_run_has_is_refused(change: dict[str, object], match: str) -> None:
+def test_invalid_progress_is_refused(change: dict[str, object], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         Progress.from_json(Progress().to_json() | change)
     whole = Progress().to_json()
@@ -36,23 +36,23 @@ def test_progress_of_values_that_no_run_has_is_refused(change: dict[str, object]
         Progress.from_json(whole)
 
 
-def test_share_of_each_limit_is_what_lies_behind() -> None:
+def test_completed_fraction_of_each_limit() -> None:
     progress = Progress(step=30, epoch=2, position=3, seconds=90.0)
     config = settings(steps=40, epochs=5, minutes=3.0)
-    assert progress.shares(config, batches=4) == pytest.approx({"steps": 0.75, "epochs": 0.55, "minutes": 0.5})
-    assert progress.done(config, batches=4) == 0.75
-    assert progress.done(settings(steps=None, epochs=5, minutes=3.0), batches=4) == pytest.approx(0.55)
-    assert progress.done(settings(steps=None), batches=4) == 0.0
+    assert progress.fractions(config, batches=4) == pytest.approx({"steps": 0.75, "epochs": 0.55, "minutes": 0.5})
+    assert progress.completed_fraction(config, batches=4) == 0.75
+    assert progress.completed_fraction(settings(steps=None, epochs=5, minutes=3.0), batches=4) == pytest.approx(0.55)
+    assert progress.completed_fraction(settings(steps=None), batches=4) == 0.0
 
 
 def test_first_limit_reached_is_named() -> None:
     config = settings(steps=9, epochs=4, minutes=1.0, patience=2)
-    assert Progress(step=8, epoch=3, seconds=59.0, stale=1).limit(config) is None
-    assert Progress(step=9, epoch=4).limit(config) == "steps"
-    assert Progress(step=8, epoch=4).limit(config) == "epochs"
-    assert Progress(seconds=60.0).limit(config) == "minutes"
-    assert Progress(stale=2).limit(config) == "patience"
-    assert Progress(stale=2).limit(settings(patience=0)) is None
+    assert Progress(step=8, epoch=3, seconds=59.0, stale=1).limit_reached(config) is None
+    assert Progress(step=9, epoch=4).limit_reached(config) == "steps"
+    assert Progress(step=8, epoch=4).limit_reached(config) == "epochs"
+    assert Progress(seconds=60.0).limit_reached(config) == "minutes"
+    assert Progress(stale=2).limit_reached(config) == "patience"
+    assert Progress(stale=2).limit_reached(settings(patience=0)) is None
 
 
 def test_step_that_uses_the_last_batches_ends_the_epoch() -> None:
@@ -62,13 +62,13 @@ def test_step_that_uses_the_last_batches_ends_the_epoch() -> None:
     assert (progress.step, progress.epoch, progress.position, progress.warm_at) == (3, 1, 0, 0.25)
 
 
-def test_of_equal_scores_the_later_is_kept_but_patience_runs_on() -> None:
-    progress, found = Progress(), []
+def test_later_of_equal_scores_is_the_best_but_patience_is_not_reset() -> None:
+    progress, history = Progress(), []
     for step, score in enumerate((0.5, 0.7, 0.7, math.nan, 0.6), start=1):
         progress.step = step
-        is_best = progress.judge({"bleu": score}, metric="bleu", maximize=True, window=2)
-        found.append((is_best, progress.best_step, progress.stale, progress.recent))
-    assert found == [
+        is_best = progress.record_validation({"bleu": score}, metric="bleu", maximize=True, window=2)
+        history.append((is_best, progress.best_step, progress.stale, progress.recent))
+    assert history == [
         (True, 1, 0, [1]),
         (True, 2, 0, [1, 2]),
         (True, 3, 1, [2, 3]),

@@ -12,40 +12,40 @@ from tests.train.toy import settings
 
 
 def rates(config: TrainConfig) -> list[float]:
-    """The learning rate of each step of a run of epochs of seven batches."""
-    progress, found = Progress(), []
+    """Return the learning rate of each step of a run with seven batches per epoch."""
+    progress, values = Progress(), []
     for number in range(1, (config.steps or 14) + 1):
-        done = progress.done(config, batches=7)
-        found.append(learning_rate(config, step=number, done=done, warm_at=progress.warm_at))
+        done = progress.completed_fraction(config, batches=7)
+        values.append(learning_rate(config, step=number, done=done, warm_at=progress.warm_at))
         progress.advance(config, used=1, batches=7)
-    return found
+    return values
 
 
-def test_inverse_sqrt_rises_then_falls_with_the_root() -> None:
-    # The peak is at step 4; a quarter of the way there a quarter of it; at step 16 sqrt(4 / 16) of it.
-    found = rates(settings(schedule="inverse_sqrt", lr=0.6, warmup=4, steps=16))
-    assert found[0] == pytest.approx(0.15)
-    assert found[3] == 0.6
-    assert found[8] == pytest.approx(0.4)
-    assert found[15] == pytest.approx(0.3)
+def test_inverse_sqrt_rises_then_decays_with_the_root() -> None:
+    # The peak is at step 4; step 1 has a quarter of it, step 16 sqrt(4 / 16) of it.
+    values = rates(settings(schedule="inverse_sqrt", lr=0.6, warmup=4, steps=16))
+    assert values[0] == pytest.approx(0.15)
+    assert values[3] == 0.6
+    assert values[8] == pytest.approx(0.4)
+    assert values[15] == pytest.approx(0.3)
 
 
-def test_inverse_sqrt_without_warmup_begins_at_the_peak() -> None:
-    found = rates(settings(schedule="inverse_sqrt", lr=0.6, warmup=0, steps=9))
-    assert found[0] == 0.6
-    assert found[8] == pytest.approx(0.2)
+def test_inverse_sqrt_without_warmup_starts_at_the_peak() -> None:
+    values = rates(settings(schedule="inverse_sqrt", lr=0.6, warmup=0, steps=9))
+    assert values[0] == 0.6
+    assert values[8] == pytest.approx(0.2)
 
 
-def test_linear_falls_from_the_end_of_the_warmup_to_the_end_of_the_run() -> None:
-    found = rates(settings(schedule="linear", lr=0.8, warmup=2, steps=10))
-    assert found == pytest.approx([0.4, 0.8, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
+def test_linear_decays_from_the_end_of_the_warmup_to_the_end_of_the_run() -> None:
+    values = rates(settings(schedule="linear", lr=0.8, warmup=2, steps=10))
+    assert values == pytest.approx([0.4, 0.8, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
 
 
-def test_cosine_is_at_half_when_half_of_the_fall_is_behind() -> None:
-    found = rates(settings(schedule="cosine", lr=0.8, warmup=2, steps=10))
-    assert found[6] == pytest.approx(0.4)
-    assert found[4] == pytest.approx(0.4 * (1 + math.cos(math.pi / 4)))
-    assert found[9] == pytest.approx(0.4 * (1 + math.cos(math.pi * 7 / 8)))
+def test_cosine_is_at_half_after_half_of_the_decay() -> None:
+    values = rates(settings(schedule="cosine", lr=0.8, warmup=2, steps=10))
+    assert values[6] == pytest.approx(0.4)
+    assert values[4] == pytest.approx(0.4 * (1 + math.cos(math.pi / 4)))
+    assert values[9] == pytest.approx(0.4 * (1 + math.cos(math.pi * 7 / 8)))
 
 
 def test_constant_stays_at_the_peak() -> None:
@@ -61,8 +61,8 @@ def test_linear_by_epochs_equals_linear_by_steps() -> None:
 def test_linear_by_minutes_follows_the_time() -> None:
     config = settings(schedule="linear", lr=0.5, warmup=1, steps=None, minutes=2.0)
     progress = Progress(step=40, seconds=66.0, warm_at=0.1)
-    done = progress.done(config, batches=7)
-    # 66 of 120 seconds are 0.55; of the fall from 0.1 to 1 that is a half.
+    done = progress.completed_fraction(config, batches=7)
+    # 66 of 120 seconds are 0.55; half of the decay from 0.1 to 1.
     assert learning_rate(config, step=41, done=done, warm_at=0.1) == pytest.approx(0.25)
 
 
@@ -73,7 +73,7 @@ def test_linear_by_minutes_follows_the_time() -> None:
     steps=st.integers(1, 60),
 )
 def test_rate_never_exceeds_its_peak_nor_falls_below_zero(schedule: str, warmup: int, steps: int) -> None:
-    found = rates(settings(schedule=schedule, lr=0.9, warmup=warmup, steps=steps))
-    assert all(0 <= rate <= 0.9 for rate in found)
+    values = rates(settings(schedule=schedule, lr=0.9, warmup=warmup, steps=steps))
+    assert all(0 <= rate <= 0.9 for rate in values)
     if steps >= max(warmup, 1):
-        assert max(found) == 0.9
+        assert max(values) == 0.9

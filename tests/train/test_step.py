@@ -4,21 +4,21 @@ from torch import nn
 
 from regard.errors import UserError
 from regard.train.distribution import Replica, World
-from regard.train.step import Sums, add_gradients, seed_of
+from regard.train.step import StepSums, add_gradients, derive_seed
 from tests.helpers import close
 from tests.train.toy import ToyBatch, ToyBatches, ToyModel
 
 PLAN = [(4, 9, 2), (7,), (1, 3), (11, 5, 8, 0)]
 
 
-def gradients(plan: list[tuple[int, ...]], *, dropout: float = 0.0, number: int = 6) -> tuple[nn.Module, Sums]:
+def gradients(plan: list[tuple[int, ...]], *, dropout: float = 0.0, number: int = 6) -> tuple[nn.Module, StepSums]:
     model = ToyModel(dropout=dropout).double()
     replica = Replica(model, World(), shard="ddp")
     sums = add_gradients(replica, ToyBatches(), plan, epoch=2, step=number, seed=1, precision="float32")
     return model, sums
 
 
-def test_batches_of_a_step_add_up_as_one_batch() -> None:
+def test_gradients_of_the_batches_of_a_step_add_up_to_that_of_one_batch() -> None:
     parts, sums = gradients(PLAN)
     whole, sum_of_all = gradients([tuple(row for rows in PLAN for row in rows)])
     assert sums.count == sum_of_all.count == sum(2 + row % 5 for rows in PLAN for row in rows)
@@ -37,7 +37,7 @@ def test_gradient_is_that_of_the_mean_over_tokens() -> None:
     assert sums.totals == pytest.approx([expected.loss(batch).total.item()])
 
 
-def test_chance_depends_on_the_step_and_on_nothing_that_was_drawn_before() -> None:
+def test_random_numbers_depend_on_the_step_and_not_on_earlier_draws() -> None:
     first, _ = gradients(PLAN, dropout=0.5, number=6)
     torch.rand(17)
     again, _ = gradients(PLAN, dropout=0.5, number=6)
@@ -46,12 +46,12 @@ def test_chance_depends_on_the_step_and_on_nothing_that_was_drawn_before() -> No
     assert not torch.equal(first.embed.weight.grad, other.embed.weight.grad)
 
 
-def test_chance_differs_between_the_batches_of_a_step() -> None:
+def test_random_numbers_differ_between_the_batches_of_a_step() -> None:
     _, sums = gradients([(4, 9, 2), (4, 9, 2)], dropout=0.5)
     assert sums.totals[0] != sums.totals[1]
 
 
-def test_bfloat16_comes_near_float32() -> None:
+def test_bfloat16_is_close_to_float32() -> None:
     grads = []
     for precision in ("float32", "bfloat16"):
         model = ToyModel()
@@ -87,7 +87,7 @@ def test_step_without_target_tokens_is_refused_with_its_rows() -> None:
 
 
 def test_seeds_differ_with_each_number_and_their_order() -> None:
-    seeds = [seed_of(1, 2, 3), seed_of(1, 3, 2), seed_of(12, 3), seed_of(1, 23), seed_of(2, 2, 3)]
+    seeds = [derive_seed(1, 2, 3), derive_seed(1, 3, 2), derive_seed(12, 3), derive_seed(1, 23), derive_seed(2, 2, 3)]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert seed_of(1, 2, 3) == seeds[0]
+    assert derive_seed(1, 2, 3) == seeds[0]

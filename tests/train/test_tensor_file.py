@@ -1,4 +1,4 @@
-"""Files of tensors: what others read, equal for equal tensors, and damaged in any byte refused."""
+"""Tensor files: readable by the library, equal for equal tensors, refused if any byte is damaged."""
 
 import os
 import random
@@ -23,17 +23,17 @@ TENSORS = {
 }
 
 
-def test_file_is_read_by_the_library_and_by_us(tmp_path: Path) -> None:
+def test_file_is_read_by_the_library_and_by_read_tensors(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
     assert write_tensors(path, TENSORS) == file_checksum(path)
-    for found in (load_file(path), read_tensors(path)):
-        assert found.keys() == TENSORS.keys()
+    for loaded in (load_file(path), read_tensors(path)):
+        assert loaded.keys() == TENSORS.keys()
         for name, value in TENSORS.items():
-            assert found[name].dtype == value.dtype
-            assert torch.equal(found[name], value)
+            assert loaded[name].dtype == value.dtype
+            assert torch.equal(loaded[name], value)
 
 
-def test_equal_tensors_are_equal_files(tmp_path: Path) -> None:
+def test_equal_tensors_give_equal_files(tmp_path: Path) -> None:
     write_tensors(tmp_path / "1", TENSORS, ties={"c": "b"})
     write_tensors(tmp_path / "2", dict(reversed(TENSORS.items())), ties={"c": "b"})
     assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
@@ -47,19 +47,19 @@ def test_file_of_the_library_is_read_without_a_checksum(tmp_path: Path) -> None:
 def test_any_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
     write_tensors(path, TENSORS)
-    whole, draw = path.read_bytes(), random.Random(1)
+    original, generator = path.read_bytes(), random.Random(1)
     messages = []
-    for at in range(len(whole)):
-        content = bytearray(whole)
-        content[at] ^= 1 << draw.randrange(8)
+    for at in range(len(original)):
+        content = bytearray(original)
+        content[at] ^= 1 << generator.randrange(8)
         path.write_bytes(content)
         try:
-            found = read_tensors(path)
+            loaded = read_tensors(path)
         except UserError as error:
             messages.append(str(error))
         else:
-            assert all(torch.equal(found[name], value) for name, value in TENSORS.items())
-    assert len(messages) > 0.9 * len(whole)
+            assert all(torch.equal(loaded[name], value) for name, value in TENSORS.items())
+    assert len(messages) > 0.9 * len(original)
     assert all(str(path) in message for message in messages)
 
 
@@ -75,10 +75,10 @@ def test_any_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
         struct.pack("<Q", 70) + b'{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0]}',
     ],
 )
-def test_what_is_no_file_of_tensors_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.safetensors"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"t\.safetensors is damaged or no safetensors file"):
+    with pytest.raises(UserError, match=r"t\.safetensors is damaged or not a safetensors file"):
         read_tensors(path)
 
 

@@ -27,12 +27,12 @@ def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
         assert torch.equal(other.state_dict()[name], value)
 
 
-def test_tensors_that_only_share_their_shape_are_not_tied() -> None:
+def test_tensors_of_the_same_shape_are_not_tied() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     assert ties_of(model) == {}
 
 
-def test_weights_in_any_order_of_memory_survive(tmp_path: Path) -> None:
+def test_non_contiguous_weights_are_saved(tmp_path: Path) -> None:
     model = nn.Linear(3, 7)
     model.weight = nn.Parameter(torch.randn(3, 7).T)
     save_weights(tmp_path / "w.safetensors", model)
@@ -41,7 +41,7 @@ def test_weights_in_any_order_of_memory_survive(tmp_path: Path) -> None:
     assert torch.equal(other.weight, model.weight)
 
 
-def test_file_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
+def test_file_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     save_weights(tmp_path / "w.safetensors", nn.Linear(2, 3))
     assert (tmp_path / "w.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -56,34 +56,37 @@ def test_cut_off_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     save_weights(path, nn.Linear(2, 3))
     os.truncate(path, path.stat().st_size - 5)
-    with pytest.raises(UserError, match=r"w\.safetensors is damaged or no safetensors file"):
+    with pytest.raises(UserError, match=r"w\.safetensors is damaged or not a safetensors file"):
         load_weights(path, nn.Linear(2, 3))
 
 
 def test_weights_of_another_model_are_refused_with_what_differs(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     save_weights(path, nn.Linear(2, 3, bias=False))
-    with pytest.raises(UserError, match=r"another model: bias is missing; weight is \(3, 2\) and not \(3, 5\)"):
+    with pytest.raises(
+        UserError,
+        match=r"w\.safetensors does not fit this model: bias is missing; weight must have shape \(3, 5\), got \(3, 2\)",
+    ):
         load_weights(path, nn.Linear(5, 3))
-    with pytest.raises(UserError, match=r"another model: .*weight is not in the model"):
+    with pytest.raises(UserError, match=r"does not fit this model: .*weight is not in the model"):
         load_weights(path, nn.Sequential(nn.Linear(2, 3)))
 
 
 def test_published_file_replaces_another_and_stays_when_the_source_goes(tmp_path: Path) -> None:
-    first, second, shown = tmp_path / "1", tmp_path / "2", tmp_path / "shown"
+    first, second, published = tmp_path / "1", tmp_path / "2", tmp_path / "published"
     first.write_text("one")
     second.write_text("two")
     for source in (first, second, second):
-        publish(source, shown)
-        assert shown.read_text() == source.read_text()
-        assert not shown.samefile(source)
+        publish(source, published)
+        assert published.read_text() == source.read_text()
+        assert not published.samefile(source)
     second.unlink()
-    assert shown.read_text() == "two"
-    assert {path.name for path in tmp_path.iterdir()} == {"1", "shown"}
+    assert published.read_text() == "two"
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "published"}
 
 
 @pytest.mark.parametrize("error", [errno.EXDEV, errno.EINVAL])
-def test_published_file_is_whole_where_the_system_copies_none_or_half(
+def test_published_file_is_complete_if_the_system_copies_none_or_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     real, calls = os.copy_file_range, []
@@ -96,13 +99,13 @@ def test_published_file_is_whole_where_the_system_copies_none_or_half(
 
     monkeypatch.setattr(os, "copy_file_range", copy)
     (tmp_path / "source").write_bytes(b"weights of a model")
-    publish(tmp_path / "source", tmp_path / "shown")
-    assert (tmp_path / "shown").read_bytes() == b"weights of a model"
+    publish(tmp_path / "source", tmp_path / "published")
+    assert (tmp_path / "published").read_bytes() == b"weights of a model"
     assert calls
 
 
 @pytest.mark.parametrize(("value", "what"), [(float("nan"), "NaN"), (float("-inf"), "infinity")])
-def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path: Path, value: float, what: str) -> None:
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: float, what: str) -> None:
     path, model = tmp_path / "w.safetensors", nn.Linear(2, 3)
     with torch.no_grad():
         model.bias[1] = value
@@ -120,5 +123,5 @@ def test_buffer_may_be_infinite(tmp_path: Path) -> None:
 
 def test_weights_of_another_type_are_refused(tmp_path: Path) -> None:
     save_weights(tmp_path / "w.safetensors", nn.Linear(2, 3).double())
-    with pytest.raises(UserError, match=r"weight is torch\.float64 and not torch\.float32"):
+    with pytest.raises(UserError, match=r"weight must have dtype torch\.float32, got torch\.float64"):
         load_weights(tmp_path / "w.safetensors", nn.Linear(2, 3))

@@ -1,4 +1,4 @@
-"""A model of two layers with tied weights, and sequences to learn: what the loop needs, and no more."""
+"""Small model with two layers and tied weights, and sequences to learn, for tests of the training loop."""
 
 import math
 import random
@@ -22,7 +22,7 @@ _VOCAB, _WIDTH = 11, 5
 
 @dataclass(frozen=True)
 class ToyBatch:
-    """Rows of ids, 0 after their ends."""
+    """Rows of ids, padded with 0."""
 
     tokens: Tensor
     indices: tuple[int, ...]
@@ -43,7 +43,7 @@ class ToyBlock(nn.Linear):
 
 
 class ToyModel(nn.Module):
-    """Guesses each token from the one before it."""
+    """Model that predicts each token from the previous one."""
 
     def __init__(self, *, dropout: float = 0.0, seed: int = 3):
         super().__init__()
@@ -65,15 +65,15 @@ class ToyModel(nn.Module):
         for layer in self.layers:
             hidden = hidden + self.dropout(layer(hidden))
         logits = self.out(self.norm(hidden))
-        mean = functional.cross_entropy(logits.flatten(0, 1), after.flatten(), ignore_index=0, reduction="sum")
-        return ToyLoss(mean, mean.detach(), self.count(batch))
+        total = functional.cross_entropy(logits.flatten(0, 1), after.flatten(), ignore_index=0, reduction="sum")
+        return ToyLoss(total, total.detach(), self.count(batch))
 
     def count(self, batch: ToyBatch) -> int:
         return int((batch.tokens[:, 1:] != 0).sum())
 
 
 class ToyBatches:
-    """Rows that count up, each from its start to its length, in batches of three and one of a single row."""
+    """Rows of increasing ids, in one batch of a single row and batches of three."""
 
     def __init__(self, *, size: int = 3, before_batch: Callable[[int], None] = lambda number: None):
         self.size = size
@@ -98,7 +98,7 @@ class ToyBatches:
 
 
 def validate(model: nn.Module) -> dict[str, float]:
-    """The negative log-likelihood of all rows, a token, and how often it was below one."""
+    """Return the negative log-likelihood per token of all rows, and exp of its negative."""
     assert isinstance(model, ToyModel)
     assert not model.training
     batch = ToyBatches().collate(0, tuple(range(NUM_ROWS)))
@@ -107,7 +107,7 @@ def validate(model: nn.Module) -> dict[str, float]:
 
 
 def settings(**changes: Any) -> TrainConfig:
-    """A quick, plain run; changes on top."""
+    """Return the settings of a short run with changes."""
     plain: dict[str, Any] = {
         "steps": 10,
         "warmup": 3,
@@ -123,7 +123,7 @@ def settings(**changes: Any) -> TrainConfig:
 
 
 def train(folder: Path, config: TrainConfig, **changes: Any) -> Result:
-    """Fit a toy with dropout to its rows, lowest nll wins; changes to what fit gets on top."""
+    """Train a toy model with dropout, lowest nll is best; `changes` replace arguments of `fit`."""
     parts: dict[str, Any] = {
         "model": ToyModel(dropout=0.3),
         "batches": ToyBatches(),

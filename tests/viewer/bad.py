@@ -53,14 +53,14 @@ def _data(*path: Any, value: Any = None, chunk: str | None = None) -> str:
 
 _FIRST = ("captures", 0, "scenes")
 BAD = {
-    "no data": ("", "holds no data"),
-    "no JSON": ('<script type="application/json" id="page">{</script>', "damaged: it is no JSON"),
-    "another format": (_data("format", value="x"), "not what regard writes"),
-    "another version": (_data("version", value=2), "reads version 1 of the data, but the page holds version 2"),
-    "no captures": (_data("captures", value=[]), "holds no captures"),
-    "no scenes": (_data(*_FIRST, value=[]), "has no scenes"),
-    "no reads": (_data(*_FIRST, 0, "reads", value=[]), "holds no reads"),
-    "an axis that is missing": (_data(*_FIRST, 0, "axes", value={"q": _AXIS}), 'names an axis that is not there: "k"'),
+    "no data": ("", "contains no data"),
+    "no JSON": ('<script type="application/json" id="page">{</script>', "damaged: it is not valid JSON"),
+    "another format": (_data("format", value="x"), "was not written by regard"),
+    "another version": (_data("version", value=2), "Version 2 of the data is not supported, only 1"),
+    "no captures": (_data("captures", value=[]), "contains no captures"),
+    "no samples": (_data(*_FIRST, value=[]), "has no samples"),
+    "no reads": (_data(*_FIRST, 0, "reads", value=[]), "contains no reads"),
+    "an axis that is missing": (_data(*_FIRST, 0, "axes", value={"q": _AXIS}), 'has an unknown axis "k"'),
     "no chunk": (_data(chunk=""), 'its chunk "0" is missing'),
     "a damaged chunk": (_data(chunk="AAAA"), 'its chunk "0" cannot be unpacked'),
     "a short chunk": (_data(chunk=base64.b64encode(zlib.compress(b"1234")).decode()), "has 4 bytes instead of 16"),

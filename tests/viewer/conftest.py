@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from docs.gallery.browser import launched
+from docs.gallery.browser import launch_browser
 from regard.cli.main import main
 from regard.look.capture import Capture
 from regard.recipes.task import load
@@ -45,7 +45,7 @@ _RUNS = {
 def browser() -> Iterator[Browser]:
     """Headless Chromium."""
     with sync_playwright() as playwright:
-        browser = launched(playwright)
+        browser = launch_browser(playwright)
         yield browser
         browser.close()
 

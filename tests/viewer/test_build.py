@@ -28,7 +28,7 @@ def test_the_page_was_built_from_these_sources():
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_page_is_never_blank(name, opened, tmp_path):
+def test_a_damaged_page_shows_an_error(name, opened, tmp_path):
     content, message = BAD[name]
     path = tmp_path / "page.html"
     path.write_text(page_with(PAGE.read_text(encoding="utf-8"), content), encoding="utf-8")

@@ -1,11 +1,11 @@
-"""Every view of the page in a real browser, over what a trained model read: its numbers are those of the capture."""
+"""Every view of the page in a browser, for trained models: its numbers are those of the capture."""
 
 import numpy as np
 import pytest
 from playwright.sync_api import Page
 
 from regard.look.capture import Capture
-from regard.look.map import Map
+from regard.look.map import AttentionMap
 from tests.viewer.conftest import tip_of
 
 # The run, the view, and the read that it is opened on.
@@ -26,16 +26,16 @@ VIEWS = [
 ]
 
 
-def first(capture: Capture, kind: str, measure: str = "weight") -> Map:
+def first(capture: Capture, kind: str, measure: str = "weight") -> AttentionMap:
     return capture[0].find(kind, measure=measure)[0]
 
 
-def fragment(one: Map, view: str, head: int = 0) -> str:
+def fragment(one: AttentionMap, view: str, head: int = 0) -> str:
     return f"#scene=0&read={one.name}&measure={one.measure.replace(' ', '%20')}&head={head}&view={view}"
 
 
 def point_at(page: Page, query: int | None, key: int | None, *, click: bool = False) -> bool:
-    """Whether the pair is drawn; the pointer is on it then."""
+    """Move the pointer to a pair, and return True if it is drawn."""
     place = page.evaluate("([q, k]) => window.regard.place(q, k)", [query, key])
     if place is None:
         return False
@@ -45,13 +45,13 @@ def point_at(page: Page, query: int | None, key: int | None, *, click: bool = Fa
 
 
 def check(tip: dict, weights: np.ndarray) -> None:
-    """The number that is told is, to its last digit, the one that was computed."""
+    """Check that the number of the tooltip is exactly the computed one."""
     number = weights[int(tip["query"]), int(tip["key"])]
     assert np.float32(tip["number"]) == np.float32(number), tip
 
 
 @pytest.mark.parametrize(("run", "view", "kind"), VIEWS)
-def test_the_number_at_the_pointer_is_the_models(run, view, kind, looked, opened):
+def test_the_tooltip_has_the_weight_of_the_capture(run, view, kind, looked, opened):
     capture, path = looked(run)
     one = first(capture, kind)
     head = len(one.heads) - 1
@@ -59,7 +59,7 @@ def test_the_number_at_the_pointer_is_the_models(run, view, kind, looked, opened
     page = opened(path, fragment(one, view, head))
     shown = page.evaluate("window.regard.shown()")
     assert (shown["view"], shown["read"], shown["head"]) == (view, one.name, head)
-    told = 0
+    count = 0
     queries = range(0, weights.shape[0], max(1, weights.shape[0] // 3))
     for query in queries:
         # Views over pictures and lines show what one query reads: it is pinned first.
@@ -70,8 +70,8 @@ def test_the_number_at_the_pointer_is_the_models(run, view, kind, looked, opened
                     tip = tip_of(page)
                     if tip["number"] and tip["query"] and tip["key"]:
                         check(tip, weights)
-                        told += 1
-    assert told >= min(2, len(queries)), "no number was told"
+                        count += 1
+    assert count >= min(2, len(queries)), "no tooltip has a number"
 
 
 @pytest.mark.parametrize("run", ["transformer", "recurrent", "chain", "image", "boxes", "tracks", "events"])
@@ -101,11 +101,11 @@ def test_heads_lead_to_the_head_that_is_clicked(looked, opened):
     assert (shown["view"], shown["head"], shown["read"]) == ("alignment", 0, one.name)
 
 
-def test_decoding_is_stepped_through(looked, opened):
+def test_decoding_steps_are_shown(looked, opened):
     capture, path = looked("transformer")
     seen = capture[0]
     page = opened(path, fragment(first(capture, "cross"), "steps", -1))
-    for number, step in enumerate(seen.scene.steps[:4]):
+    for number, step in enumerate(seen.sample.steps[:4]):
         if number:
             page.keyboard.press("ArrowRight")
             page.evaluate("window.regard.ready")
@@ -142,7 +142,7 @@ def test_two_captures_are_compared(looked, opened, tmp_path):
     check(tip_of(page), weights)
 
 
-def test_the_address_holds_what_is_shown(looked, opened):
+def test_the_address_has_the_state_of_the_page(looked, opened):
     capture, path = looked("transformer")
     page = opened(path, fragment(first(capture, "cross"), "links", 1))
     point_at(page, 2, None, click=True)
@@ -154,7 +154,7 @@ def test_the_address_holds_what_is_shown(looked, opened):
     assert page.evaluate("window.regard.shown()") == before
 
 
-def test_keys_do_what_the_help_says(looked, opened):
+def test_keyboard_shortcuts_work(looked, opened):
     page = opened(looked("transformer")[1])
 
     def shown() -> dict:
@@ -190,7 +190,7 @@ def test_two_panes_stand_beside_or_below_one_another(width, looked, opened):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [420, 1280])
-def test_nothing_sticks_out(scheme, width, looked, opened):
+def test_views_fit_the_width_of_the_page(scheme, width, looked, opened):
     page = opened(looked("transformer")[1], width=width, color_scheme=scheme)
     for view in page.evaluate("window.regard.shown()")["views"]:
         page.evaluate("view => { location.hash = `#view=${view}` }", view)
@@ -200,7 +200,7 @@ def test_nothing_sticks_out(scheme, width, looked, opened):
     assert (sum(map(int, dark.removeprefix("rgb(").removesuffix(")").split(","))) < 200) == (scheme == "dark")
 
 
-def test_notebooks_show_it_in_a_frame_without_rights(looked, opened, tmp_path):
+def test_notebooks_show_the_page_in_a_sandboxed_frame(looked, opened, tmp_path):
     outer = tmp_path / "notebook.html"
     outer.write_text(f"<!doctype html><meta charset=utf-8><body>{looked('transformer')[0]._repr_html_()}", "utf-8")
     page = opened(outer)

@@ -1,4 +1,4 @@
-/** What is said below a view: the color scale, the read's facts, and what was cut away. */
+/** The footer of a view: color scale, facts of the read, and notes on omitted weights. */
 
 import { css, darkest, isSigned, scaleTo, unknown } from "./color.js";
 import { context, make } from "./dom.js";
@@ -12,15 +12,15 @@ const WIDTH = 180;
 const HEIGHT = 10;
 const MOST_FACT = 48;
 
-/** What a view does with numbers that were cut away. */
+/** How a view shows omitted weights. */
 const CUT: Record<string, string> = {
-  alignment: "Farther away, each block has the color of its largest number; closer, what was cut away is gray: it is not zero.",
-  heads: "Each block has the color of its largest number.",
-  summary: "Summaries were computed before anything was cut away.",
-  others: "What was cut away to keep this page small is not drawn: it is not zero.",
+  alignment: "Zoomed out, each block has the color of its largest weight; zoomed in, omitted weights are gray: they are not zero.",
+  heads: "Each block has the color of its largest weight.",
+  summary: "Summaries were computed from all weights.",
+  others: "Omitted weights are not drawn: they are not zero.",
 };
 
-const MEAN = "A mean over heads counts what was cut away as zero; of a block it is the mean of the heads' largest numbers.";
+const MEAN = "A mean over heads counts omitted weights as zero; for a block it is the mean of the heads' largest weights.";
 
 /** The elements below a view; `most` is the number of the darkest color. */
 export function foot(pane: Panel, table: Table, most = darkest(pane.shown, table)): HTMLElement[] {
@@ -40,7 +40,7 @@ export function foot(pane: Panel, table: Table, most = darkest(pane.shown, table
     const words = [page.rule, CUT[view] ?? CUT["others"]!, mean].filter((words) => words);
     parts.push(make("p", { class: "cut" }, words.join(" ")));
   } else if (page.rule) {
-    parts.push(make("p", { class: "pale" }, `${page.rule} Of this read every number is here.`));
+    parts.push(make("p", { class: "pale" }, `${page.rule} This map is complete.`));
   }
   return parts;
 }
@@ -62,7 +62,7 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
   if (!table.isWhole && view === "alignment") {
     const swatch = make("i", { class: "swatch" });
     swatch.style.background = css(unknown());
-    parts.push(make("span", { class: "kept" }, swatch, "not kept"));
+    parts.push(make("span", { class: "kept" }, swatch, "omitted"));
   }
   const { name } = MEASURES[read.measure];
   const head = view === "heads" ? "" : headName(read.heads, shown.head);
@@ -71,7 +71,7 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
 
 function facts({ read }: Shown): HTMLElement {
   const all = Object.entries(read.facts).map(([name, value]) => `${name} ${value}`);
-  // A mask names the length of every row of its batch: many.
+  // A mask may state the length of every row of its batch.
   const shown = all.map((fact) => (fact.length > MOST_FACT ? `${fact.slice(0, MOST_FACT - 1)}\u2026` : fact));
   return make("p", { class: "facts", title: all.join("\n") }, [read.name, ...shown].join(" \u00b7 "));
 }

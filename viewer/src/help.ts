@@ -1,4 +1,4 @@
-/** The help: keys, and what the page does not show. */
+/** The help: keyboard shortcuts, and the limits of attention weights. */
 
 import { make } from "./dom.js";
 import { KEYS, WARNING } from "./texts.js";
@@ -19,12 +19,12 @@ function show(): void {
   const dialog = make(
     "dialog",
     { class: "help", "aria-label": "Help", close: () => dialog.remove() },
-    make("h2", {}, "Keys"),
+    make("h2", {}, "Keyboard shortcuts"),
     make("table", {}, make("tbody", {}, ...rows)),
-    make("p", {}, "Point at a cell for its labels and its number, exactly as it was computed. Click to pin a query."),
-    make("p", {}, "The wheel or two fingers zoom, dragging moves, a double click shows all of it. " +
-      "Cells smaller than a pixel are drawn as one, in the color of the largest number among them."),
-    make("h2", {}, "What this does not show"),
+    make("p", {}, "Hover over a cell for its labels and its exact weight. Click to pin a query."),
+    make("p", {}, "Zoom with the wheel or a pinch, pan by dragging, reset with a double click. " +
+      "Cells smaller than a pixel are merged, with the color of the largest weight among them."),
+    make("h2", {}, "Limitations"),
     make("p", {}, WARNING),
     close,
   );

@@ -1,8 +1,8 @@
-/** The one place where data comes from: the page's own elements. A service would answer here instead. */
+/** Loading of the data from elements of the page. */
 
 import type { Page } from "./page.js";
 
-/** What is wrong with the data, in words for people. */
+/** An error in the data of the page. */
 export class DataError extends Error {}
 
 const brought = new Map<string, Promise<ArrayBuffer>>();
@@ -10,7 +10,7 @@ const brought = new Map<string, Promise<ArrayBuffer>>();
 /** The page's description, checked as far as needed to show it. */
 export async function page(): Promise<Page> {
   const element = document.getElementById("page");
-  if (!element) throw new DataError("This page holds no data: it is the empty viewer, as it was built.");
+  if (!element) throw new DataError("This page contains no data: it is the empty viewer.");
   return checked(element.textContent ?? "");
 }
 
@@ -30,42 +30,42 @@ export function checked(text: string): Page {
   try {
     value = JSON.parse(text) as Partial<Page> | null;
   } catch (error) {
-    throw new DataError(`The page's data is damaged: it is no JSON (${(error as Error).message}).`);
+    throw new DataError(`The page's data is damaged: it is not valid JSON (${(error as Error).message}).`);
   }
   if (value?.format !== "regard page") {
-    throw new DataError('The data in this page is not what regard writes: its format is not "regard page".');
+    throw new DataError('The data of this page was not written by regard: its format must be "regard page".');
   }
   if (value.version !== 1) {
-    throw new DataError(`This viewer reads version 1 of the data, but the page holds version ${String(value.version)}.`);
+    throw new DataError(`Version ${String(value.version)} of the data is not supported, only 1.`);
   }
   if (!Array.isArray(value.captures) || value.captures.length === 0) {
-    throw new DataError("The page holds no captures: nothing was recorded.");
+    throw new DataError("The page contains no captures: nothing was recorded.");
   }
   for (const capture of value.captures) {
     const named = `The capture "${capture.title}"`;
-    if (!Array.isArray(capture.scenes) || capture.scenes.length === 0) throw new DataError(`${named} has no scenes.`);
+    if (!Array.isArray(capture.scenes) || capture.scenes.length === 0) throw new DataError(`${named} has no samples.`);
   }
-  if (!value.captures.some((capture) => capture.scenes.some((scene) => scene.reads?.length > 0))) {
-    throw new DataError("The page holds no reads: the model that was recorded did not attend to anything.");
+  if (!value.captures.some((capture) => capture.scenes.some((sample) => sample.reads?.length > 0))) {
+    throw new DataError("The page contains no reads: the recorded model has no attention.");
   }
-  value.captures.forEach((capture) => capture.scenes.forEach(checkScene));
+  value.captures.forEach((capture) => capture.scenes.forEach(checkSample));
   return value as Page;
 }
 
-function checkScene(scene: Page["captures"][number]["scenes"][number]): void {
-  for (const read of scene.reads) {
+function checkSample(sample: Page["captures"][number]["scenes"][number]): void {
+  for (const read of sample.reads) {
     for (const axis of [read.queries, read.keys]) {
-      if (!scene.axes?.[axis]) {
-        throw new DataError(`The read "${read.name}" of "${scene.title}" names an axis that is not there: "${axis}".`);
+      if (!sample.axes?.[axis]) {
+        throw new DataError(`The read "${read.name}" of "${sample.title}" has an unknown axis "${axis}".`);
       }
     }
-    if (!read.heads?.length) throw new DataError(`The read "${read.name}" of "${scene.title}" has no heads.`);
+    if (!read.heads?.length) throw new DataError(`The read "${read.name}" of "${sample.title}" has no heads.`);
   }
 }
 
 async function unpacked(name: string): Promise<ArrayBuffer> {
   const element = document.getElementById(`chunk-${name}`);
-  if (!element) throw new DataError(`The page is not complete: its chunk "${name}" is missing.`);
+  if (!element) throw new DataError(`The page is incomplete: its chunk "${name}" is missing.`);
   try {
     return await inflated(decoded(element.textContent ?? ""));
   } catch {

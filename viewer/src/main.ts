@@ -26,7 +26,7 @@ class App {
     const buttons = [this.linking, this.comparing, button("Theme", "t", turnTheme), button("?", "?", toggleHelp)];
     buttons[3]!.setAttribute("aria-label", "Help");
     root.append(make("nav", { "aria-label": "Page" }, ...buttons), this.place);
-    this.linking.title = "Head, layer and view of one side follow the other's.";
+    this.linking.title = "Head, layer and view of both sides are synchronized.";
     this.restore();
     window.addEventListener("hashchange", () => this.restore());
     window.addEventListener("scroll", hideTip, { passive: true });
@@ -47,8 +47,8 @@ class App {
       this.last = 0;
     } else {
       const other = this.other({ shown: first.shown, view: first.view });
-      // The same scene twice is there to compare heads or layers.
-      this.linked = other.shown.scene !== first.shown.scene;
+      // The same sample on both sides is for comparing heads or layers.
+      this.linked = other.shown.sample !== first.shown.sample;
       this.add(other);
     }
     this.arrange();
@@ -86,7 +86,7 @@ class App {
   private restore(): void {
     const { hash } = window.location;
     const first = read(this.page, hash);
-    if (!first) throw new DataError("The page holds no reads: the model that was recorded did not attend to anything.");
+    if (!first) throw new DataError("The page contains no reads: the recorded model has no attention.");
     this.panes.splice(0).forEach((pane) => pane.close());
     this.add(first);
     const second = /[#&]b\./.test(hash) ? read(this.page, hash, "b.") : null;
@@ -100,7 +100,7 @@ class App {
     const touch = () => (this.last = this.panes.indexOf(pane));
     pane.root.addEventListener("pointerdown", touch, { capture: true });
     pane.root.addEventListener("focusin", touch);
-    pane.root.setAttribute("aria-label", index ? "The other side" : "What was read");
+    pane.root.setAttribute("aria-label", index ? "Second sample" : "Attention weights");
     this.panes.push(pane);
     this.place.append(pane.root);
     this.arrange();
@@ -139,24 +139,24 @@ class App {
     } catch {
       // In a notebook's frame the address is not ours to write.
     }
-    const scene = this.panes[0]?.shown.scene.title;
-    document.title = scene ? `${scene} - regard` : "regard";
+    const sample = this.panes[0]?.shown.sample.title;
+    document.title = sample ? `${sample} - regard` : "regard";
   }
 
-  /** What to put beside: the same scene of the next capture, else the next scene, else the same once more. */
+  /** What to put beside: the same sample of the next capture, else the next sample, else the same once more. */
   private other({ shown, view }: State): State {
     const { captures } = this.page;
     const at = captures.indexOf(shown.capture);
-    const scene = shown.capture.scenes.indexOf(shown.scene);
+    const sample = shown.capture.scenes.indexOf(shown.sample);
     const places = [
-      [(at + 1) % captures.length, scene],
+      [(at + 1) % captures.length, sample],
       [(at + 1) % captures.length, 0],
-      [at, (scene + 1) % shown.capture.scenes.length],
+      [at, (sample + 1) % shown.capture.scenes.length],
     ] as const;
-    for (const [capture, scene] of places) {
-      const found = captures[capture]?.scenes[scene];
-      if (found && found !== shown.scene && found.reads.length) {
-        const state = read(this.page, `#capture=${capture}&scene=${scene}&view=${view}`);
+    for (const [capture, sample] of places) {
+      const found = captures[capture]?.scenes[sample];
+      if (found && found !== shown.sample && found.reads.length) {
+        const state = read(this.page, `#capture=${capture}&scene=${sample}&view=${view}`);
         if (state) return state;
       }
     }
@@ -165,10 +165,10 @@ class App {
 }
 
 function plain(pane: Panel): object {
-  const { capture, scene, read, head, query, key, scale } = pane.shown;
-  const scenes = capture.scenes.indexOf(scene);
+  const { capture, sample, read, head, query, key, scale } = pane.shown;
+  const scenes = capture.scenes.indexOf(sample);
   return {
-    capture: pane.page.captures.indexOf(capture), scene: scenes, read: read.name, layer: read.layer, kind: read.kind,
+    capture: pane.page.captures.indexOf(capture), sample: scenes, read: read.name, layer: read.layer, kind: read.kind,
     measure: read.measure, head, query, key, scale, view: pane.view, views: pane.views.map((view) => view.name),
   };
 }

@@ -1,37 +1,37 @@
 /**
- * What a page holds, as the Python side writes it (regard/look/page.py). JSON, beside binary chunks that `load` brings.
+ * The data of a page, written by regard/look/page.py: JSON, and binary chunks that are loaded by `load`.
  *
- * A page has captures; a capture has scenes (one for each input and answer); a scene has axes (what queries and keys
- * are), reads (the weights between two axes, head by head), pictures that places of an axis lie on, and, for what was
- * said token by token, the steps of the search.
+ * A page has captures; a capture has samples (one for each input and output, under the key "scenes"); a sample has axes
+ * (labels of queries and keys), reads (attention weights between two axes, head by head), pictures that places of an
+ * axis lie on, and, for token sequences, the steps of the search.
  */
 
 export interface Page {
   format: "regard page";
   version: 1;
   captures: Capture[];
-  /** How weights were cut to keep the page small, in words; empty if they are all here, exactly. */
+  /** A note on how the weights were reduced to keep the page small; empty if all are exact. */
   rule: string;
 }
 
 export interface Capture {
   /** Such as the run's folder. */
   title: string;
-  /** What the model is, in words. */
+  /** A description of the model. */
   model: string;
-  scenes: Scene[];
+  scenes: Sample[];
 }
 
-/** One input and one answer to it. */
-export interface Scene {
+/** One input and one output. */
+export interface Sample {
   title: string;
   /** By name; reads and steps refer to them. */
   axes: Record<string, Axis>;
   reads: Read[];
   /** By name; axes refer to them. */
   pictures: Record<string, Picture>;
-  /** One for each token that was said; empty where nothing was said token by token. Step t is query t of reads whose
-   *  query axis is "said". */
+  /** One for each output token; empty if the output is not a token sequence. Step t is query t of reads whose query
+   *  axis is "said", the axis of the output. */
   steps: Step[];
 }
 
@@ -96,7 +96,7 @@ export type Weights =
 
 export type Picture =
   | { kind: "image"; url: string; width: number; height: number; boxes: Box[] }
-  | { kind: "sound"; url: string; seconds: number; events: Sounding[] }
+  | { kind: "sound"; url: string; seconds: number; events: SoundEvent[] }
   | { kind: "plane"; unit: string; tracks: Track[] };
 
 export interface Box {
@@ -108,7 +108,7 @@ export interface Box {
   query: number;
 }
 
-export interface Sounding {
+export interface SoundEvent {
   label: string;
   score: number;
   /** Seconds. */
@@ -124,11 +124,11 @@ export interface Track {
 }
 
 export interface Step {
-  /** The token that was said, and its probability given those before it. */
+  /** The output token, and its probability given those before it. */
   token: string;
   probability: number;
-  /** The likeliest tokens at this step, largest first; the one said may be none of them. */
+  /** The most probable tokens at this step, in descending order; the output token may not be among them. */
   alternatives: { token: string; probability: number }[];
-  /** The hypotheses alive after this step, best first; empty in greedy search. Score: log-probability so far. */
-  beams: { text: string; score: number; /** Lies on the way to this answer. */ chosen: boolean }[];
+  /** The hypotheses kept after this step, best first; empty in greedy search. Score: log-probability so far. */
+  beams: { text: string; score: number; /** Continued by this output. */ chosen: boolean }[];
 }

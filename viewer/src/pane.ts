@@ -1,4 +1,4 @@
-/** One capture's scene on the page: its pickers, the open view, and what is said below it. */
+/** A sample on the page: its pickers, the open view, and the footer. */
 
 import { make } from "./dom.js";
 import { foot } from "./foot.js";
@@ -22,13 +22,13 @@ export interface Listener {
 /** Views for what lies somewhere, best first; elsewhere the first that fits. */
 const PREFERRED: [fits: (state: Shown) => boolean, view: string][] = [
   [({ read }) => read.kind === "chain", "chain"],
-  [({ scene, read }) => on(scene, read, "image"), "image"],
-  [({ scene, read }) => on(scene, read, "plane"), "plane"],
-  [({ scene, read }) => on(scene, read, "sound"), "sound"],
+  [({ sample, read }) => on(sample, read, "image"), "image"],
+  [({ sample, read }) => on(sample, read, "plane"), "plane"],
+  [({ sample, read }) => on(sample, read, "sound"), "sound"],
 ];
 
-function on(scene: Shown["scene"], read: Read, kind: string): boolean {
-  return [read.queries, read.keys].some((axis) => scene.pictures[scene.axes[axis]?.on ?? ""]?.kind === kind);
+function on(sample: Shown["sample"], read: Read, kind: string): boolean {
+  return [read.queries, read.keys].some((axis) => sample.pictures[sample.axes[axis]?.on ?? ""]?.kind === kind);
 }
 
 export class Panel implements Pane {
@@ -87,7 +87,7 @@ export class Panel implements Pane {
 
   /** The views that have something to say on what is shown. */
   get views(): View[] {
-    return VIEWS.filter((view) => view.fits(this.shown.scene, this.shown.read));
+    return VIEWS.filter((view) => view.fits(this.shown.sample, this.shown.read));
   }
 
   choose(change: Partial<Shown>, view = this.state.view): void {
@@ -96,18 +96,18 @@ export class Panel implements Pane {
 
   /** Show what the other pane shows, as far as it is here. */
   follow({ shown, view }: State): void {
-    const like = alike(this.shown.scene, shown.read, this.shown.read);
+    const like = alike(this.shown.sample, shown.read, this.shown.read);
     const read = like?.kind === shown.read.kind ? like : this.shown.read;
     const head = shown.head < read.heads.length ? shown.head : this.shown.head;
     const change = this.changed({ read, head, scale: shown.scale });
-    const labels = (of: Shown) => of.scene.axes[of.read.queries]!.labels;
+    const labels = (of: Shown) => of.sample.axes[of.read.queries]!.labels;
     const same = shown.query === null || labels(shown)[shown.query] === labels(change)[shown.query];
     if (same) change.query = shown.query;
     this.turn({ shown: change, view }, false);
   }
 
   async table(read: Read): Promise<Table> {
-    const table = await tableOf(this.shown.scene, read);
+    const table = await tableOf(this.shown.sample, read);
     await table.bring(Math.min(this.shown.head, table.heads - 1));
     this.tables.set(read, table);
     return table;
@@ -130,15 +130,15 @@ export class Panel implements Pane {
 
   private changed(change: Partial<Shown>): Shown {
     const next = { ...this.shown, ...change };
-    if (change.scene && !change.read) next.read = alike(next.scene, this.shown.read) ?? next.read;
+    if (change.sample && !change.read) next.read = alike(next.sample, this.shown.read) ?? next.read;
     if (next.read !== this.shown.read) {
-      const before = defaultScale(this.shown.scene, this.shown.read);
-      if (before === this.shown.scale && !change.scale) next.scale = defaultScale(next.scene, next.read);
+      const before = defaultScale(this.shown.sample, this.shown.read);
+      if (before === this.shown.scale && !change.scale) next.scale = defaultScale(next.sample, next.read);
       if (next.read.queries !== this.shown.read.queries && change.query === undefined) next.query = null;
       if (next.read.keys !== this.shown.read.keys && change.key === undefined) next.key = null;
     }
-    const { labels: queries } = next.scene.axes[next.read.queries]!;
-    const { labels: keys } = next.scene.axes[next.read.keys]!;
+    const { labels: queries } = next.sample.axes[next.read.queries]!;
+    const { labels: keys } = next.sample.axes[next.read.keys]!;
     if (next.query !== null && next.query >= queries.length) next.query = null;
     if (next.key !== null && next.key >= keys.length) next.key = null;
     next.head = next.read.heads.length === 1 ? 0 : Math.min(next.head, next.read.heads.length - 1);
@@ -160,7 +160,7 @@ export class Panel implements Pane {
     if (asked) return asked;
     const preferred = PREFERRED.filter(([fits]) => fits(shown)).map(([, name]) => name);
     const found = fit.find((each) => preferred.includes(each.name)) ?? fit[0];
-    if (!found) throw new DataError(`No view can show the read "${shown.read.name}".`);
+    if (!found) throw new DataError(`No view supports the read "${shown.read.name}".`);
     return found;
   }
 
@@ -220,13 +220,13 @@ export class Panel implements Pane {
       const at = views.findIndex((view) => view.name === this.view);
       this.choose({}, views[(at + by + views.length) % views.length]!.name);
     } else if (what === "layer") {
-      const reads = siblings(shown.scene, shown.read);
+      const reads = siblings(shown.sample, shown.read);
       this.choose({ read: reads[(reads.indexOf(shown.read) + by + reads.length) % reads.length]! });
     } else if (what === "head") {
       const heads = shown.read.heads.length;
       if (heads > 1) this.choose({ head: ((shown.head + 1 + by + heads + 1) % (heads + 1)) - 1 });
     } else {
-      const { length } = shown.scene.axes[shown.read.queries]!.labels;
+      const { length } = shown.sample.axes[shown.read.queries]!.labels;
       const from = shown.query ?? (by > 0 ? -1 : length);
       this.choose({ query: Math.max(0, Math.min(length - 1, from + by)) });
     }

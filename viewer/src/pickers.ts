@@ -1,4 +1,4 @@
-/** What stands above a view: the scene's title, the pickers, and the tabs of the views. */
+/** The header of a view: title of the sample, pickers, and the tabs of the views. */
 
 import { isSigned } from "./color.js";
 import { make } from "./dom.js";
@@ -20,12 +20,12 @@ interface Option {
 
 /** The elements above a view, anew for what is shown. */
 export function pickers(pane: Panel, view: View): HTMLElement[] {
-  const { scene, capture } = pane.shown;
-  const words = readable(scene.title, LONGEST_TITLE, " ");
+  const { sample, capture } = pane.shown;
+  const words = readable(sample.title, LONGEST_TITLE, " ");
   const title = make("h1", words.length > LONG_TITLE ? { class: "long", tabindex: 0 } : {}, words);
   const model = make("p", { class: "model" }, capture.title);
   if (capture.model) model.append(make("span", { class: "pale" }, ` ${capture.model}`));
-  const choices = [scenePicker(pane), measurePicker(pane), groupPicker(pane), layerPicker(pane), headPicker(pane)];
+  const choices = [samplePicker(pane), measurePicker(pane), groupPicker(pane), layerPicker(pane), headPicker(pane)];
   const shown = choices.filter((choice) => choice !== null);
   return [
     make("header", {}, title, model),
@@ -60,46 +60,46 @@ function picker(
   return make("label", { class: `picker ${name.toLowerCase()}` }, make("span", {}, name), select);
 }
 
-function scenePicker(pane: Panel): HTMLElement | null {
+function samplePicker(pane: Panel): HTMLElement | null {
   const { captures } = pane.page;
-  const all = captures.flatMap((capture) => capture.scenes.map((scene) => ({ capture, scene })));
-  const full = all.filter(({ scene }) => scene.reads.length);
+  const all = captures.flatMap((capture) => capture.scenes.map((sample) => ({ capture, sample })));
+  const full = all.filter(({ sample }) => sample.reads.length);
   if (full.length < 2) return null;
-  const options = full.map(({ capture, scene }, index) => ({
+  const options = full.map(({ capture, sample }, index) => ({
     value: String(index),
-    name: readable(scene.title, 70, " "),
+    name: readable(sample.title, 70, " "),
     ...(captures.length > 1 ? { group: capture.title } : {}),
   }));
-  const chosen = full.findIndex(({ scene }) => scene === pane.shown.scene);
-  return picker("Scene", options, String(chosen), (value) => pane.choose({ ...full[Number(value)]!, query: null, key: null }));
+  const chosen = full.findIndex(({ sample }) => sample === pane.shown.sample);
+  return picker("Sample", options, String(chosen), (value) => pane.choose({ ...full[Number(value)]!, query: null, key: null }));
 }
 
 function measurePicker(pane: Panel): HTMLElement | null {
-  const { scene, read } = pane.shown;
-  const measures = measuresOf(scene);
+  const { sample, read } = pane.shown;
+  const measures = measuresOf(sample);
   if (measures.length < 2) return null;
   const options = measures.map((value) => ({ value, name: MEASURES[value].name }));
   return picker("Measure", options, read.measure, (value) => {
     const like = { ...read, measure: value as typeof read.measure };
-    const reads = scene.reads.filter((each) => each.measure === value);
+    const reads = sample.reads.filter((each) => each.measure === value);
     const same = reads.filter((each) => groupId(each) === groupId(like));
     pane.choose({ read: same.find((each) => each.layer === read.layer) ?? same[0] ?? reads[0]! });
   });
 }
 
 function groupPicker(pane: Panel): HTMLElement {
-  const { scene, read } = pane.shown;
-  const groups = groupsOf(scene, read.measure);
+  const { sample, read } = pane.shown;
+  const groups = groupsOf(sample, read.measure);
   const options = groups.map(({ id, name }) => ({ value: id, name }));
-  return picker("Read", options, groupId(read), (value) => {
+  return picker("Attention", options, groupId(read), (value) => {
     const reads = groups.find(({ id }) => id === value)!.reads;
     pane.choose({ read: reads.find((each) => each.layer === read.layer) ?? reads[reads.length - 1]! });
   });
 }
 
 function layerPicker(pane: Panel): HTMLElement | null {
-  const { scene, read } = pane.shown;
-  const reads = siblings(scene, read);
+  const { sample, read } = pane.shown;
+  const reads = siblings(sample, read);
   if (reads.length < 2) return null;
   const distinct = new Set(reads.map((each) => each.layer)).size === reads.length;
   const options = reads.map((each, index) => ({
@@ -124,7 +124,7 @@ export function scalePicker(pane: Panel): HTMLElement {
   const { scale, read } = pane.shown;
   const options: Option[] = [
     { value: "one", name: isSigned(read) ? "-1 to 1" : "0 to 1" },
-    { value: "largest", name: "to the largest" },
+    { value: "largest", name: "scaled to the largest" },
   ];
   return picker("Colors", options, scale, (value) => pane.choose({ scale: value as typeof scale }));
 }

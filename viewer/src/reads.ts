@@ -1,27 +1,27 @@
-/** Which reads belong together, and which of them to go to when something else is picked. */
+/** Groups of reads, and the choice of a read when the selection changes. */
 
-import type { Read, Scene } from "./page.js";
+import type { Read, Sample } from "./page.js";
 import { groupName } from "./texts.js";
 
-/** Reads that differ in the layer only. */
+/** Reads that differ only in the layer. */
 export interface Group {
   id: string;
   name: string;
   reads: Read[];
 }
 
-/** What reads of one group have in common, the measure included. */
+/** The identifier of the group of a read. */
 export function groupId(read: Read): string {
   return [read.measure, read.kind, read.direction, read.queries, read.keys].join("|");
 }
 
-/** The reads of a measure, by what they do; each group in the order of its layers. */
-export function groupsOf(scene: Scene, measure: Read["measure"]): Group[] {
+/** The groups of the reads of a measure, each in the order of its layers. */
+export function groupsOf(sample: Sample, measure: Read["measure"]): Group[] {
   const groups = new Map<string, Group>();
-  for (const read of scene.reads) {
+  for (const read of sample.reads) {
     if (read.measure !== measure) continue;
     const id = groupId(read);
-    const group = groups.get(id) ?? { id, name: groupName(scene, read), reads: [] };
+    const group = groups.get(id) ?? { id, name: groupName(sample, read), reads: [] };
     group.reads.push(read);
     groups.set(id, group);
   }
@@ -29,29 +29,34 @@ export function groupsOf(scene: Scene, measure: Read["measure"]): Group[] {
   for (const group of all) group.reads.sort((one, other) => one.layer - other.layer);
   for (const group of all) {
     const alike = all.filter((other) => other.name === group.name);
-    if (alike.length > 1) alike.forEach((each) => (each.name += ` (${each.reads[0]!.queries}, ${each.reads[0]!.keys})`));
+    if (alike.length > 1) alike.forEach((each) => (each.name += ` (${axisName(each.reads[0]!.queries)}, ${axisName(each.reads[0]!.keys)})`));
   }
   return all;
 }
 
-/** The group that a read is of. */
-export function siblings(scene: Scene, read: Read): Read[] {
+/** The name of an axis as the page shows it. */
+function axisName(name: string): string {
+  return { said: "output", fed: "decoder input", "fed, after the start": "decoder input after the start" }[name] ?? name;
+}
+
+/** The reads of the same group, in the order of their layers. */
+export function siblings(sample: Sample, read: Read): Read[] {
   const id = groupId(read);
-  return scene.reads.filter((each) => groupId(each) === id).sort((one, other) => one.layer - other.layer);
+  return sample.reads.filter((each) => groupId(each) === id).sort((one, other) => one.layer - other.layer);
 }
 
-/** Measures that the scene has, in the order in which they are offered. */
-export function measuresOf(scene: Scene): Read["measure"][] {
+/** The measures of a sample, in the order of the picker. */
+export function measuresOf(sample: Sample): Read["measure"][] {
   const order: Read["measure"][] = ["weight", "weight x gradient", "rollout"];
-  return order.filter((measure) => scene.reads.some((read) => read.measure === measure));
+  return order.filter((measure) => sample.reads.some((read) => read.measure === measure));
 }
 
-/** The read of a scene that is most like another: same kind, measure, direction and layer come first; `now` if they are
+/** The read of a sample that is most like another: same kind, measure, direction and layer come first; `now` if they are
  *  as much alike. */
-export function alike(scene: Scene, read: Read, now: Read | null = null): Read | null {
+export function alike(sample: Sample, read: Read, now: Read | null = null): Read | null {
   let best: Read | null = null;
   let most = -1;
-  for (const each of scene.reads) {
+  for (const each of sample.reads) {
     const points =
       32 * Number(each.kind === read.kind) +
       16 * Number(each.measure === read.measure) +
@@ -65,17 +70,17 @@ export function alike(scene: Scene, read: Read, now: Read | null = null): Read |
   return best;
 }
 
-/** The read to begin with: weights before other measures, what reads the input before what reads itself. */
-export function firstRead(scene: Scene): Read | null {
+/** The initial read: weights before other measures, cross-attention before self-attention. */
+export function firstRead(sample: Sample): Read | null {
   const kinds = ["cross", "recurrent", "pooling", "chain", "encoder self", "self", "decoder self", "other"];
-  const measure = measuresOf(scene)[0];
-  const reads = scene.reads.filter((read) => read.measure === measure);
+  const measure = measuresOf(sample)[0];
+  const reads = sample.reads.filter((read) => read.measure === measure);
   const rank = (read: Read) => (kinds.indexOf(read.kind) + 9) % 9;
   reads.sort((one, other) => rank(one) - rank(other) || other.layer - one.layer);
   return reads[0] ?? null;
 }
 
-/** The head to begin with: the mean, unless most numbers were cut away, which leaves few that all heads kept. */
+/** The initial head: the mean, unless most weights are omitted, which leaves few that all heads include. */
 export function firstHead(read: Read): number {
   return read.heads.length === 1 || read.weights.form === "top" ? 0 : -1;
 }

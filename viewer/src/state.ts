@@ -1,6 +1,6 @@
-/** What is shown, as the address's fragment holds it: #scene=0&read=NAME&head=2&view=links&query=3 */
+/** The state of the page in the fragment of its address: #scene=0&read=NAME&head=2&view=links&query=3 */
 
-import type { Capture, Page, Read, Scene } from "./page.js";
+import type { Capture, Page, Read, Sample } from "./page.js";
 import { firstHead, firstRead } from "./reads.js";
 import type { Shown } from "./view.js";
 
@@ -14,12 +14,12 @@ export interface State {
 export function written(page: Page, { shown, view }: State, prefix = ""): string {
   const fields: [string, string | number | null][] = [
     ["capture", page.captures.indexOf(shown.capture) || null],
-    ["scene", shown.capture.scenes.indexOf(shown.scene)],
+    ["scene", shown.capture.scenes.indexOf(shown.sample)],
     ["read", shown.read.name],
     ["measure", shown.read.measure === "weight" ? null : shown.read.measure],
     ["head", shown.head],
     ["view", view],
-    ["scale", shown.scale === defaultScale(shown.scene, shown.read) ? null : shown.scale],
+    ["scale", shown.scale === defaultScale(shown.sample, shown.read) ? null : shown.scale],
     ["query", shown.query],
     ["key", shown.key],
   ];
@@ -29,7 +29,7 @@ export function written(page: Page, { shown, view }: State, prefix = ""): string
     .join("&");
 }
 
-/** What a fragment asks for; what is not there is ignored. Null if the page has nothing to show at that scene. */
+/** The state of a fragment; unknown values are ignored. Null if no sample of the page has reads. */
 export function read(page: Page, fragment: string, prefix = ""): State | null {
   const fields = new Map(
     fragment
@@ -41,27 +41,27 @@ export function read(page: Page, fragment: string, prefix = ""): State | null {
   const field = (name: string) => fields.get(prefix + name);
   const place = placed(page, field("capture"), field("scene"));
   if (!place) return null;
-  const { capture, scene } = place;
-  const named = scene.reads.filter((each) => each.name === field("read"));
+  const { capture, sample } = place;
+  const named = sample.reads.filter((each) => each.name === field("read"));
   const measure = field("measure") ?? "weight";
-  const chosen = named.find((each) => each.measure === measure) ?? named[0] ?? firstRead(scene);
+  const chosen = named.find((each) => each.measure === measure) ?? named[0] ?? firstRead(sample);
   if (!chosen) return null;
   const shown: Shown = {
     capture,
-    scene,
+    sample,
     read: chosen,
     head: whole(field("head"), -1, chosen.heads.length) ?? firstHead(chosen),
-    query: whole(field("query"), 0, scene.axes[chosen.queries]!.labels.length),
-    key: whole(field("key"), 0, scene.axes[chosen.keys]!.labels.length),
-    scale: scaleNamed(field("scale")) ?? defaultScale(scene, chosen),
+    query: whole(field("query"), 0, sample.axes[chosen.queries]!.labels.length),
+    key: whole(field("key"), 0, sample.axes[chosen.keys]!.labels.length),
+    scale: scaleNamed(field("scale")) ?? defaultScale(sample, chosen),
   };
   if (chosen.heads.length === 1) shown.head = 0;
   return { shown, view: field("view") ?? "" };
 }
 
 /** Numbers that are no weights have no natural largest value, and over the many places of a picture all are small. */
-export function defaultScale(scene: Scene, read: Read): Shown["scale"] {
-  const isPlaced = [read.queries, read.keys].some((axis) => scene.pictures[scene.axes[axis]?.on ?? ""]);
+export function defaultScale(sample: Sample, read: Read): Shown["scale"] {
+  const isPlaced = [read.queries, read.keys].some((axis) => sample.pictures[sample.axes[axis]?.on ?? ""]);
   return read.measure === "weight" && read.weights.form === "whole" && !isPlaced ? "one" : "largest";
 }
 
@@ -82,13 +82,13 @@ function whole(text: string | undefined, from: number, to: number): number | nul
   return text && Number.isInteger(number) && number >= from && number < to ? number : null;
 }
 
-function placed(page: Page, capture?: string, scene?: string): { capture: Capture; scene: Scene } | null {
+function placed(page: Page, capture?: string, sample?: string): { capture: Capture; sample: Sample } | null {
   const asked = page.captures[whole(capture, 0, page.captures.length) ?? 0]!;
-  const there = asked.scenes[whole(scene, 0, asked.scenes.length) ?? 0]!;
-  if (there.reads.length) return { capture: asked, scene: there };
+  const there = asked.scenes[whole(sample, 0, asked.scenes.length) ?? 0]!;
+  if (there.reads.length) return { capture: asked, sample: there };
   for (const each of page.captures) {
     const found = each.scenes.find((one) => one.reads.length);
-    if (found) return { capture: each, scene: found };
+    if (found) return { capture: each, sample: found };
   }
   return null;
 }

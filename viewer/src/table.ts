@@ -1,7 +1,7 @@
 /** The weights of a read, unpacked when they are asked for: all of them, or the largest of each query. */
 
 import { DataError, load } from "./load.js";
-import type { Read, Scene } from "./page.js";
+import type { Read, Sample } from "./page.js";
 import type { Table } from "./view.js";
 
 type Load = (name: string) => Promise<ArrayBuffer>;
@@ -14,19 +14,19 @@ interface Blocks {
 const tables = new WeakMap<Read, Promise<Table>>();
 
 /** The table of a read, made once; of one that was cut, only the overview is unpacked yet. */
-export function tableOf(scene: Scene, read: Read): Promise<Table> {
+export function tableOf(sample: Sample, read: Read): Promise<Table> {
   let table = tables.get(read);
   if (!table) {
-    table = made(scene, read, load);
+    table = made(sample, read, load);
     tables.set(read, table);
   }
   return table;
 }
 
 /** The table of a read whose chunks `load` brings. */
-export async function made(scene: Scene, read: Read, load: Load): Promise<Table> {
-  const queries = scene.axes[read.queries]?.labels.length ?? 0;
-  const keys = scene.axes[read.keys]?.labels.length ?? 0;
+export async function made(sample: Sample, read: Read, load: Load): Promise<Table> {
+  const queries = sample.axes[read.queries]?.labels.length ?? 0;
+  const keys = sample.axes[read.keys]?.labels.length ?? 0;
   const { weights } = read;
   const heads = read.heads.length;
   if (weights.form === "whole") {

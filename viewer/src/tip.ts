@@ -37,16 +37,16 @@ export function showTip(
   moveTo(at);
 }
 
-function places({ scene, read }: Shown, query: number | null, key: number | null): HTMLElement {
+function places({ sample, read }: Shown, query: number | null, key: number | null): HTMLElement {
   const parts = ([["query", read.queries, query], ["key", read.keys, key]] as const)
     .filter(([, , index]) => index !== null)
     .map(([role, name, index]) => {
-      const axis = scene.axes[name]!;
+      const axis = sample.axes[name]!;
       const label = make("b", {}, readable(axis.labels[index!] ?? "", 40));
       const place = make("span", { class: "pale" }, ` ${axis.what} ${index! + 1}`);
       return make("span", { class: role }, label, place);
     });
-  const reads = parts.length === 2 ? [parts[0]!, " reads ", parts[1]!] : parts;
+  const reads = parts.length === 2 ? [parts[0]!, " \u2192 ", parts[1]!] : parts;
   return make("div", {}, ...reads);
 }
 
@@ -59,19 +59,19 @@ function numberLine(
   const of = make("span", { class: "pale" }, head ? ` ${head}` : "");
   if (text) return make("div", {}, make("b", { class: "number" }, text), of);
   if (!table) return make("div", { class: "pale" }, "\u2026");
-  return make("div", { class: "pale" }, `Not kept in this page${bound(shown, table, query, key)}`, of);
+  return make("div", { class: "pale" }, `Omitted from this page${bound(shown, table, query, key)}`, of);
 }
 
-/** What is known of a number that was cut away. */
+/** The upper bound of an omitted weight. */
 function bound(shown: Shown, table: Table, query: number, key: number): string {
   const kept = table.kept(shown.head, query);
   if (!kept?.keys.length) return ".";
   if (shown.head < 0) {
     const among = kept.numbers[kept.keys.indexOf(key)];
-    return among ? `; the heads that kept it give ${exact(among, 9)}.` : " by any head.";
+    return among ? `; the heads that include it give ${exact(among, 9)}.` : " in all heads.";
   }
   const least = kept.numbers.reduce((least, number) => Math.min(least, Math.abs(number)), Infinity);
-  return `: at most ${exact(least, 9)}${kept.numbers.some((number) => number < 0) ? " in size" : ""}.`;
+  return `: at most ${exact(least, 9)}${kept.numbers.some((number) => number < 0) ? " in magnitude" : ""}.`;
 }
 
 function moveTo({ x, y }: { x: number; y: number }): void {

@@ -1,6 +1,6 @@
-/** What a view is to the page: it draws one read of one scene, and tells what was pointed at. */
+/** The interface of views: a view draws one read of one sample, and reports what the pointer is on. */
 
-import type { Capture, Page, Read, Scene } from "./page.js";
+import type { Capture, Page, Read, Sample } from "./page.js";
 
 /** The weights of a read, brought and unpacked. Head -1 is the mean over heads. */
 export interface Table {
@@ -34,7 +34,7 @@ export interface Table {
 /** What is shown. The page owns it; views ask for changes through `Pane.choose`. */
 export interface Shown {
   capture: Capture;
-  scene: Scene;
+  sample: Sample;
   read: Read;
   /** -1: mean over heads. */
   head: number;
@@ -61,7 +61,7 @@ export interface View {
   readonly about: string;
   /** Whether it shows the scale of its colors itself; else the page does, below it. */
   readonly hasScale?: boolean;
-  fits(scene: Scene, read: Read): boolean;
+  fits(sample: Sample, read: Read): boolean;
   /** Draw into an empty element, which has a size; `show` is called at once, and after every change or resize. */
   open(host: HTMLElement, pane: Pane): Drawn;
 }

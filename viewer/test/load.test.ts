@@ -15,15 +15,15 @@ test("a good page passes", () => {
   assert.equal(checked(JSON.stringify(good)).captures.length, 1);
 });
 
-test("what is wrong with a page is said", () => {
-  assert.throws(() => checked("{"), /no JSON/);
-  assert.throws(() => checked("null"), /format is not "regard page"/);
-  assert.throws(changed({ format: "other" }), /format is not "regard page"/);
-  assert.throws(changed({ version: 2 }), /version 1 .* version 2/);
+test("errors in the data are reported", () => {
+  assert.throws(() => checked("{"), /not valid JSON/);
+  assert.throws(() => checked("null"), /format must be "regard page"/);
+  assert.throws(changed({ format: "other" }), /format must be "regard page"/);
+  assert.throws(changed({ version: 2 }), /Version 2 .* only 1/);
   assert.throws(changed({ captures: [] }), /no captures/);
-  assert.throws(changed({ captures: [{ ...capture, scenes: [] }] }), /"run" has no scenes/);
+  assert.throws(changed({ captures: [{ ...capture, scenes: [] }] }), /"run" has no samples/);
   assert.throws(withReads([]), /no reads/);
-  assert.throws(withReads([{ ...read, keys: "gone" }]), /"core.read" of "one" names an axis .* "gone"/);
+  assert.throws(withReads([{ ...read, keys: "gone" }]), /"core.read" of "one" has an unknown axis "gone"/);
   assert.throws(withReads([{ ...read, heads: [] }]), /no heads/);
 });
 
@@ -41,5 +41,5 @@ test("a chunk that is missing, damaged or cut off is named", async () => {
   await assert.rejects(load("gone"), /chunk "gone" is missing/);
   await assert.rejects(load("odd"), /chunk "odd" cannot be unpacked/);
   await assert.rejects(load("short"), /chunk "short" cannot be unpacked/);
-  await assert.rejects(page(), /holds no data/);
+  await assert.rejects(page(), /contains no data/);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Page, Read, Scene } from "../src/page.js";
+import type { Page, Read, Sample } from "../src/page.js";
 import { alike, groupsOf, siblings } from "../src/reads.js";
 import { read as asked, written } from "../src/state.js";
 
@@ -11,7 +11,7 @@ function reading(name: string, change: Partial<Read> = {}): Read {
   };
 }
 
-function sceneOf(title: string, reads: Read[]): Scene {
+function sampleOf(title: string, reads: Read[]): Sample {
   const axis = (length: number) => ({ what: "token", labels: Array.from({ length }, String), on: "", places: [] });
   return { title, axes: { said: axis(5), source: axis(7) }, reads, pictures: {}, steps: [] };
 }
@@ -24,8 +24,8 @@ const reads = [
 const page: Page = {
   format: "regard page", version: 1, rule: "",
   captures: [
-    { title: "a", model: "", scenes: [sceneOf("empty", []), sceneOf("one", reads)] },
-    { title: "b", model: "", scenes: [sceneOf("other", [reading("own.1", own), reading("cross.1")])] },
+    { title: "a", model: "", scenes: [sampleOf("empty", []), sampleOf("one", reads)] },
+    { title: "b", model: "", scenes: [sampleOf("other", [reading("own.1", own), reading("cross.1")])] },
   ],
 };
 
@@ -45,15 +45,15 @@ test("an address keeps the measure of reads of one name", () => {
 
 test("what an address names and is not there is ignored", () => {
   const { shown } = asked(page, "#scene=9&read=gone&head=3&query=7&key=x&scale=big&%E0%A4%A")!;
-  assert.equal(shown.scene.title, "one");
+  assert.equal(shown.sample.title, "one");
   assert.equal(shown.read, reads[1]);
   assert.deepEqual([shown.head, shown.query, shown.key, shown.scale], [-1, null, null, "one"]);
 });
 
 test("layers of a read belong together, in their order", () => {
-  const scene = page.captures[0]!.scenes[1]!;
-  assert.deepEqual(siblings(scene, reads[1]!).map((read) => read.layer), [1, 2]);
-  assert.equal(groupsOf(scene, "weight").length, 2);
+  const sample = page.captures[0]!.scenes[1]!;
+  assert.deepEqual(siblings(sample, reads[1]!).map((read) => read.layer), [1, 2]);
+  assert.equal(groupsOf(sample, "weight").length, 2);
 });
 
 test("the other side shows the same kind of read, and keeps its layer where there is no such", () => {

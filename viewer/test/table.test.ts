@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Read, Scene, Weights } from "../src/page.js";
+import type { Read, Sample, Weights } from "../src/page.js";
 import { made, pooled, widened } from "../src/table.js";
 
 const QUERIES = 3;
 const KEYS = 5;
 const numbers = Float32Array.from({ length: 2 * QUERIES * KEYS }, (_, index) => ((index * 7) % 30) / 32 - 0.3);
 
-function scene(): Scene {
+function sample(): Sample {
   const axis = (length: number) => ({ what: "token", labels: Array.from({ length }, String), on: "", places: [] });
   return { title: "", axes: { q: axis(QUERIES), k: axis(KEYS) }, reads: [], pictures: {}, steps: [] };
 }
@@ -20,7 +20,7 @@ function read(weights: Weights): Read {
 }
 
 const whole = (bytes: ArrayBuffer) =>
-  made(scene(), read({ form: "whole", dtype: "float32", chunk: "all" }), async () => bytes);
+  made(sample(), read({ form: "whole", dtype: "float32", chunk: "all" }), async () => bytes);
 
 /** Two of each query of each head, but only one of the first query. */
 async function cut() {
@@ -39,7 +39,7 @@ async function cut() {
   const weights: Weights = {
     form: "top", count: 2, overview: { rows: 2, columns: 2, chunk: "over" }, heads: ["head0", "head1"],
   };
-  const table = await made(scene(), read(weights), async (name) => chunks.get(name)!);
+  const table = await made(sample(), read(weights), async (name) => chunks.get(name)!);
   await table.bring(-1);
   return table;
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import type { Axis, Read, Scene, Step } from "../src/page.js";
+import type { Axis, Read, Sample, Step } from "../src/page.js";
 import { columnAt, columnsOf } from "../src/views/columns.js";
 import { boxAt, focusOf, gridOf, spanAt } from "../src/views/focus.js";
 import { lanes } from "../src/views/lanes.js";
@@ -11,7 +11,7 @@ import { largest, threshold } from "../src/views/largest.js";
 import { plan } from "../src/views/plan.js";
 import { spots } from "../src/views/spots.js";
 import { overlap, spread, ticks } from "../src/views/spread.js";
-import { offered, readBySaid } from "../src/views/steps.js";
+import { candidates, decoderRead } from "../src/views/steps.js";
 
 test("the largest come first, by magnitude, and zeros not at all", () => {
   assert.deepEqual(largest([0.2, -0.7, 0, 0.5, 0.1], 3), [1, 3, 0]);
@@ -103,9 +103,9 @@ const readOf = (queries: string, keys: string, kind: Read["kind"] = "cross") => 
 
 test("heat lies over the keys if they are places, over the queries if those alone are", () => {
   const axes = { words: axis(""), codes: axis("drawn", [[0, 0, 1, 1]]), photo: axis("photo", [null, [0, 0, 1, 1]]) };
-  const scene = { axes, pictures: { drawn: image, photo: image } } as unknown as Scene;
+  const sample = { axes, pictures: { drawn: image, photo: image } } as unknown as Sample;
   const found = (queries: string, keys: string) => {
-    const focus = focusOf(scene, readOf(queries, keys), "image");
+    const focus = focusOf(sample, readOf(queries, keys), "image");
     return focus && [focus.heat, focus.isOwn];
   };
   assert.deepEqual(found("words", "photo"), ["keys", false]);
@@ -113,7 +113,7 @@ test("heat lies over the keys if they are places, over the queries if those alon
   assert.deepEqual(found("photo", "photo"), ["keys", true]);
   assert.deepEqual(found("codes", "photo"), ["keys", false]);
   assert.equal(found("words", "words"), null);
-  assert.equal(focusOf(scene, readOf("words", "photo"), "sound"), null);
+  assert.equal(focusOf(sample, readOf("words", "photo"), "sound"), null);
 });
 
 test("spans and their names do not cover one another", () => {
@@ -158,17 +158,17 @@ test("a plane has one scale for both directions, upwards", () => {
   assert.ok(Number.isFinite(alone.spot([4, 4]).x));
 });
 
-test("what was said stands among what could have been said, once", () => {
+test("the output token is among the candidates, once", () => {
   const step: Step = { token: "b", probability: 0.2, alternatives: [{ token: "a", probability: 0.7 }, { token: "b", probability: 0.2 }], beams: [] };
-  assert.deepEqual(offered(step).map(({ token, isSaid }) => [token, isSaid]), [["a", false], ["b", true]]);
-  const other = offered({ ...step, token: "c", probability: 0.01 });
-  assert.deepEqual(other.at(-1), { token: "c", probability: 0.01, isSaid: true });
+  assert.deepEqual(candidates(step).map(({ token, isOutput }) => [token, isOutput]), [["a", false], ["b", true]]);
+  const other = candidates({ ...step, token: "c", probability: 0.01 });
+  assert.deepEqual(other.at(-1), { token: "c", probability: 0.01, isOutput: true });
 });
 
-test("steps show the read that is open, else the last that reads the input", () => {
+test("steps show the open read, else the last cross-attention", () => {
   const reads = [readOf("said", "fed", "decoder self"), readOf("said", "source"), readOf("source", "source", "encoder self")];
-  const scene = { reads } as Scene;
-  assert.equal(readBySaid(scene, reads[0]!), reads[0]);
-  assert.equal(readBySaid(scene, reads[2]!), reads[1]);
-  assert.equal(readBySaid({ reads: [reads[2]] } as Scene, reads[2]!), null);
+  const sample = { reads } as Sample;
+  assert.equal(decoderRead(sample, reads[0]!), reads[0]);
+  assert.equal(decoderRead(sample, reads[2]!), reads[1]);
+  assert.equal(decoderRead({ reads: [reads[2]] } as Sample, reads[2]!), null);
 });

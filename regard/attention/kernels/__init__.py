@@ -1,1 +1,1 @@
-"""Ways to compute the read: the formula itself and faster forms that equal it."""
+"""Implementations of the read: the reference formula and faster equivalents."""

@@ -1,9 +1,9 @@
-"""The read by our own fused additive attention: neither weights nor hidden units are ever stored.
+"""Fused additive attention: neither the weights nor the hidden units are stored.
 
     score_ij = v . tanh(q_i + k_j) + bias_ij     out_i = sum_j softmax_j(beta score_ij) v_j     in O((m + n) d) memory
 
-Compiled for CPUs (numba) and GPUs (Triton) behind one operator, regard::additive_read. Masks that are a range of
-keys a query bound the loops; biases that are the same along diagonals stay m + n - 1 numbers.
+Implemented for CPUs (numba) and GPUs (Triton) behind one operator, regard::additive_read. Masks that allow a range
+of keys per query bound the loops; biases that are constant along diagonals take m + n - 1 numbers.
 
 Source: bahdanau2015, appendix A.1.2; the online softmax milakov2018, dao2022.
 """
@@ -15,112 +15,112 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import can_look_at
+from regard.attention.axes import is_inspectable
 from regard.attention.choices import Soft
 from regard.attention.features import widen
-from regard.attention.kernels.additive_op import REACH, additive_read, is_step
+from regard.attention.kernels.additive_op import MAX_EXP_INPUT, additive_read, is_step
 from regard.attention.kernels.half import with_wide_scores
-from regard.attention.kernels.problem import Problem
+from regard.attention.kernels.problem import AttentionInputs
 from regard.attention.scores import TanhSum
 
 
-def refusal(problem: Problem) -> str | None:
-    """Why this kernel cannot do the problem; None if it can."""
-    if not isinstance(problem.form, TanhSum):
-        return f"score {type(problem.score).__name__} is not additive"
-    if not isinstance(problem.choose, Soft):
-        return f"choice {type(problem.choose).__name__} is not Soft"
-    beta = problem.choose.beta
-    if isinstance(beta, Tensor) and not _a_head_or_all(beta, problem.num_axes):
+def refusal(inputs: AttentionInputs) -> str | None:
+    """Return the reason why this kernel cannot compute the read, or None if it can."""
+    if not isinstance(inputs.form, TanhSum):
+        return f"score {type(inputs.score).__name__} is not additive"
+    if not isinstance(inputs.choose, Soft):
+        return f"choice {type(inputs.choose).__name__} is not Soft"
+    beta = inputs.choose.beta
+    if isinstance(beta, Tensor) and not _is_scalar_or_per_head(beta, inputs.num_axes):
         return f"beta of shape {tuple(beta.shape)} differs between queries"
-    if problem.num_axes > 4:
-        return f"the read has {problem.num_axes - 2} leading axes, more than batch and head"
-    if problem.query.device.type not in ("cpu", "cuda"):
-        return f"there is no such kernel for {problem.query.device.type}"
+    if inputs.num_axes > 4:
+        return f"the read has {inputs.num_axes - 2} leading axes, more than batch and head"
+    if inputs.query.device.type not in ("cpu", "cuda"):
+        return f"device {inputs.query.device.type} is not supported"
     return None
 
 
-def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
-    """out = softmax(beta (v . tanh(query + keys) + bias), over allowed keys) values."""
-    form, choose = problem.form, problem.choose
+def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
+    """Compute out = softmax(beta (v . tanh(query + keys) + bias), over allowed keys) values."""
+    form, choose = inputs.form, inputs.choose
     assert isinstance(form, TanhSum)
     assert isinstance(choose, Soft)
-    has_heads, given = form.v.dim() == 2, problem
-    if problem.query.device.type == "cpu":
-        # The loops compute in float32; what they keep for the gradient is then not rounded either.
-        problem = with_wide_scores(problem)._replace(values=widen(problem.values))
-    four = functools.partial(_with_four_axes, has_heads=has_heads)
-    query, keys, values = four(problem.query), four(problem.keys), four(problem.values)
-    # Under autocast what a score maps is in half precision, and values are as they come.
+    has_heads, original = form.v.dim() == 2, inputs
+    if inputs.query.device.type == "cpu":
+        # The loops compute in float32, so the tensors that they save for backward are not rounded either.
+        inputs = with_wide_scores(inputs)._replace(values=widen(inputs.values))
+    to_four_axes = functools.partial(_with_four_axes, has_heads=has_heads)
+    query, keys, values = to_four_axes(inputs.query), to_four_axes(inputs.keys), to_four_axes(inputs.values)
+    # Under autocast the mapped queries and keys are in half precision; values keep their dtype.
     query, keys, values = _with_one_batch(query, keys.to(query.dtype), values.to(query.dtype))
     v = form.v.to(query.dtype)
     v = v if has_heads else v.unsqueeze(0)  # (head or 1, hidden)
-    diagonals = problem.diagonals()
-    added = problem.added() if diagonals is None else None
-    bias = None if added is None else four(added).to(query.dtype)  # (batch, head, query, key)
-    diagonals = None if diagonals is None else four(diagonals.unsqueeze(-2)).squeeze(-2).to(query.dtype)
+    diagonals = inputs.diagonals()
+    added = inputs.bias_tensor() if diagonals is None else None
+    bias = None if added is None else to_four_axes(added).to(query.dtype)  # (batch, head, query, key)
+    diagonals = None if diagonals is None else to_four_axes(diagonals.unsqueeze(-2)).squeeze(-2).to(query.dtype)
     beta = choose.beta
     if isinstance(beta, Tensor):
         beta = beta.to(query.dtype).reshape(-1, 1)  # (head or 1, 1)
         v = v * beta
-        if bias is not None and (allowed := problem.allowed(added)) is not None:
-            bias = _times(bias, beta[:, None], four(allowed))
+        if bias is not None and (allowed := inputs.allowed_pairs(added)) is not None:
+            bias = _scale_bias(bias, beta[:, None], to_four_axes(allowed))
         diagonals = None if diagonals is None else diagonals * beta
     elif beta != 1:
         v = v * beta
         bias = None if bias is None else bias * beta
         diagonals = None if diagonals is None else diagonals * beta
-    interval, allowed = problem.split_mask()
-    first, last = (None, None) if interval is None else (four(bound).squeeze(-1) for bound in interval)
-    allowed = None if allowed is None else four(allowed)
-    exps = _kept_exponentials(given) if is_step(query, keys) else None
-    exps = None if exps is None else four(exps.view(problem.keys.shape)).expand_as(keys)
+    interval, allowed = inputs.split_range_and_mask()
+    first, last = (None, None) if interval is None else (to_four_axes(bound).squeeze(-1) for bound in interval)
+    allowed = None if allowed is None else to_four_axes(allowed)
+    exps = _cached_exponentials(original) if is_step(query, keys) else None
+    exps = None if exps is None else to_four_axes(exps.view(inputs.keys.shape)).expand_as(keys)
     out, _ = additive_read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
-    return out.to(given.query.dtype).reshape(*problem.leading, *out.shape[-2:])
+    return out.to(original.query.dtype).reshape(*inputs.leading, *out.shape[-2:])
 
 
-def _times(bias: Tensor, beta: Tensor, allowed: Tensor) -> Tensor:
-    """The bias times beta where a pair is read, -inf elsewhere: an infinity must not reach the gradient of beta."""
+def _scale_bias(bias: Tensor, beta: Tensor, allowed: Tensor) -> Tensor:
+    """Return bias * beta for allowed pairs and -inf elsewhere, so that no infinity reaches the gradient of beta."""
     return (bias.masked_fill(~allowed, 0.0) * beta).masked_fill(~allowed, float("-inf"))
 
 
 @dataclass
-class _Kept:
-    """e^{2 keys} of a memory that is read step by step."""
+class _CachedExponentials:
+    """Cached e^{2 keys} of a memory that is read step by step."""
 
     version: int
-    """Of the keys, which are not looked at again until they are written to."""
+    """Version counter of the keys at the time of the check; the cache is dropped when they are written to."""
     reads: int = 0
     exps: Tensor | None = None
-    """None if the memory was not read often enough yet, or if keys are too large."""
+    """None before the second read of the memory, or if the keys are too large."""
 
 
-def _kept_exponentials(problem: Problem) -> Tensor | None:
-    """e^{2 keys} as they lie in memory, kept from the second step on that reads them; None if there are none to use."""
-    prepared, keys = problem.prepared, problem.keys
-    if prepared is None or not can_look_at(keys) or keys.numel() == 0:
+def _cached_exponentials(inputs: AttentionInputs) -> Tensor | None:
+    """Return e^{2 keys} in the layout of the keys, cached from the second step on; None if unavailable."""
+    kernel_cache, keys = inputs.kernel_cache, inputs.keys
+    if kernel_cache is None or not is_inspectable(keys) or keys.numel() == 0:
         return None
     version = 0 if keys.is_inference() else keys._version
-    kept = prepared.get("additive")
-    if not isinstance(kept, _Kept) or kept.version != version:
-        kept = prepared["additive"] = _Kept(version)
-    kept.reads += 1
-    if kept.reads == 2:
+    cached = kernel_cache.get("additive")
+    if not isinstance(cached, _CachedExponentials) or cached.version != version:
+        cached = kernel_cache["additive"] = _CachedExponentials(version)
+    cached.reads += 1
+    if cached.reads == 2:
         wide = keys.detach().to(torch.promote_types(keys.dtype, torch.float32))
-        if wide.abs().max() <= REACH:  # not so for NaN
-            kept.exps = (2 * wide).exp_()
-    return kept.exps
+        if wide.abs().max() <= MAX_EXP_INPUT:  # not so for NaN
+            cached.exps = (2 * wide).exp_()
+    return cached.exps
 
 
 def _with_four_axes(tensor: Tensor, *, has_heads: bool) -> Tensor:
-    """(batch, head, ..., ...): of three axes the first is that of heads where v has them, else that of the batch."""
+    """Return a view with axes (batch, head, ..., ...): the first of three axes is heads if v has heads, else batch."""
     if tensor.dim() == 3:
         return tensor.unsqueeze(0 if has_heads else 1)
     return tensor[(None,) * (4 - tensor.dim()) + (...,)]
 
 
 def _with_one_batch(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Leading axes spelled out where they differ; heads may stay fewer in the memory."""
+    """Expand the leading axes where they differ; the memory may keep fewer heads."""
     if query.shape[:2] == keys.shape[:2] == values.shape[:2]:
         return query, keys, values
     batch = torch.broadcast_shapes(query.shape[:1], keys.shape[:1], values.shape[:1])
@@ -131,7 +131,7 @@ def _with_one_batch(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor
     return query, keys, values
 
 
-def _a_head_or_all(beta: Tensor, num_axes: int) -> bool:
+def _is_scalar_or_per_head(beta: Tensor, num_axes: int) -> bool:
     if beta.numel() == 1:
         return True
     return num_axes == 4 and beta.dim() >= 3 and beta.numel() == beta.shape[-3]

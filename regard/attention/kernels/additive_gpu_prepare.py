@@ -1,8 +1,8 @@
-"""What the GPU kernels of additive attention are handed: exponentials, ranges, strides, and how the work is cut.
+"""Arguments of the GPU kernels of additive attention: exponentials, key ranges, strides, and tile sizes.
 
     A = exp(2 (a - top))    B = exp(2 (b + top))    top[d] = max_i a[i,d]     fits[d] = top[d] + max_j b[j,d] <= LIMIT
 
-so that A B = exp(2 (a + b)), A <= 1, and B is finite where `fits` lets it be used: see `additive_gpu_tiles`.
+so that A B = exp(2 (a + b)), A <= 1, and B is finite where `fits` is True: see `additive_gpu_tiles`.
 """
 
 from typing import Any, NamedTuple
@@ -16,48 +16,48 @@ from torch.nn.functional import pad
 
 from regard.attention.kernels.additive_gpu_tiles import CHUNK, LIMIT, product
 
-FEW_QUERIES = 4
-"""Up to here, as in a decoder that goes step by step, tanh is computed pair by pair, and each query by itself."""
+MAX_STEP_QUERIES = 4
+"""Up to this number of queries, as in step-by-step decoding, tanh is computed per pair and each query separately."""
 
 MAX_SPLITS = 16
 
-LEAST_TILES = 2
-"""Tiles a split has at least: joining splits costs several small kernels."""
+MIN_TILES_PER_SPLIT = 2
+"""Smallest number of tiles of a split: merging splits costs several small kernels."""
 
-ROOM = 64
-"""Rows of exponentials are padded to a multiple of this; no side of a tile may be larger (or no divisor of it)."""
+LENGTH_MULTIPLE = 64
+"""Rows of exponentials are padded to a multiple of this; each side of a tile must divide it."""
 
-LARGEST_WEIGHT = 1e9
-"""Units with a larger v share no division: v times three divisors must be finite too."""
+MAX_SHARED_WEIGHT = 1e9
+"""Largest |v| of units that share a division: v times three divisors must be finite too."""
 
 
 class Tiles(NamedTuple):
-    """Sizes of the work of one program, powers of two."""
+    """Tile sizes of one program, powers of two."""
 
     own: int
     """Queries (or keys) that a program owns: columns of a tile, along the lanes of its warps."""
     other: int
-    """Keys (or queries) that it takes at a time: rows of a tile. 16 or more, or the tensor cores cannot be used."""
+    """Keys (or queries) processed at a time: rows of a tile. The tensor cores need 16 or more."""
     values: int
-    """Largest part of a value taken at a time."""
+    """Largest part of a value processed at a time."""
     warps: int
     programs: int
-    """Fewer programs than this, and the other side is split over several."""
+    """Target number of programs: with fewer, the other side is split over several."""
     shared: int = CHUNK
-    """How many units share one division where scores are computed: 4, 2 or 1."""
+    """Number of units that share one division in the scores: 4, 2 or 1."""
     units: int = 64
-    """How many are computed at a time where queries are few."""
+    """Number of units computed at a time for few queries."""
     registers: int | None = 128
-    """Most registers a thread may take, on NVIDIA: 128 lets 16 warps share a processor, where 255 would let 8."""
+    """Largest number of registers per thread, on NVIDIA: 128 allows 16 warps per multiprocessor, 255 allows 8."""
 
-    def fitted(self, own_len: int, value_dim: int) -> "Tiles":
-        """No larger than the problem."""
+    def fit(self, own_len: int, value_dim: int) -> "Tiles":
+        """Return tiles that are no larger than the problem."""
         own, values = triton.next_power_of_2(max(own_len, 1)), triton.next_power_of_2(max(value_dim, 1))
         return self._replace(own=min(self.own, own), values=min(self.values, values))
 
 
-class Read(NamedTuple):
-    """The tensors of one read; shapes in `additive_gpu`."""
+class AdditiveInputs(NamedTuple):
+    """Tensors of one additive read; shapes in `additive_gpu`."""
 
     query: Tensor
     keys: Tensor
@@ -77,121 +77,125 @@ class Read(NamedTuple):
 
     @property
     def is_step(self) -> bool:
-        """Whether queries are so few that the exponentials of all keys would cost more than they save."""
-        return self.query.shape[2] <= FEW_QUERIES
+        """True for so few queries that the exponentials of all keys would cost more than they save."""
+        return self.query.shape[2] <= MAX_STEP_QUERIES
 
     @property
-    def wide(self) -> torch.dtype:
-        """What sums are held in."""
+    def sum_dtype(self) -> torch.dtype:
+        """Dtype of sums."""
         return torch.float64 if self.query.dtype == torch.float64 else torch.float32
 
 
-class Setting(NamedTuple):
-    """What every kernel takes."""
+class LaunchArguments(NamedTuple):
+    """Arguments shared by all kernels."""
 
     arguments: tuple[Any, ...]
     """From `query` to `value_dim`, in the kernels' order."""
     flags: dict[str, Any]
-    """The constants and options of the launch, less the tile sizes."""
+    """Constants and options of the launch, without the tile sizes."""
     units: int
     """dim, padded to whole chunks."""
 
 
 def is_interpreted() -> bool:
-    """Whether Triton runs kernels in its interpreter (TRITON_INTERPRET=1 when it was imported), on any device."""
+    """Return True if Triton runs kernels in its interpreter (TRITON_INTERPRET=1 at its import), on any device."""
     return not isinstance(product, triton.JITFunction)
 
 
 def num_splits(programs: int, other_len: int, tiles: Tiles) -> int:
-    """Over how many programs to split the other side, so that there are enough of them, each with a few tiles."""
-    return max(1, min(tiles.programs // programs, other_len // (tiles.other * LEAST_TILES), MAX_SPLITS))
+    """Return the number of programs over which to split the other side: enough of them, each with a few tiles."""
+    return max(1, min(tiles.programs // programs, other_len // (tiles.other * MIN_TILES_PER_SPLIT), MAX_SPLITS))
 
 
 def strides_of(tensor: Tensor | None, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides that make the tensor that shape: 0 along the axes that broadcast."""
+    """Return the strides of the tensor expanded to a shape: 0 along broadcast axes."""
     return (0,) * len(shape) if tensor is None else tensor.expand(shape).stride()
 
 
-def separated(
+def compute_exponentials(
     query: Float[Tensor, "batch head query dim"],
     keys: Float[Tensor, "batch key_head key dim"],
     weights: Float[Tensor, "head units"],
 ) -> tuple[
-    Float[Tensor, "batch head units query_room"],
-    Float[Tensor, "batch key_head units keys_room"],
+    Float[Tensor, "batch head units query_padded"],
+    Float[Tensor, "batch key_head units keys_padded"],
     Int[Tensor, "batch key_head chunks"],
 ]:
-    """A and B with lengths last, and for each chunk of units whether all of them fit."""
+    """Return A and B with lengths last, and for each chunk of units whether all of them fit."""
     (heads, num_queries, dim), (key_heads, num_keys) = query.shape[1:], keys.shape[1:3]
-    wide, units, readers = weights.dtype, weights.shape[-1], heads // key_heads
-    query = query.to(wide).unflatten(1, (key_heads, readers))
-    keys = keys.to(wide)
+    sum_dtype, units, group = weights.dtype, weights.shape[-1], heads // key_heads
+    query = query.to(sum_dtype).unflatten(1, (key_heads, group))
+    keys = keys.to(sum_dtype)
     top = query.amax((2, 3))  # (batch, key_head, dim)
-    is_small = weights.abs().amax(-1).unflatten(0, (key_heads, readers)).amax(-1) <= LARGEST_WEIGHT  # (key_head,)
+    is_small = weights.abs().amax(-1).unflatten(0, (key_heads, group)).amax(-1) <= MAX_SHARED_WEIGHT  # (key_head,)
     fits = (top + keys.amax(2) <= LIMIT) & is_small[:, None]  # (batch, key_head, dim); NaN does not fit
     fits = pad(fits, (0, units - dim), value=True).unflatten(-1, (units // CHUNK, CHUNK)).all(-1)
     query_exp = (2.0 * (query - top[:, :, None, None])).exp().flatten(1, 2)
     keys_exp = (2.0 * (keys + top[:, :, None])).exp()
-    more = units - dim
-    query_exp = pad(query_exp.transpose(2, 3), (0, room(num_queries) - num_queries, 0, more)).contiguous()
-    keys_exp = pad(keys_exp.transpose(2, 3), (0, room(num_keys) - num_keys, 0, more)).contiguous()
+    extra = units - dim
+    query_exp = pad(query_exp.transpose(2, 3), (0, padded_length(num_queries) - num_queries, 0, extra)).contiguous()
+    keys_exp = pad(keys_exp.transpose(2, 3), (0, padded_length(num_keys) - num_keys, 0, extra)).contiguous()
     return query_exp, keys_exp, fits.to(torch.int32)
 
 
-def room(length: int) -> int:
-    """The length rounded up to whole tiles: kernels then load exponentials without masks, four numbers at a time."""
-    return triton.cdiv(length, ROOM) * ROOM
+def padded_length(length: int) -> int:
+    """Round a length up to whole tiles: kernels then load exponentials without masks, four numbers at a time."""
+    return triton.cdiv(length, LENGTH_MULTIPLE) * LENGTH_MULTIPLE
 
 
-def ranges(read: Read) -> tuple[Int[Tensor, "batch head query"], Int[Tensor, "batch head query"]]:
-    """First and last within 0 .. key, and (key, 0) where a query sees none, so that it widens no block's range."""
-    *rows, num_keys = read.sizes
-    device = read.query.device
-    first = torch.zeros((), dtype=torch.int64, device=device) if read.first is None else read.first.clamp(0, num_keys)
-    last = torch.full_like(first, num_keys) if read.last is None else read.last.clamp(0, num_keys)
+def key_ranges(inputs: AdditiveInputs) -> tuple[Int[Tensor, "batch head query"], Int[Tensor, "batch head query"]]:
+    """Return first and last clipped to 0 .. key; (key, 0) for an empty range, which widens no block's range."""
+    *rows, num_keys = inputs.sizes
+    device = inputs.query.device
+    first = (
+        torch.zeros((), dtype=torch.int64, device=device) if inputs.first is None else inputs.first.clamp(0, num_keys)
+    )
+    last = torch.full_like(first, num_keys) if inputs.last is None else inputs.last.clamp(0, num_keys)
     is_open = first < last
     first, last = torch.where(is_open, first, num_keys), torch.where(is_open, last, 0)
-    first, last = (one.to(torch.int32).expand(rows).contiguous() for one in (first, last))
+    first, last = (bound.to(torch.int32).expand(rows).contiguous() for bound in (first, last))
     return first, last
 
 
-def prepare(read: Read, tiles: Tiles) -> Setting:
-    """The arguments that all kernels share."""
-    batch, heads, num_queries, num_keys = read.sizes
-    dim, key_heads, value_dim = read.query.shape[-1], read.keys.shape[1], read.values.shape[-1]
+def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
+    """Return the arguments shared by all kernels."""
+    batch, heads, num_queries, num_keys = inputs.sizes
+    dim, key_heads, value_dim = inputs.query.shape[-1], inputs.keys.shape[1], inputs.values.shape[-1]
     units = triton.cdiv(dim, CHUNK) * CHUNK
-    weights = pad(-2.0 * read.v.to(read.wide), (0, units - dim)).expand(heads, units).contiguous()
+    weights = pad(-2.0 * inputs.v.to(inputs.sum_dtype), (0, units - dim)).expand(heads, units).contiguous()
     totals = weights.sum(-1) * -0.5  # sum_d v[d] (1 - 2 r[d]) = total + sum_d weights[d] r[d]
-    exps = (None, None, None) if read.is_step else separated(read.query, read.keys, weights)
-    allowed = None if read.allowed is None else read.allowed.view(torch.uint8)
-    diagonals = None if read.diagonals is None else read.diagonals.contiguous()
-    reach = batch, heads, num_queries + num_keys - 1
+    exps = (None, None, None) if inputs.is_step else compute_exponentials(inputs.query, inputs.keys, weights)
+    allowed = None if inputs.allowed is None else inputs.allowed.view(torch.uint8)
+    diagonals = None if inputs.diagonals is None else inputs.diagonals.contiguous()
+    diagonal_shape = batch, heads, num_queries + num_keys - 1
     strides = (
-        *strides_of(allowed, read.sizes), *strides_of(read.bias, read.sizes), *strides_of(diagonals, reach)[:2]
+        *strides_of(allowed, inputs.sizes), *strides_of(inputs.bias, inputs.sizes),
+        *strides_of(diagonals, diagonal_shape)[:2],
     )  # fmt: skip
     arguments = (
-        read.query.contiguous(), read.keys.contiguous(), read.values.contiguous(), exps[0], exps[1], weights, totals,
-        exps[2], *ranges(read), allowed, read.bias, diagonals, strides,
-        heads, key_heads, num_queries, num_keys, room(num_queries), room(num_keys), units, dim, value_dim,
+        inputs.query.contiguous(), inputs.keys.contiguous(), inputs.values.contiguous(), exps[0], exps[1], weights,
+        totals, exps[2], *key_ranges(inputs), allowed, inputs.bias, diagonals, strides,
+        heads, key_heads, num_queries, num_keys, padded_length(num_queries), padded_length(num_keys), units, dim,
+        value_dim,
     )  # fmt: skip
     is_nvidia = torch.version.cuda is not None and not is_interpreted()
     flags = {
         "SHARED": tiles.shared,
-        "FAST": is_nvidia and read.wide == torch.float32,
-        "DOT": _dot_dtype(read.query.dtype) if min(tiles.own, tiles.other, tiles.values) >= 16 else None,
-        # Three products in tf32 are as good as float32; float64 and other makers' chips know only "ieee".
-        "PRECISION": "tf32x3" if is_nvidia and read.query.dtype == torch.float32 else "ieee",
-        "WIDE": tl.float64 if read.wide == torch.float64 else tl.float32,
+        "FAST": is_nvidia and inputs.sum_dtype == torch.float32,
+        "DOT": _dot_dtype(inputs.query.dtype) if min(tiles.own, tiles.other, tiles.values) >= 16 else None,
+        # Three products in tf32 are as accurate as float32; float64 and other vendors support only "ieee".
+        "PRECISION": "tf32x3" if is_nvidia and inputs.query.dtype == torch.float32 else "ieee",
+        "WIDE": tl.float64 if inputs.sum_dtype == torch.float64 else tl.float32,
         "num_warps": tiles.warps,
-        "num_stages": 1,  # loads ahead of their tile would take registers that there are not
+        "num_stages": 1,  # prefetching loads would take too many registers
     }
     if is_nvidia:
         flags["maxnreg"] = tiles.registers
-    return Setting(arguments, flags, units)
+    return LaunchArguments(arguments, flags, units)
 
 
 def _dot_dtype(dtype: torch.dtype) -> tl.dtype:
-    """What the tensor cores multiply. The interpreter multiplies the bits of bfloat16 as integers: float32 there."""
+    """Return the dtype of tensor-core products; float32 in the interpreter, which multiplies bfloat16 as integers."""
     if dtype == torch.float64:
         return tl.float64
     if is_interpreted():

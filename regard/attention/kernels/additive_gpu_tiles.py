@@ -1,19 +1,19 @@
-"""What the GPU kernels of additive attention share: one tile of scores, and the residuals that its gradient needs.
+"""Shared parts of the GPU kernels of additive attention: one tile of scores, and the residuals of its gradient.
 
     score[i,j] = sum_d v[d] tanh(a[i,d] + b[j,d])        (bahdanau2015, appendix A.1.2; a, b: query and key)
     tanh(a + b) = 1 - 2 r     r = 1 / (1 + A B)     A = exp(2 (a - top))   B = exp(2 (b + top))     tanh' = 4 r (1 - r)
 
-A and B cost one exponential a number, not a pair; what is left a pair and unit is a multiply-add and a reciprocal.
-Reciprocals are the slow part of a GPU (special-function units: a sixteenth of a lane's rate), so several units share
+A and B cost one exponential per number, not per pair; what remains per pair and unit is a multiply-add and a
+reciprocal. Reciprocals are slow on a GPU (special-function units: a sixteenth of a lane's rate), so several units share
 one division: v0/x0 + v1/x1 = (v0 x1 + v1 x0) / (x0 x1), and the same again for two of these.
 
-Range: `top` is the unit's largest a, so A is at most 1. Where a's and b's largest add up to `LIMIT` or less, x is at
-most 1 + e^20, four of them multiply to 6e34, and what underflows to A = 0 belongs to a pair whose tanh is -1 to the
-last bit: the sum is below LIMIT - 43. Elsewhere the four units that share are computed without sharing from a and b
-themselves: tanh(a + b) with |a + b| cut at 30. So every finite input is right; in float32 each tanh to about 2e-7.
+Range: `top` is the largest a of the unit, so A is at most 1. If the largest a and b add up to `LIMIT` or less, x is at
+most 1 + e^20, the product of four is at most 6e34, and A underflows to 0 only for pairs whose tanh is -1 to the last
+bit: the sum is below LIMIT - 43. Otherwise the four units are computed separately from a and b themselves: tanh(a + b)
+with |a + b| clamped at 30. So every finite input is accurate; in float32 each tanh to about 2e-7.
 
-A tile has the `other` side in rows and the side that the program owns (`own`) in columns, which is where Triton puts
-the lanes of a warp: sums over `other` then stay inside a thread, or nearly.
+A tile has the `other` side in rows and the side that the program owns (`own`) in columns, along which Triton puts the
+lanes of a warp: sums over `other` then stay (almost) inside a thread.
 """
 
 from typing import no_type_check
@@ -27,27 +27,27 @@ CHUNK = 4
 LIMIT = 10.0
 """Largest a + b with which units may share a division: (1 + exp(2 LIMIT)) ** CHUNK must be finite in float32."""
 
-# The shape checker of the tests would wrap the functions below, and Triton compiles the text of what it is given:
-# no_type_check keeps it out.
+# The shape checker of the tests would wrap the functions below, and Triton compiles the source of the wrapper:
+# no_type_check prevents that.
 
 
 @triton.jit
 @no_type_check
-def place(own_len, splits, OWN: tl.constexpr):
-    """Which part of the work this program has: first of what it owns, split, sheet (batch and head), how many sheets.
+def locate_program(own_len, splits, OWN: tl.constexpr):
+    """Return the work of this program: first index it owns, split, slice (batch and head), and number of slices.
 
-    The grid has one axis, as the others end at 65,535.
+    The grid has one axis, as the others are limited to 65,535.
     """
     blocks = (own_len + OWN - 1) // OWN
     program = tl.program_id(0)
-    sheets = tl.num_programs(0) // blocks // splits
-    return program % blocks * OWN, program // blocks % splits, (program // blocks // splits).to(tl.int64), sheets
+    num_slices = tl.num_programs(0) // blocks // splits
+    return program % blocks * OWN, program // blocks % splits, (program // blocks // splits).to(tl.int64), num_slices
 
 
 @triton.jit
 @no_type_check
-def limits(other_len, split, splits, OTHER: tl.constexpr):
-    """First and end of the whole tiles of the other side that a split has."""
+def split_range(other_len, split, splits, OTHER: tl.constexpr):
+    """Return first and end of the whole tiles of the other side in a split."""
     share = ((other_len + OTHER - 1) // OTHER + splits - 1) // splits * OTHER
     return split * share, tl.minimum(other_len, (split + 1) * share)
 
@@ -55,7 +55,7 @@ def limits(other_len, split, splits, OTHER: tl.constexpr):
 @triton.jit
 @no_type_check
 def reciprocal(x, FAST: tl.constexpr):
-    """1 / x: on NVIDIA one special-function instruction, a unit in the last place off, where `/` takes several."""
+    """Return 1 / x: on NVIDIA one special-function instruction, accurate to one ulp, where `/` takes several."""
     if FAST:
         result = tl.inline_asm_elementwise(
             "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -68,7 +68,7 @@ def reciprocal(x, FAST: tl.constexpr):
 @triton.jit
 @no_type_check
 def product(left, right, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr):
-    """left @ right, on the tensor cores in the dtype `DOT`; without, for tiles that are too small for them."""
+    """Return left @ right, on the tensor cores in the dtype `DOT`, or without them (None) for small tiles."""
     if DOT is None:
         result = tl.sum(left.to(WIDE)[:, :, None] * right.to(WIDE)[None, :, :], axis=1)
     else:
@@ -78,42 +78,44 @@ def product(left, right, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.co
 
 @triton.jit
 @no_type_check
-def opening(
+def initial_scores(
     rows, cols, first, last, batch, head, num_queries, num_keys, allowed, bias, diagonals, strides, WIDE: tl.constexpr
 ):
-    """The scores before any unit: the bias, or -inf where the pair is closed. Adding units changes no -inf."""
-    is_open = (rows < num_queries) & (cols < num_keys) & (cols >= first) & (cols < last)
+    """Return the scores without any unit: the bias, or -inf for masked pairs. Adding units changes no -inf."""
+    is_allowed = (rows < num_queries) & (cols < num_keys) & (cols >= first) & (cols < last)
     rows_wide = rows.to(tl.int64)  # row * stride may pass 2**31
     if allowed is not None:
         at = batch * strides[0] + head * strides[1] + rows_wide * strides[2] + cols * strides[3]
-        is_open = is_open & (tl.load(allowed + at, mask=is_open, other=0) != 0)
-    scores = tl.where(is_open, 0.0, float("-inf")).to(WIDE)
+        is_allowed = is_allowed & (tl.load(allowed + at, mask=is_allowed, other=0) != 0)
+    scores = tl.where(is_allowed, 0.0, float("-inf")).to(WIDE)
     if bias is not None:
         at = batch * strides[4] + head * strides[5] + rows_wide * strides[6] + cols * strides[7]
-        scores += tl.load(bias + at, mask=is_open, other=0.0).to(WIDE)
+        scores += tl.load(bias + at, mask=is_allowed, other=0.0).to(WIDE)
     if diagonals is not None:
         at = batch * strides[8] + head * strides[9] + (cols - rows + num_queries - 1)
-        scores += tl.load(diagonals + at, mask=is_open, other=0.0).to(WIDE)
+        scores += tl.load(diagonals + at, mask=is_allowed, other=0.0).to(WIDE)
     return scores
 
 
 @triton.jit
 @no_type_check
-def divisor(own_exp, other_exp, unit, own_at, other_at, own_room, other_room):
-    """x = 1 + A B of one unit, counted from where the pointers stand.
+def divisor(own_exp, other_exp, unit, own_at, other_at, own_padded, other_padded):
+    """Return x = 1 + A B of one unit, relative to the pointers.
 
-    No mask on either side: rows have room for whole tiles, and a mask would cost an instruction a number loaded.
+    No mask on either side: rows are padded to whole tiles, and a mask would cost an instruction per number loaded.
     """
-    own = tl.load(own_exp + unit * own_room + own_at)
-    other = tl.load(other_exp + unit * other_room + other_at)
+    own = tl.load(own_exp + unit * own_padded + own_at)
+    other = tl.load(other_exp + unit * other_padded + other_at)
     return tl.fma(other[:, None], own[None, :], 1.0)
 
 
 @triton.jit
 @no_type_check
-def exact(own_raw, other_raw, unit, own_at, other_at, own_len, other_len, dim, FAST: tl.constexpr, WIDE: tl.constexpr):
-    """r of one unit for every finite input: halves cannot overflow in the sum, and |a + b| is cut at 30."""
-    unit = tl.minimum(unit, dim - 1)  # padded units weigh nothing, whatever is read for them
+def exact_residual(
+    own_raw, other_raw, unit, own_at, other_at, own_len, other_len, dim, FAST: tl.constexpr, WIDE: tl.constexpr
+):
+    """Return r of one unit for every finite input: halves cannot overflow in the sum, and |a + b| is clamped at 30."""
+    unit = tl.minimum(unit, dim - 1)  # padded units have weight 0, so any value may be loaded
     own = tl.load(own_raw + own_at.to(tl.int64) * dim + unit, mask=own_at < own_len, other=0.0).to(WIDE) * 0.5
     other = tl.load(other_raw + other_at.to(tl.int64) * dim + unit, mask=other_at < other_len, other=0.0).to(WIDE) * 0.5
     half = other[:, None] + own[None, :]
@@ -124,8 +126,8 @@ def exact(own_raw, other_raw, unit, own_at, other_at, own_len, other_len, dim, F
 
 @triton.jit
 @no_type_check
-def shared(w0, w1, w2, w3, x0, x1, x2, x3, SHARED: tl.constexpr, FAST: tl.constexpr):
-    """w0/x0 + w1/x1 + w2/x2 + w3/x3 with one division for all, two, or four."""
+def fused_division(w0, w1, w2, w3, x0, x1, x2, x3, SHARED: tl.constexpr, FAST: tl.constexpr):
+    """Return w0/x0 + w1/x1 + w2/x2 + w3/x3 with one, two or four divisions (SHARED = 4, 2 or 1)."""
     if SHARED == 4:
         left = x0 * x1
         right = x2 * x3
@@ -141,39 +143,39 @@ def shared(w0, w1, w2, w3, x0, x1, x2, x3, SHARED: tl.constexpr, FAST: tl.conste
 
 @triton.jit
 @no_type_check
-def plus_shared(
-    scores, own_exp, other_exp, own_at, other_at, own_room, other_room, weights,
+def add_units_shared(
+    scores, own_exp, other_exp, own_at, other_at, own_padded, other_padded, weights,
     SHARED: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """Scores + weights . r of the four units that the pointers stand at."""
+    """Return scores + weights . r of the four units at the pointers."""
     w0 = tl.load(weights)
     w1 = tl.load(weights + 1)
     w2 = tl.load(weights + 2)
     w3 = tl.load(weights + 3)
-    x0 = divisor(own_exp, other_exp, 0, own_at, other_at, own_room, other_room)
-    x1 = divisor(own_exp, other_exp, 1, own_at, other_at, own_room, other_room)
-    x2 = divisor(own_exp, other_exp, 2, own_at, other_at, own_room, other_room)
-    x3 = divisor(own_exp, other_exp, 3, own_at, other_at, own_room, other_room)
-    return scores + shared(w0, w1, w2, w3, x0, x1, x2, x3, SHARED, FAST)
+    x0 = divisor(own_exp, other_exp, 0, own_at, other_at, own_padded, other_padded)
+    x1 = divisor(own_exp, other_exp, 1, own_at, other_at, own_padded, other_padded)
+    x2 = divisor(own_exp, other_exp, 2, own_at, other_at, own_padded, other_padded)
+    x3 = divisor(own_exp, other_exp, 3, own_at, other_at, own_padded, other_padded)
+    return scores + fused_division(w0, w1, w2, w3, x0, x1, x2, x3, SHARED, FAST)
 
 
 @triton.jit
 @no_type_check
-def plus_exact(
+def add_units_exact(
     scores, own_raw, other_raw, own_at, other_at, own_len, other_len, weights, unit, dim,
     FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Scores + weights . r of four units from `unit` on; in a loop, to spare registers."""
-    for one in range(0, 4):
-        r = exact(own_raw, other_raw, unit + one, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
-        scores += tl.load(weights + one) * r
+    """Return scores + weights . r of four units from `unit` on; in a loop, to save registers."""
+    for offset in range(0, 4):
+        r = exact_residual(own_raw, other_raw, unit + offset, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
+        scores += tl.load(weights + offset) * r
     return scores
 
 
 @triton.jit
 @no_type_check
 def row_residuals(query, keys, cols, num_keys, lanes, dim, FAST: tl.constexpr, WIDE: tl.constexpr):
-    """r of one query and a tile of keys, (key, units of `lanes`), for every finite input: see `exact`."""
+    """Return r of one query and a tile of keys, (key, units of `lanes`), for finite inputs as `exact_residual`."""
     lanes_in = lanes < dim
     inside = (cols < num_keys)[:, None] & lanes_in[None, :]
     own = tl.load(query + lanes, mask=lanes_in, other=0.0).to(WIDE) * 0.5
@@ -186,12 +188,12 @@ def row_residuals(query, keys, cols, num_keys, lanes, dim, FAST: tl.constexpr, W
 
 @triton.jit
 @no_type_check
-def with_units_of_row(
+def add_row_units(
     scores, query, keys, cols, num_keys, weights, dim,
     UNITS: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Scores (key, 1) + sum_d weights[d] r[d] of the one query that `query` stands at: many units at a time, as there
-    are too few pairs to keep a GPU busy with one after the other."""
+    """Return scores (key, 1) + sum_d weights[d] r[d] of the query at `query`, many units at a time, as there are too
+    few pairs to occupy a GPU with one unit after the other."""
     for unit in range(0, dim, UNITS):
         lanes = unit + tl.arange(0, UNITS)
         weight = tl.load(weights + lanes, mask=lanes < dim, other=0.0)
@@ -202,52 +204,52 @@ def with_units_of_row(
 
 @triton.jit
 @no_type_check
-def with_units(
-    scores, own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_room, other_room,
+def add_all_units(
+    scores, own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_padded, other_padded,
     fits, weights, units, dim, SHARED: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Scores + sum_d weights[d] r[d]. The pointers stand at their batch and head."""
+    """Return scores + sum_d weights[d] r[d]. The pointers are those of the batch entry and head."""
     for unit in range(0, units, 4):
         if tl.load(fits + unit // 4) != 0:
-            scores = plus_shared(
-                scores, own_exp, other_exp, own_at, other_at, own_room, other_room, weights + unit, SHARED, FAST
+            scores = add_units_shared(
+                scores, own_exp, other_exp, own_at, other_at, own_padded, other_padded, weights + unit, SHARED, FAST
             )
         else:
-            scores = plus_exact(
+            scores = add_units_exact(
                 scores, own_raw, other_raw, own_at, other_at, own_len, other_len, weights + unit, unit, dim, FAST, WIDE
             )
-        own_exp += 4 * own_room
-        other_exp += 4 * other_room
+        own_exp += 4 * own_padded
+        other_exp += 4 * other_padded
     return scores
 
 
 @triton.jit
 @no_type_check
 def residuals(
-    own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_room, other_room,
+    own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_padded, other_padded,
     fits, unit, dim, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """r of units `unit` and `unit + 1`, which share a division: both are needed, so a pair is the best to share."""
+    """Return r of units `unit` and `unit + 1`, which share a division; both values are needed, so pairs are optimal."""
     if tl.load(fits + unit // 4) != 0:
-        x0 = divisor(own_exp, other_exp, 0, own_at, other_at, own_room, other_room)
-        x1 = divisor(own_exp, other_exp, 1, own_at, other_at, own_room, other_room)
-        both = reciprocal(x0 * x1, FAST)
-        r0 = both * x1
-        r1 = both * x0
+        x0 = divisor(own_exp, other_exp, 0, own_at, other_at, own_padded, other_padded)
+        x1 = divisor(own_exp, other_exp, 1, own_at, other_at, own_padded, other_padded)
+        inverse = reciprocal(x0 * x1, FAST)
+        r0 = inverse * x1
+        r1 = inverse * x0
     else:
-        r0 = exact(own_raw, other_raw, unit, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
-        r1 = exact(own_raw, other_raw, unit + 1, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
+        r0 = exact_residual(own_raw, other_raw, unit, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
+        r1 = exact_residual(own_raw, other_raw, unit + 1, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
     return r0, r1
 
 
 @triton.jit
 @no_type_check
-def change(
+def score_gradients(
     weights, delta, own_side, other_side, own_at, other_at, own_len, other_len, value_dim,
     VALUES: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the scores: weights (grad_out . value - delta). The sides are values and grad_out, either way."""
-    slope = tl.zeros_like(weights)
+    """Return the gradient of the scores: weights (grad_out . value - delta). The sides are values and grad_out."""
+    grad_weights = tl.zeros_like(weights)
     own_wide = own_at.to(tl.int64)
     other_wide = other_at.to(tl.int64)
     for at in range(0, value_dim, VALUES):
@@ -256,5 +258,5 @@ def change(
         other_open = (other_at < other_len)[:, None] & (lanes < value_dim)[None, :]
         own = tl.load(own_side + own_wide[None, :] * value_dim + lanes[:, None], mask=own_open, other=0.0)
         other = tl.load(other_side + other_wide[:, None] * value_dim + lanes[None, :], mask=other_open, other=0.0)
-        slope += product(other, own, DOT, PRECISION, WIDE)
-    return weights * (slope - delta)
+        grad_weights += product(other, own, DOT, PRECISION, WIDE)
+    return weights * (grad_weights - delta)

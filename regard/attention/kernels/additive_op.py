@@ -2,9 +2,9 @@
 
     score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]    out[i] = softmax_j(score) values    lse[i] = logsumexp_j
 
-The device chooses who computes: compiled loops on a CPU (`additive_cpu`, numba), Triton on a GPU (`additive_gpu`). Both
-are imported on first use, and hold O((query + key) dim) memory, forward and backward; the gradients that they give
-have no gradients of their own.
+The device selects the implementation: compiled loops on a CPU (`additive_cpu`, numba), Triton on a GPU
+(`additive_gpu`). Both are imported on first use and take O((query + key) dim) memory, forward and backward. There are
+no second derivatives.
 
 Source: bahdanau2015, appendix A.1.2.
 """
@@ -18,11 +18,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention.axes import is_plain
+from regard.attention.axes import is_eager
 
-REACH = 33.0
-"""Exponentials of keys of this size and any queries have products that are right in float32 where it matters."""
-_FEW = 4
+MAX_EXP_INPUT = 33.0
+"""Largest |key| for which products of e^{2 key} and e^{2 query} are accurate in float32, for any query."""
+_MAX_STEP_QUERIES = 4
 
 _RULES = "Tensor? first, Tensor? last, Tensor? allowed, Tensor? bias, Tensor? diagonals"
 _INPUTS = f"Tensor query, Tensor keys, Tensor values, Tensor v, {_RULES}, Tensor? exps"
@@ -53,75 +53,77 @@ def additive_read(
         score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j] + diagonals[j - i + M - 1]       M queries
         out[i] = sum_j softmax_j(score)[i,j] values[j]    lse[i] = log sum_j e^score[i,j]
 
-    Query head h reads key head h // (head / key_head). Row i sees the keys first[i] <= j < last[i], bounds beyond the
-    keys being clipped, for which `allowed` is True and the bias is not -inf; loops run over these alone. A row that
-    sees nothing gives out = 0, lse = -inf and no gradient.
+    Query head h reads key head h // (head / key_head). Row i may read the keys first[i] <= j < last[i] (clipped to the
+    keys) for which `allowed` is True and the bias is not -inf; loops run over these alone. A fully masked row gives
+    out = 0, lse = -inf and no gradient.
 
-    With `exps` = e^{2 keys}, of keys of which none is larger than `REACH`, a step on a CPU (see `is_step`) is faster: a
-    decoder asks the same keys again and again. Elsewhere they are not looked at.
+    exps = e^{2 keys}, given only if no |key| exceeds `MAX_EXP_INPUT`, make a step on a CPU faster (see `is_step`), as a
+    decoder reads the same keys at every step. Otherwise they are ignored.
 
     Gradients: of query, keys, values, v, bias and diagonals, once; lse is not differentiable.
     Precision: inputs of half precision are computed in float32; lse is float32, or float64 for float64 inputs.
-    Cost:      time O(query * key * (dim + value_dim)) over pairs that are seen, memory O((query + key) * dim).
+    Cost:      time O(query * key * (dim + value_dim)) over allowed pairs, memory O((query + key) * dim).
     Raises:    ValueError for shapes that do not fit together, TypeError for dtypes that differ.
-    Source:    bahdanau2015, appendix A.1.2; milakov2018 (softmax as one goes).
+    Source:    bahdanau2015, appendix A.1.2; milakov2018 (online softmax).
     """
     _check(query, keys, values, v)
     if exps is not None and exps.shape != keys.shape:
-        raise ValueError(f"exps must be of the keys' shape {tuple(keys.shape)}, but are {tuple(exps.shape)}")
+        raise ValueError(f"exps must have the shape of the keys {tuple(keys.shape)}, got {tuple(exps.shape)}")
     _check_rules(query, keys, first, last, allowed, bias, diagonals)
     inputs = query, keys, values, v, first, last, allowed, bias, diagonals, exps
-    if not _is_direct(query):
+    if not _can_skip_dispatcher(query):
         return _Read.apply(*inputs)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
-        return _Direct.apply(*inputs)
-    return _kernel(query.device.type).forward(*inputs)
+        return _DirectRead.apply(*inputs)
+    return _load_kernel(query.device.type).forward(*inputs)
 
 
 def is_step(query: Tensor, keys: Tensor) -> bool:
-    """Whether so few queries read the same keys that it does not pay to make tables of exponentials for one read."""
-    return query.shape[2] * query.shape[1] <= _FEW * keys.shape[1]
+    """Return True if too few queries read the same keys for tables of exponentials to pay off in one read."""
+    return query.shape[2] * query.shape[1] <= _MAX_STEP_QUERIES * keys.shape[1]
 
 
 def _check(query: Tensor, keys: Tensor, values: Tensor, v: Tensor) -> None:
-    """The loops trust these sizes."""
+    """Check the shapes and dtypes, which the loops do not check."""
     for name, x in (("keys", keys), ("values", values), ("v", v)):
         if x.dtype != query.dtype:
-            raise TypeError(f"{name} must have the query's dtype {query.dtype}, but have {x.dtype}")
+            raise TypeError(f"{name} must have the dtype of the query {query.dtype}, got {x.dtype}")
     batch, heads, _, dim = query.shape
     key_heads, num_keys = keys.shape[1:3]
     if keys.shape != (batch, key_heads, num_keys, dim):
-        raise ValueError(f"keys must have batch {batch} and size {dim}, as the query, but are {tuple(keys.shape)}")
+        raise ValueError(f"keys must have batch {batch} and size {dim}, as the query, got shape {tuple(keys.shape)}")
     if values.shape[:3] != keys.shape[:3]:
-        raise ValueError(f"values must have the keys' {tuple(keys.shape[:3])} axes, but have {tuple(values.shape[:3])}")
+        raise ValueError(
+            f"values must have the leading axes of the keys {tuple(keys.shape[:3])}, got {tuple(values.shape[:3])}"
+        )
     if key_heads == 0 or heads % key_heads != 0:
-        raise ValueError(f"heads of the query must be a multiple of the keys' {key_heads}, but are {heads}")
+        raise ValueError(f"query heads must be a multiple of the {key_heads} key heads, got {heads}")
     if v.dim() != 2 or v.shape[0] not in (1, heads) or v.shape[1] != dim:
-        raise ValueError(f"v must be (1 or {heads}, {dim}), but is {tuple(v.shape)}")
+        raise ValueError(f"v must have shape (1 or {heads}, {dim}), got {tuple(v.shape)}")
 
 
 def _check_rules(query: Tensor, keys: Tensor, *rules: Tensor | None) -> None:
-    """Each axis of a rule is 1 or whole."""
+    """Check that each axis of a mask or bias is 1 or full size."""
     batch, heads, num_queries, _ = query.shape
     num_keys = keys.shape[2]
-    pairs, spread = (batch, heads, num_queries, num_keys), (batch, heads, max(0, num_queries + num_keys - 1))
-    sizes = (pairs[:3], pairs[:3], pairs, pairs, spread)
+    pairs, diagonal_sizes = (batch, heads, num_queries, num_keys), (batch, heads, max(0, num_queries + num_keys - 1))
+    sizes = (pairs[:3], pairs[:3], pairs, pairs, diagonal_sizes)
     for name, rule, size in zip(("first", "last", "allowed", "bias", "diagonals"), rules, sizes, strict=True):
         if rule is None:
             continue
         fits = rule.dim() == len(size) and all(x in (1, y) for x, y in zip(rule.shape, size, strict=True))
         if not fits or (name == "diagonals" and rule.shape[2] != size[2]):
-            raise ValueError(f"{name} must broadcast to {size} axis by axis, but has shape {tuple(rule.shape)}")
+            raise ValueError(f"{name} must broadcast to {size} axis by axis, got shape {tuple(rule.shape)}")
 
 
-def _is_direct(query: Tensor) -> bool:
-    """Whether nobody watches which operators are called, so that a step need not wait for the dispatcher."""
-    return type(query) in (Tensor, torch.nn.Parameter) and is_plain()
+def _can_skip_dispatcher(query: Tensor) -> bool:
+    """Return True if nothing intercepts operator calls, so that the dispatcher can be skipped."""
+    return type(query) in (Tensor, torch.nn.Parameter) and is_eager()
 
 
 @functools.cache
-def _kernel(device: str) -> ModuleType:
-    """Who computes on a device; numba and Triton are loaded by the first read."""
+def _load_kernel(device: str) -> ModuleType:
+    """Import the implementation for a device; numba and Triton are loaded by the first read."""
     return importlib.import_module(f"regard.attention.kernels.additive_{'gpu' if device == 'cuda' else device}")
 
 
@@ -130,12 +132,12 @@ def _implement(name: str, key: str, function: Callable[..., object]) -> None:
 
 
 def _read_on(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    return lambda *inputs: _kernel(device).forward(*inputs)
+    return lambda *inputs: _load_kernel(device).forward(*inputs)
 
 
 def _backward_on(device: str) -> Callable[..., tuple[Tensor, ...]]:
     def backward(*inputs: object) -> tuple[Tensor, ...]:
-        gradients = _kernel(device).backward(*inputs[:-1], tuple(inputs[-1]))  # type: ignore[arg-type]
+        gradients = _load_kernel(device).backward(*inputs[:-1], tuple(inputs[-1]))  # type: ignore[arg-type]
         out = inputs[0]
         assert isinstance(out, Tensor)
         return tuple(out.new_empty(0) if gradient is None else gradient for gradient in gradients)
@@ -168,13 +170,13 @@ def _fake_backward(grad_out: Tensor, *inputs: Tensor | list[bool] | None) -> tup
 
 
 _DIFFERENTIABLE = (0, 1, 2, 3, 7, 8)
-"""query, keys, values, v, bias, diagonals among the inputs."""
+"""Indices of query, keys, values, v, bias and diagonals among the inputs."""
 
 
 class _Read(torch.autograd.Function):
     """The operator with its gradients.
 
-    A function, since what torch.library.register_autograd makes has no gradients under vmap (torch 2.13).
+    torch.library.register_autograd alone gives no gradients under vmap (torch 2.13).
     """
 
     generate_vmap_rule = True
@@ -205,14 +207,14 @@ class _Read(torch.autograd.Function):
         return _gradients(ctx, grad_out, _Backward.apply)
 
 
-class _Direct(torch.autograd.Function):
-    """The same in the form that costs least, without the dispatcher."""
+class _DirectRead(torch.autograd.Function):
+    """The operator with its gradients, without the dispatcher, which costs least."""
 
     @staticmethod
     def forward(ctx, *inputs: Tensor | None) -> tuple[Tensor, Tensor]:
         query = inputs[0]
         assert query is not None
-        out, lse = _kernel(query.device.type).forward(*inputs)
+        out, lse = _load_kernel(query.device.type).forward(*inputs)
         ctx.save_for_backward(*inputs, out, lse)
         ctx.mark_non_differentiable(lse)
         ctx.set_materialize_grads(False)
@@ -220,24 +222,24 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
-        if grad_out is None or torch.is_grad_enabled() or not _is_direct(grad_out):
+        if grad_out is None or torch.is_grad_enabled() or not _can_skip_dispatcher(grad_out):
             return _gradients(ctx, grad_out, _Backward.apply)
-        return _gradients(ctx, grad_out, _kernel(grad_out.device.type).backward)
+        return _gradients(ctx, grad_out, _load_kernel(grad_out.device.type).backward)
 
 
-def _gradients(ctx, grad_out: Tensor | None, send_back: Callable[..., Sequence]) -> tuple[Tensor | None, ...]:
-    """What goes back to each input."""
+def _gradients(ctx, grad_out: Tensor | None, backward: Callable[..., Sequence]) -> tuple[Tensor | None, ...]:
+    """Return the gradient of each input, None for those without."""
     gradients: list[Tensor | None] = [None] * 10
     if grad_out is not None:
         needs = [ctx.needs_input_grad[i] for i in _DIFFERENTIABLE]
-        found = send_back(grad_out, *ctx.saved_tensors, needs)
-        for place, gradient, need in zip(_DIFFERENTIABLE, found, needs, strict=True):
-            gradients[place] = gradient if need else None
+        results = backward(grad_out, *ctx.saved_tensors, needs)
+        for index, gradient, need in zip(_DIFFERENTIABLE, results, needs, strict=True):
+            gradients[index] = gradient if need else None
     return tuple(gradients)
 
 
 class _Backward(torch.autograd.Function):
-    """The operator of the gradients, which has none itself and says so."""
+    """The operator of the gradients; its own backward raises."""
 
     generate_vmap_rule = True
 
@@ -268,20 +270,18 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients: Tensor | None) -> tuple[None, ...]:
-        raise RuntimeError(
-            "fused additive attention has no second derivatives: attend(..., kernel='reference') has; choose it there"
-        )
+        raise RuntimeError("fused additive attention has no second derivatives; use attend(..., kernel='reference')")
 
 
-# So that whoever calls the operator itself, an exported program say, has its gradients too.
+# Direct calls of the operator, in an exported program for example, have gradients too.
 torch.library.register_autograd(_READ, _Read.backward, setup_context=_Read.setup_context)
 
-# Copies under vmap become heads, since each head may have its own of everything: queries, keys, v, masks and biases.
+# Copies under vmap become heads, since each head may have its own queries, keys, v, masks and biases.
 _HEAD_AXES = (1, 1, 1, 0, 1, 1, 1, 1, 1, 1)
 
 
 def _as_heads(x: Tensor | None, dim: int | None, axis: int, copies: int, heads: int | None) -> Tensor | None:
-    """Fold copies into the axis of heads, spread to `heads` first; where heads is None a shared axis of one stays."""
+    """Fold copies into the axis of heads, expanded to `heads` first; None keeps a shared axis of size 1."""
     if x is None:
         return None
     if dim is None:
@@ -297,12 +297,12 @@ def _as_heads(x: Tensor | None, dim: int | None, axis: int, copies: int, heads: 
     return x.movedim(0, axis).flatten(axis, axis + 1)
 
 
-def _folded(info, dims: Sequence, inputs: Sequence, spread: bool) -> list[Tensor | None]:
+def _fold_inputs(info, dims: Sequence, inputs: Sequence, expand: bool) -> list[Tensor | None]:
     query, keys = (x.movedim(dim, 0)[0] if dim is not None else x for x, dim in zip(inputs[:2], dims[:2], strict=True))
     folded = []
-    for place, (x, dim, axis) in enumerate(zip(inputs, dims, _HEAD_AXES, strict=True)):
-        heads = keys.shape[1] if place in (1, 2, 9) else query.shape[1]
-        shared = not spread and dim is None and place > 2
+    for index, (x, dim, axis) in enumerate(zip(inputs, dims, _HEAD_AXES, strict=True)):
+        heads = keys.shape[1] if index in (1, 2, 9) else query.shape[1]
+        shared = not expand and dim is None and index > 2
         folded.append(_as_heads(x, dim, axis, info.batch_size, None if shared else heads))
     return folded
 
@@ -312,24 +312,24 @@ def _as_copies(x: Tensor, axis: int, copies: int) -> Tensor:
 
 
 def _read_copies(info, dims: Sequence, *inputs: Tensor | None) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    out, lse = torch.ops.regard.additive_read(*_folded(info, dims, inputs, spread=False))
+    out, lse = torch.ops.regard.additive_read(*_fold_inputs(info, dims, inputs, expand=False))
     return (_as_copies(out, 1, info.batch_size), _as_copies(lse, 1, info.batch_size)), (0, 0)
 
 
 def _backward_copies(info, dims: Sequence, *inputs) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
     copies, needs = info.batch_size, inputs[13]
     grad_out, out, lse = (_as_heads(inputs[i], dims[i], 1, copies, None) for i in (0, 11, 12))
-    folded = _folded(info, dims[1:11], inputs[1:11], spread=True)
-    found = torch.ops.regard.additive_read_backward(grad_out, *folded, out, lse, needs)
+    folded = _fold_inputs(info, dims[1:11], inputs[1:11], expand=True)
+    results = torch.ops.regard.additive_read_backward(grad_out, *folded, out, lse, needs)
     gradients = []
-    for place, gradient, need in zip(_DIFFERENTIABLE, found, needs, strict=True):
-        x, dim, axis = inputs[1 + place], dims[1 + place], _HEAD_AXES[place]
+    for index, gradient, need in zip(_DIFFERENTIABLE, results, needs, strict=True):
+        x, dim, axis = inputs[1 + index], dims[1 + index], _HEAD_AXES[index]
         if not need or x is None:
             gradients.append(gradient.expand(copies, *gradient.shape))
             continue
-        each = _as_copies(gradient, axis, copies)
+        per_copy = _as_copies(gradient, axis, copies)
         shape = x.shape if dim is None else x.movedim(dim, 0).shape[1:]
-        gradients.append(each.sum(axis + 1, keepdim=True) if shape[axis] == 1 else each)
+        gradients.append(per_copy.sum(axis + 1, keepdim=True) if shape[axis] == 1 else per_copy)
     return tuple(gradients), (0,) * 6
 
 

@@ -1,11 +1,11 @@
-"""Numbers as their bits, in compiled loops: what the compiler makes vectors of only when it is told the exact width.
+"""Bit operations on floats for compiled loops, in LLVM types of exact width, which the compiler vectorizes.
 
-    widened(b)      the float32 of a bfloat16's 16 bits
-    rounded(x)      the 16 bits of the bfloat16 next to x, ties to even; NaN stays NaN
-    larger(x, y)    whichever is larger, in any order of many, none of them NaN
-    raised(y, n)    2^n y, n given as the last bits of a float32: 1.5 * 2^23 + n
+    widen_bfloat16(b)                float32 of a bfloat16 given as 16 bits
+    round_to_bfloat16(x)             16 bits of the bfloat16 nearest to x, ties to even; NaN stays NaN
+    maximum(x, y)                    larger of x and y, neither of them NaN
+    scale_by_power_of_two(y, n)      2^n y, n given as the last bits of a float32: 1.5 * 2^23 + n
 
-Written in numba's integers, which grow to 64 bits at every sum, the same loops took three times as long.
+With numba's integers, which are promoted to 64 bits in every sum, the same loops took three times as long.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ def _word(value: int) -> ir.Constant:
     return ir.Constant(_WORD, value)
 
 
-def _widened(context: Any, bits: Any) -> Any:
-    """The float32 whose upper half these bits are."""
+def _emit_widen(context: Any, bits: Any) -> Any:
+    """Emit the float32 whose upper half is given."""
 
     def build(context, builder, signature, arguments):
         wide = builder.zext(arguments[0], _WORD)
@@ -33,8 +33,8 @@ def _widened(context: Any, bits: Any) -> Any:
     return types.float32(types.uint16), build
 
 
-def _rounded(context: Any, x: Any) -> Any:
-    """The upper half of x, after what the lower half rounds it to."""
+def _emit_round(context: Any, x: Any) -> Any:
+    """Emit the upper half of x, rounded by the lower half."""
 
     def build(context, builder, signature, arguments):
         x = arguments[0]
@@ -47,8 +47,8 @@ def _rounded(context: Any, x: Any) -> Any:
     return types.uint16(types.float32), build
 
 
-def _raised(context: Any, y: Any, shifted: Any) -> Any:
-    """n added to the exponent of y."""
+def _emit_scale(context: Any, y: Any, shifted: Any) -> Any:
+    """Emit the addition of n to the exponent of y."""
 
     def build(context, builder, signature, arguments):
         y, shifted = (builder.bitcast(argument, _WORD) for argument in arguments)
@@ -57,18 +57,18 @@ def _raised(context: Any, y: Any, shifted: Any) -> Any:
     return types.float32(types.float32, types.float32), build
 
 
-def _larger(context: Any, x: Any, y: Any) -> Any:
-    """What the compiler takes in lanes; it does not where the choice is written out."""
+def _emit_maximum(context: Any, x: Any, y: Any) -> Any:
+    """Emit llvm.maxnum, which is vectorized; a comparison and a select are not."""
 
     def build(context, builder, signature, arguments):
-        of = ir.FunctionType(_FLOAT, [_FLOAT, _FLOAT])
-        maximum = cgutils.get_or_insert_function(builder.module, of, "llvm.maxnum.f32")
-        return builder.call(maximum, arguments, fastmath=("nnan", "nsz"))
+        signature = ir.FunctionType(_FLOAT, [_FLOAT, _FLOAT])
+        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.maxnum.f32")
+        return builder.call(function, arguments, fastmath=("nnan", "nsz"))
 
     return types.float32(types.float32, types.float32), build
 
 
-larger: Callable = intrinsic(_larger)
-widened: Callable = intrinsic(_widened)
-rounded: Callable = intrinsic(_rounded)
-raised: Callable = intrinsic(_raised)
+maximum: Callable = intrinsic(_emit_maximum)
+widen_bfloat16: Callable = intrinsic(_emit_widen)
+round_to_bfloat16: Callable = intrinsic(_emit_round)
+scale_by_power_of_two: Callable = intrinsic(_emit_scale)

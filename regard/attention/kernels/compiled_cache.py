@@ -1,12 +1,12 @@
-"""Compiled loops on disk: found again by every process, and compiled anew where a file is damaged.
+"""Disk cache of compiled functions, shared by all processes; damaged files are recompiled.
 
-numba finds what it kept by the pickled values that a function closes over. A compiled function among them is another
-one in each process, so that nothing would ever be found; here it counts as its code and what it closes over in turn.
-numba also runs whatever machine code a file holds; here a file begins with a digest of its key and content.
+numba's own cache key holds the pickled values of a closure. Compiled functions among them differ in each process, so
+that its cache would never hit; here they are keyed by their code and their own closures. numba also runs whatever
+machine code a file holds; here a file begins with a digest of its key and content.
 
     FUNCTION.STAMP.KEY.nbc     beside the package, or in the user's cache folder where that cannot be written
 
-What is not found is compiled, which takes seconds: the logger of this module says so beforehand, at level INFO.
+A cache miss compiles, which takes seconds: the logger of this module reports it beforehand, at level INFO.
 
 Source: lam2015 (numba).
 """
@@ -34,76 +34,76 @@ from regard.errors import UserError
 REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written to"
 
 if getattr(config, "DISABLE_JIT", False):  # set by numba from the environment
-    raise UserError("NUMBA_DISABLE_JIT is set, but regard's loops run compiled only: remove it from the environment")
+    raise UserError("NUMBA_DISABLE_JIT is set, but regard requires compilation: remove it from the environment")
 
 _LOG = logging.getLogger(__name__)
 _DIGEST = 32
-_SHOWN = 12
+_NAME_DIGITS = 12
 
 
-def kept_function(function: Callable, *, stamp: str, **options: Any) -> Any:
-    """A function for Python to call, compiled when first called; `stamp` names the code of all that it calls."""
-    made = njit(**options)(function)
-    _keep(made, function, stamp)
-    return made
+def compile_cached(function: Callable, *, stamp: str, **options: Any) -> Any:
+    """Return a function compiled and cached at its first call; `stamp` is a digest of the code of all callees."""
+    compiled = njit(**options)(function)
+    _attach_cache(compiled, function, stamp)
+    return compiled
 
 
-def kept_c_function(function: Callable, signature: Any, *, stamp: str, **options: Any) -> CFunc:
-    """A function for C to call, by its address; `stamp` names the code of all that it calls."""
-    made = CFunc(function, sigutils.normalize_signature(signature), locals={}, options=options)
-    _keep(made, function, stamp)
-    made.compile()
-    return made
+def compile_cached_c(function: Callable, signature: Any, *, stamp: str, **options: Any) -> CFunc:
+    """Compile a C function, called by its address, and cache it; `stamp` is a digest of the code of all callees."""
+    compiled = CFunc(function, sigutils.normalize_signature(signature), locals={}, options=options)
+    _attach_cache(compiled, function, stamp)
+    compiled.compile()
+    return compiled
 
 
-def is_kept(made: Any) -> bool:
-    """Return True if the compiled code of a function is kept on disk, False if each process compiles it anew."""
-    return not isinstance(made._cache, _NoCache)
+def is_cached(compiled: Any) -> bool:
+    """Return True if the compiled code of a function is cached on disk, False if each process recompiles it."""
+    return not isinstance(compiled._cache, _NoCache)
 
 
-def _keep(made: Any, function: Callable, stamp: str) -> None:
+def _attach_cache(compiled: Any, function: Callable, stamp: str) -> None:
     try:
-        made._cache = _Cache(function, stamp)
+        compiled._cache = _Cache(function, stamp)
     except RuntimeError:  # no folder can be written to
-        made._cache = _NoCache()
+        compiled._cache = _NoCache()
 
 
 class _Cache(FunctionCache):
-    """numba's cache with keys and files of our own."""
+    """numba's function cache with process-independent keys and checked files."""
 
     def __init__(self, function: Callable, stamp: str):
         super().__init__(function)
-        self._key = (stamp, _described(function))
+        self._key = (stamp, _describe(function))
         self._cache_file = _Files(Path(self._cache_path), self._impl.filename_base, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function; None: it is now compiled."""
-        found = super().load_overload(sig, target_context)
-        if found is None:
-            _LOG.info("compiling %s for this machine, to be kept in %s", self._name, self.cache_path)
-        return found
+        """Return the cached function, or None, upon which numba compiles it."""
+        cached = super().load_overload(sig, target_context)
+        if cached is None:
+            _LOG.info("compiling %s for this machine, cached in %s", self._name, self.cache_path)
+        return cached
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return sig, codegen.magic_tuple(), self._key
 
 
 class _NoCache(NullCache):
-    """For a function that is compiled in each process."""
+    """Cache of a function that every process recompiles."""
 
     def load_overload(self, sig: Any, target_context: Any) -> None:
-        """None: it is now compiled."""
+        """Return None, upon which numba compiles the function."""
         _LOG.info("compiling for this process alone: no folder can be written to", extra={"remedy": REMEDY})
 
 
 class _Files(IndexDataCacheFile):
-    """The files of one function, one for each key."""
+    """Cache files of one function, one for each key."""
 
     def __init__(self, folder: Path, name: str, stamp: str):
         self._folder, self._name, self._stamp = folder, name, stamp
 
     def load(self, key: Any) -> Any:
-        """What was saved under this key; None if nothing was, or it is damaged."""
-        # numba may refuse what it reads in any way, and each means the same: compile.
+        """Return the data saved under this key; None if there is none or it is damaged."""
+        # numba may fail in any way on bad content; every failure means: recompile.
         try:
             content = self._path(key).read_bytes()
             if content[:_DIGEST] != _digest(key, content[_DIGEST:]):
@@ -113,40 +113,40 @@ class _Files(IndexDataCacheFile):
             return None
 
     def save(self, key: Any, data: Any) -> None:
-        """Keep it, in place of what earlier code left; a disk that cannot be written changes nothing."""
+        """Save the data and remove files of earlier code; errors of the disk are ignored."""
         content, path = dumps(data), self._path(key)
         unfinished = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex[:16]}")
         try:
             unfinished.write_bytes(_digest(key, content) + content)
             unfinished.replace(path)
-            for old in {*self._folder.glob(f"{self._name}.*")} - {*self.all_of(self._stamp)}:
+            for old in {*self._folder.glob(f"{self._name}.*")} - {*self.files_of(self._stamp)}:
                 old.unlink(missing_ok=True)
         except OSError:
             with contextlib.suppress(OSError):
                 unfinished.unlink(missing_ok=True)
 
     def flush(self) -> None:
-        """Forget all."""
+        """Remove all files of the function."""
         for path in self._folder.glob(f"{self._name}.*.nbc"):
             path.unlink(missing_ok=True)
 
-    def all_of(self, stamp: str) -> list[Path]:
-        """The files of this code, for any types and processor, unfinished ones included."""
-        return list(self._folder.glob(f"{self._name}.{stamp[:_SHOWN]}.*"))
+    def files_of(self, stamp: str) -> list[Path]:
+        """Return the files of this version of the code, for any types and processor, including unfinished ones."""
+        return list(self._folder.glob(f"{self._name}.{stamp[:_NAME_DIGITS]}.*"))
 
     def _path(self, key: Any) -> Path:
-        return self._folder / f"{self._name}.{self._stamp[:_SHOWN]}.{_digest(key, b'').hex()[:_SHOWN]}.nbc"
+        return self._folder / f"{self._name}.{self._stamp[:_NAME_DIGITS]}.{_digest(key, b'').hex()[:_NAME_DIGITS]}.nbc"
 
 
-def _described(value: Any) -> Any:
-    """What makes a value that a function closes over, or the function itself, the same one in another process."""
+def _describe(value: Any) -> Any:
+    """Return a process-independent description of a function or of a value in its closure."""
     function = value.py_func if isinstance(value, Dispatcher) else value
     if not isinstance(function, FunctionType):
         return repr(value)
     function = inspect.unwrap(function)
     inner = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     code = hashlib.sha256(function.__code__.co_code).hexdigest()
-    cells = tuple((name, _described(cell.cell_contents)) for name, cell in inner)
+    cells = tuple((name, _describe(cell.cell_contents)) for name, cell in inner)
     return function.__module__, function.__qualname__, code, cells
 
 

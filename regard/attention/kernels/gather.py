@@ -1,13 +1,13 @@
-"""The read of choices that keep few keys: gather what was picked instead of weighting everything.
+"""The read for choices of few keys (Hard, TopK): gathers the selected values instead of weighting all.
 
-    out_i = sum_r share_ir values[index_ir]        r = 1 .. k;  k = 1 for Hard
+    out_i = sum_r weight_ir values[index_ir]        r = 1 .. k;  k = 1 for Hard
 
-Scores are compared as their formula says, a tile of queries at a time, so that memory is bounded; the values are then
+Scores are computed by their formula, one tile of queries at a time, so that memory is bounded; the values are then
 read in O(query * k * value_dim), however many keys there are. For Hard and TopK with any score, mask and bias.
 
-Backward: values get theirs at the keys that were read. TopK's scores get theirs from the kept keys. Hard's get the
-gradient that stands in for the pick's own, <gradient of out_i, value_j> through a softmax: O(query * key * value_dim),
-as in a soft read. Where a read has several tiles, each is computed once more for it, and nothing of it is kept.
+Backward: values get gradients at the selected keys, and the scores of TopK from the selected keys. The scores of Hard
+get a surrogate gradient, <gradient of out_i, value_j> through a softmax: O(query * key * value_dim), as in a soft read.
+If a read has several tiles, each is recomputed in backward, and none of its intermediate tensors are saved.
 """
 
 import math
@@ -19,77 +19,77 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from regard.attention.choices import Few, Picked
+from regard.attention.choices import KeySelection, SelectedKeys
 from regard.attention.kernels import reference
-from regard.attention.kernels.problem import Problem
+from regard.attention.kernels.problem import AttentionInputs
 from regard.attention.scores import InnerProduct
 
 TILE = 1 << 20
-"""Numbers in a tile: scores, or what a score that is no inner product makes of each pair, or gathered values. A read
-holds a few tensors of this size at a time (twice as many in backward), beside its inputs and its result; one query
-alone may need larger ones."""
+"""Numbers in a tile: scores, hidden units of scores that are not inner products, or gathered values. A read holds a few
+tensors of this size at a time (twice as many in backward) beside its inputs and its result; a single query may need
+larger ones."""
 
 
-def refusal(problem: Problem) -> str | None:
-    """Why this kernel cannot do the problem; None if it can."""
-    if not isinstance(problem.choose, Few):
-        return f"choice {type(problem.choose).__name__} may weight every key"
+def refusal(inputs: AttentionInputs) -> str | None:
+    """Return the reason why this kernel cannot compute the read, or None if it can."""
+    if not isinstance(inputs.choose, KeySelection):
+        return f"choice {type(inputs.choose).__name__} may weight every key"
     return None
 
 
-def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
-    """Pick, tile by tile, and gather.
+def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
+    """Select keys tile by tile and gather their values.
 
-    Under torch.func and torch.compile nothing is computed twice: those decide themselves what is kept for backward.
+    Under torch.func and torch.compile nothing is recomputed: they decide themselves what is saved for backward.
     """
-    num_queries = problem.query.shape[-2]
-    choose, step = problem.choose, queries_a_tile(problem)
-    assert isinstance(choose, Few)
-    tiles = [problem.tile(first, min(first + step, num_queries)) for first in range(0, num_queries, step)]
-    again = len(tiles) > 1 and torch.is_grad_enabled() and not _is_transformed()
-    run = _twice(draws=choose.draws) if again else _read_tile
+    num_queries = inputs.query.shape[-2]
+    choose, step = inputs.choose, queries_per_tile(inputs)
+    assert isinstance(choose, KeySelection)
+    tiles = [inputs.tile(first, min(first + step, num_queries)) for first in range(0, num_queries, step)]
+    recomputes = len(tiles) > 1 and torch.is_grad_enabled() and not _is_transformed()
+    run = _checkpoint_tile(draws=choose.is_random) if recomputes else _read_tile
     outs, log_probs = [], []
     for tile in tiles:
         out, log_prob = run(tile)
         outs.append(out)
         if log_prob is not None:
             log_probs.append(log_prob)
-    choose.settle(torch.cat(log_probs, -1) if log_probs else None)
-    return _as_a_product(outs[0] if len(outs) == 1 else torch.cat(outs, -2))
+    choose.accumulate_log_prob(torch.cat(log_probs, -1) if log_probs else None)
+    return _round_like_product(outs[0] if len(outs) == 1 else torch.cat(outs, -2))
 
 
-def _read_tile(problem: Problem) -> tuple[Tensor, Tensor | None]:
-    choose = problem.choose
-    assert isinstance(choose, Few)
-    picked = choose.pick(*reference.scored(problem))
-    if problem.group == 1:
-        return _gather(picked, problem.values), picked.log_prob
-    group, slope = problem.group, picked.slope
-    folded = Picked(
-        reference.fold(picked.index, group),
-        reference.fold(picked.share, group),
+def _read_tile(inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
+    choose = inputs.choose
+    assert isinstance(choose, KeySelection)
+    selected = choose.select_keys(*reference.masked_scores(inputs))
+    if inputs.group == 1:
+        return _gather(selected, inputs.values), selected.log_prob
+    group, slope = inputs.group, selected.soft_weights
+    folded = SelectedKeys(
+        reference.fold(selected.index, group),
+        reference.fold(selected.weight, group),
         None if slope is None else reference.fold(slope, group),
     )
-    return reference.unfold(_gather(folded, problem.values), group), picked.log_prob
+    return reference.unfold(_gather(folded, inputs.values), group), selected.log_prob
 
 
-def _gather(picked: Picked, values: Tensor) -> Tensor:
-    """sum_r share_ir values[index_ir], by rows of all values one below the other."""
+def _gather(selected: SelectedKeys, values: Tensor) -> Tensor:
+    """Return sum_r weight_ir values[index_ir], by an index_select of the rows of all values."""
     *leading, num_keys, value_dim = values.shape
     first = torch.arange(math.prod(leading), device=values.device).view(*leading, 1, 1) * num_keys
-    index = picked.index + first  # (..., query, kept): leading axes of 1 broadcast
-    taken = values.reshape(-1, value_dim).index_select(0, index.flatten()).view(*index.shape, value_dim)
-    share = picked.share.to(values.dtype)
-    out = taken.squeeze(-2) * share if index.shape[-1] == 1 else (share.unsqueeze(-2) @ taken).squeeze(-2)
-    if picked.slope is None:
+    index = selected.index + first  # (..., query, kept): leading axes of 1 broadcast
+    gathered = values.reshape(-1, value_dim).index_select(0, index.flatten()).view(*index.shape, value_dim)
+    weight = selected.weight.to(values.dtype)
+    out = gathered.squeeze(-2) * weight if index.shape[-1] == 1 else (weight.unsqueeze(-2) @ gathered).squeeze(-2)
+    if selected.soft_weights is None:
         return out
     leading = out.shape[:-2]
-    slope = picked.slope.to(values.dtype).expand(*leading, -1, -1)
-    return out + _Standing.apply(slope, values.expand(*leading, -1, -1))  # pyrefly: ignore
+    slope = selected.soft_weights.to(values.dtype).expand(*leading, -1, -1)
+    return out + _StraightThrough.apply(slope, values.expand(*leading, -1, -1))  # pyrefly: ignore
 
 
-class _Standing(torch.autograd.Function):
-    """(slope - s) values, where s is a number that happens to equal slope: zero, but not so its derivatives."""
+class _StraightThrough(torch.autograd.Function):
+    """(slope - stop_gradient(slope)) values: zero, with the gradient of slope values (a straight-through term)."""
 
     generate_vmap_rule = True
 
@@ -104,33 +104,33 @@ class _Standing(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         slope, values = ctx.saved_tensors
-        # The gradient of values is zero as well, but not so its own: second derivatives are those of the formula.
-        of_values = _Standing.apply(slope.transpose(-2, -1), gradient) if torch.is_grad_enabled() else None
-        return gradient @ values.transpose(-2, -1), of_values
+        # The gradient of values is zero too, but its derivative is not: second derivatives are those of the formula.
+        grad_values = _StraightThrough.apply(slope.transpose(-2, -1), gradient) if torch.is_grad_enabled() else None
+        return gradient @ values.transpose(-2, -1), grad_values
 
 
-def _twice(*, draws: bool) -> Callable[[Problem], tuple[Tensor, Tensor | None]]:
-    """_read_tile that keeps nothing for backward and runs again instead, with the same random numbers."""
+def _checkpoint_tile(*, draws: bool) -> Callable[[AttentionInputs], tuple[Tensor, Tensor | None]]:
+    """Return a checkpointed `_read_tile`, which is recomputed in backward with the same random numbers."""
 
-    def run(tile: Problem) -> tuple[Tensor, Tensor | None]:
+    def run(tile: AttentionInputs) -> tuple[Tensor, Tensor | None]:
         return checkpoint(_read_tile, tile, use_reentrant=False, preserve_rng_state=draws)
 
     return run
 
 
-def queries_a_tile(problem: Problem) -> int:
-    """As many as keep a tile's largest tensor within TILE numbers."""
-    choose, form = problem.choose, problem.form
-    assert isinstance(choose, Few)
-    num_reads = math.prod(problem.leading)
-    num_keys, value_dim = problem.values.shape[-2:]
-    a_pair = 1 if isinstance(form, InnerProduct) else problem.query.shape[-1]
-    a_query = max(num_keys * a_pair, min(choose.num_kept, num_keys) * value_dim)
-    return max(1, TILE // max(1, num_reads * a_query))
+def queries_per_tile(inputs: AttentionInputs) -> int:
+    """Return the number of queries for which the largest tensor of a tile has at most TILE numbers."""
+    choose, form = inputs.choose, inputs.form
+    assert isinstance(choose, KeySelection)
+    num_reads = math.prod(inputs.leading)
+    num_keys, value_dim = inputs.values.shape[-2:]
+    pair_size = 1 if isinstance(form, InnerProduct) else inputs.query.shape[-1]
+    query_size = max(num_keys * pair_size, min(choose.num_selected, num_keys) * value_dim)
+    return max(1, TILE // max(1, num_reads * query_size))
 
 
-def _as_a_product(out: Tensor) -> Tensor:
-    """Rounded as the product of weights and values would be: a gather means nothing to autocast."""
+def _round_like_product(out: Tensor) -> Tensor:
+    """Round to the autocast dtype as a product of weights and values would be, as autocast ignores a gather."""
     device = out.device.type
     if out.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return out

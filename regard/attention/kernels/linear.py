@@ -1,10 +1,10 @@
-"""The read by sums over the keys, for products of features: time and memory grow with the length, not its square.
+"""Linear attention: the read by sums over the keys, for products of features, in linear time and memory.
 
     out_i = phi(q_i)^T S_i / phi(q_i)^T z_i        S_i = sum_(j seen by i) phi(k_j) v_j^T        z_i = sum_j phi(k_j)
 
-Where every query sees the same keys there is one S. Causal reads go by chunks of queries: S of the keys before a chunk,
-and products of pairs inside it; S is kept once a chunk, never once a query. An exported causal read has a fixed length
-or one that is `64 * torch.export.Dim("chunks", min=2)`; the kernel "reference" exports with any.
+If every query sees the same keys there is one S. Causal reads are split into chunks of queries: S of the keys before a
+chunk, and products of pairs inside it; S is stored per chunk, never per query. An exported causal read has a fixed
+length or one that is `64 * torch.export.Dim("chunks", min=2)`; the kernel "reference" exports with any.
 
 Source: katharopoulos2020, sections 3.2 and 3.3; by chunks hua2022, section 3.3.
 """
@@ -16,75 +16,82 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.features import Features, widen
-from regard.attention.kernels.problem import Problem
-from regard.attention.linear import Proportional, answer, divide, hide, same_for_all, summarize
+from regard.attention.kernels.problem import AttentionInputs
+from regard.attention.linear import (
+    Proportional,
+    divide,
+    is_same_for_all_queries,
+    read_sums,
+    summarize,
+    zero_hidden_keys,
+)
 from regard.attention.masks import All, Causal, Mask
-from regard.attention.places import Places
+from regard.attention.places import Positions
 
 CHUNK = 64
-"""Queries of a chunk: pairs inside it cost CHUNK a query, sums between chunks features * value_dim / CHUNK."""
+"""Queries per chunk: pairs inside it cost CHUNK per query, sums between chunks features * value_dim / CHUNK."""
 
 SEGMENT = 16 * CHUNK
-"""Queries computed at a time: what lies between the products then stays in the processor's cache."""
+"""Queries computed at a time: intermediate results then stay in the processor's cache."""
 
 
-def refusal(problem: Problem) -> str | None:
-    """Why this kernel cannot do the problem; None if it can."""
-    if not isinstance(problem.score, Features):
-        return f"score {type(problem.score).__name__} is no product of features"
-    if not isinstance(problem.choose, Proportional):
-        return f"choice {type(problem.choose).__name__} is not Proportional"
-    if problem.bias is not None:
+def refusal(inputs: AttentionInputs) -> str | None:
+    """Return the reason why this kernel cannot compute the read, or None if it can."""
+    if not isinstance(inputs.score, Features):
+        return f"score {type(inputs.score).__name__} is not a product of features"
+    if not isinstance(inputs.choose, Proportional):
+        return f"choice {type(inputs.choose).__name__} is not Proportional"
+    if inputs.bias is not None:
         return "a bias is added to the scores"
-    _, rest = _split(problem.mask, problem.places)
-    if rest is not None and not same_for_all(rest, problem.places):
+    _, rest = _split(inputs.mask, inputs.positions)
+    if rest is not None and not is_same_for_all_queries(rest, inputs.positions):
         return f"mask {rest!r} is neither causal nor the same for every query"
     return None
 
 
-def read(problem: Problem) -> Float[Tensor, "... query value_dim"]:
-    """out = phi(query) S / phi(query) z, accumulated in float32 at least."""
-    dtype, device = problem.values.dtype, problem.query.device.type
-    if problem.query.shape[-1] != problem.keys.shape[-1]:
-        problem.score.compare(problem.query[..., :1, :], problem.keys[..., :1, :])  # raises, and says what to do
+def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
+    """Compute out = phi(query) S / phi(query) z, accumulated in float32 at least."""
+    dtype, device = inputs.values.dtype, inputs.query.device.type
+    if inputs.query.shape[-1] != inputs.keys.shape[-1]:
+        inputs.score.compare(inputs.query[..., :1, :], inputs.keys[..., :1, :])  # raises an informative error
     if not torch.is_autocast_enabled(device):
-        return _read(problem).to(dtype)
+        return _read(inputs).to(dtype)
     with torch.autocast(device, enabled=False):
-        return _read(problem).to(torch.get_autocast_dtype(device))
+        return _read(inputs).to(torch.get_autocast_dtype(device))
 
 
-def _read(problem: Problem) -> Tensor:
-    is_causal, rest = _split(problem.mask, problem.places)
-    seen = None if rest is None else problem._replace(mask=rest).allowed()
-    if seen is not None and problem.group > 1 and seen.shape[-3] > 1:  # each head of queries hides other keys
-        problem = problem.ungrouped()
-    query, keys, values = widen(problem.query), widen(problem.keys), widen(problem.values)
+def _read(inputs: AttentionInputs) -> Tensor:
+    is_causal, rest = _split(inputs.mask, inputs.positions)
+    seen = None if rest is None else inputs._replace(mask=rest).allowed_pairs()
+    if seen is not None and inputs.group > 1 and seen.shape[-3] > 1:  # the mask differs between query heads
+        inputs = inputs.repeat_heads()
+    query, keys, values = widen(inputs.query), widen(inputs.keys), widen(inputs.values)
     if seen is not None:
-        keys = hide(keys, seen)
+        keys = zero_hidden_keys(keys, seen)
     if not is_causal:
-        return answer(query, *summarize(keys, values), group=problem.group)
-    return _causal(query, keys, values, group=problem.group)
+        return read_sums(query, *summarize(keys, values), group=inputs.group)
+    return _causal(query, keys, values, group=inputs.group)
 
 
 def _causal(query: Tensor, keys: Tensor, values: Tensor, *, group: int) -> Tensor:
-    """Queries and keys lined up at their ends, as causal masks are."""
-    num_queries, before = query.shape[-2], keys.shape[-2] - query.shape[-2]
-    if before < 0:
-        query = query[..., -before:, :]  # the first see nothing
-    first = max(0, before)
+    """Compute the causal read, with queries and keys aligned at their ends."""
+    num_queries, num_before = query.shape[-2], keys.shape[-2] - query.shape[-2]
+    if num_before < 0:
+        query = query[..., -num_before:, :]  # the first ones are fully masked
+    first = max(0, num_before)
     sums, totals = summarize(keys[..., :first, :], values[..., :first, :])
     query = query.unflatten(-3, (-1, group)) if group > 1 else query.unsqueeze(-3)  # (..., group, query, features)
-    pieces = []
+    outputs = []
     for segment in _segments(query, keys[..., first:, :], values[..., first:, :]):
         out, sums, totals = _segment(*segment, sums, totals)
-        pieces.append(out)
-    out = torch.cat(pieces, -2)
+        outputs.append(out)
+    out = torch.cat(outputs, -2)
     out = out.flatten(-4, -3) if group > 1 else out.squeeze(-3)  # (..., head, query, value_dim)
-    return torch.nn.functional.pad(out, (0, 0, num_queries - out.shape[-2], 0)) if before < 0 else out
+    return torch.nn.functional.pad(out, (0, 0, num_queries - out.shape[-2], 0)) if num_before < 0 else out
 
 
 def _segments(query: Tensor, keys: Tensor, values: Tensor) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
-    """Pieces of SEGMENT queries, keys and values; all in one where a compiler need not know the length."""
+    """Split into segments of SEGMENT queries, keys and values; one segment under torch.compile, for any length."""
     if torch.compiler.is_compiling() or query.shape[-2] <= SEGMENT:
         return [(query, keys, values)]
     return zip(*(tensor.split(SEGMENT, -2) for tensor in (query, keys, values)), strict=True)
@@ -93,7 +100,7 @@ def _segments(query: Tensor, keys: Tensor, values: Tensor) -> Iterable[tuple[Ten
 def _segment(
     query: Tensor, keys: Tensor, values: Tensor, sums: Tensor, totals: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Some chunks at once, query (..., group, time, features), after keys of these sums; and the sums after them."""
+    """Compute some chunks, query (..., group, time, features), from the sums before them; return the sums after too."""
     time, group = query.shape[-2], query.shape[-3]
     query, keys, values = _chunks(query), _chunks(keys), _chunks(values)
     query = query.transpose(-4, -3).flatten(-3, -2)  # (..., chunk, group * CHUNK, features)
@@ -108,23 +115,23 @@ def _segment(
 
 
 def _chunks(tensor: Tensor) -> Tensor:
-    """(..., time, size) as (..., chunk, CHUNK, size), zeros after the end."""
+    """Reshape (..., time, size) to (..., chunk, CHUNK, size), padded with zeros."""
     time = tensor.shape[-2]
     count = (time + CHUNK - 1) // CHUNK
-    missing = count * CHUNK - time
-    if torch.compiler.is_compiling() or missing:  # a compiler need not know whether the length is a multiple
-        tensor = torch.nn.functional.pad(tensor, (0, 0, 0, missing))
+    padding = count * CHUNK - time
+    if torch.compiler.is_compiling() or padding:  # the compiler does not know whether the length is a multiple
+        tensor = torch.nn.functional.pad(tensor, (0, 0, 0, padding))
     return tensor.unflatten(-2, (count, CHUNK))
 
 
-def _split(mask: Mask | None, places: Places) -> tuple[bool, Mask | None]:
-    """Whether the mask is causal, and the mask that must hold beside."""
+def _split(mask: Mask | None, positions: Positions) -> tuple[bool, Mask | None]:
+    """Split the mask into whether it includes a causal mask, and the rest of the mask."""
     if mask is None:
         return False, None
-    if isinstance(mask, Causal) and places.aligned and places.rows is None and places.num_queries > 1:
+    if isinstance(mask, Causal) and positions.is_aligned and positions.rows is None and positions.num_queries > 1:
         return True, None
     if isinstance(mask, All):
-        (left, left_rest), (right, right_rest) = _split(mask.left, places), _split(mask.right, places)
+        (left, left_rest), (right, right_rest) = _split(mask.left, positions), _split(mask.right, positions)
         rest = left_rest if right_rest is None else right_rest if left_rest is None else All(left_rest, right_rest)
         return left or right, rest
     return False, mask

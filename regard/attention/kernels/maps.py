@@ -1,13 +1,13 @@
-"""A linear map whose float32 products take the fastest kernel of the CPU at hand, forwards and backwards.
+"""A linear map whose float32 products use the fastest CPU kernel available, forward and backward.
 
     y = f(x W^T + b)        dx = dz W        dW = dz^T x        db = sum over rows of dz        dz = dy f'(y)
 
-torch multiplies float32 by MKL, which on processors that are not Intel's leaves half of their lanes unused. oneDNN,
-which torch brings along for its compiler, uses all of them, and is twice as fast in the same precision. Where it pays
-depends on the processor and on the sizes alone, so that a run that goes on computes what it would have computed.
+torch multiplies float32 with MKL, which uses only half of the vector lanes of non-Intel processors. oneDNN, which torch
+ships for its compiler, uses all of them and is twice as fast at the same precision. The choice depends only on the
+processor and on the sizes, so that a resumed run computes what the uninterrupted run would have computed.
 
-Everywhere else (other processors and devices, other types, autocast, compiled, mapped or traced functions, small
-products) this is torch.nn.functional.linear.
+Everywhere else (other processors, devices and dtypes, autocast, compiled, mapped or traced functions, small products)
+this is torch.nn.functional.linear.
 """
 
 import functools
@@ -19,13 +19,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from regard.attention.axes import is_plain
-from regard.attention.kernels.rounded import take
+from regard.attention.axes import is_eager
+from regard.attention.kernels.rounded import get_bfloat16
 
-WORTH = 6 << 20
-"""Multiplications from which a product with gradients is faster, what it costs to call it counted."""
-_WORTH_ALONE = 1 << 21
-"""The same for a product without gradients."""
+MIN_SIZE = 6 << 20
+"""Number of multiplications from which a product with gradients is faster, call overhead included."""
+_MIN_SIZE_NO_GRAD = 1 << 21
+"""Number of multiplications from which a product without gradients is faster."""
 
 
 def linear(
@@ -35,19 +35,19 @@ def linear(
     *,
     relu: bool = False,
 ) -> Float[Tensor, "*batch out"]:
-    """x W^T + b, or its positive part if `relu`, by whichever kernel is faster for these sizes on this machine."""
+    """Return x W^T + b, or its positive part if `relu`, by the faster kernel for these sizes on this machine."""
     tensors = (x, weight) if bias is None else (x, weight, bias)
-    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    if not takes_fast_products(*tensors, worth=WORTH if learns else _WORTH_ALONE):
-        out = nn.functional.linear(take(x), weight, bias)
+    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if not uses_onednn(*tensors, min_size=MIN_SIZE if needs_grad else _MIN_SIZE_NO_GRAD):
+        out = nn.functional.linear(get_bfloat16(x), weight, bias)
         return torch.relu(out) if relu else out
-    return _Product.apply(x, weight, bias, relu) if learns else _multiply(x, weight, bias, relu=relu)
+    return _Product.apply(x, weight, bias, relu) if needs_grad else _multiply(x, weight, bias, relu=relu)
 
 
-def takes_fast_products(x: Tensor, weight: Tensor, *others: Tensor, worth: int | None = None) -> bool:
-    """Whether x W^T is computed by oneDNN: a function of the machine and of the kinds and sizes of tensors."""
-    worth = WORTH if worth is None else worth
-    if x.dtype != torch.float32 or x.device.type != "cpu" or x.numel() * weight.shape[0] < worth:
+def uses_onednn(x: Tensor, weight: Tensor, *others: Tensor, min_size: int | None = None) -> bool:
+    """Return True if x W^T is computed by oneDNN, which depends on the machine and on the tensors' types and sizes."""
+    min_size = MIN_SIZE if min_size is None else min_size
+    if x.dtype != torch.float32 or x.device.type != "cpu" or x.numel() * weight.shape[0] < min_size:
         return False
     if (
         weight.dim() != 2
@@ -55,32 +55,26 @@ def takes_fast_products(x: Tensor, weight: Tensor, *others: Tensor, worth: int |
         or not (weight.is_contiguous() or weight.t().is_contiguous())
     ):
         return False
-    ordinary = all(
+    is_plain = all(
         type(other) in (Tensor, nn.Parameter)
         and other.dtype == torch.float32
         and other.device.type == "cpu"
         and other.layout == torch.strided
         for other in (x, weight, *others)
     )
-    differentiates_forwards = forward_ad._current_level >= 0
-    return (
-        ordinary
-        and not torch.is_autocast_enabled("cpu")
-        and is_plain()
-        and not differentiates_forwards
-        and has_fast_products()
-    )
+    is_forward_ad = forward_ad._current_level >= 0
+    return is_plain and not torch.is_autocast_enabled("cpu") and is_eager() and not is_forward_ad and is_onednn_faster()
 
 
 @functools.cache
-def has_fast_products() -> bool:
-    """Whether oneDNN multiplies float32 faster than what torch takes by itself: AVX-512 on a processor not of Intel."""
-    return _operators() is not None and torch.backends.cpu.get_cpu_capability() == "AVX512" and _maker() != "Intel"
+def is_onednn_faster() -> bool:
+    """Return True if oneDNN multiplies float32 faster than torch's default: with AVX-512 on non-Intel processors."""
+    return _operators() is not None and torch.backends.cpu.get_cpu_capability() == "AVX512" and _cpu_vendor() != "Intel"
 
 
 @functools.cache
 def _operators() -> tuple[Any, Any] | None:
-    """x W^T by oneDNN, and its gradients of weights and offsets; None where this torch has none."""
+    """Return oneDNN's linear operator and its backward for weight and bias; None if this torch lacks them."""
     if not torch.backends.mkldnn.is_available():
         return None
     try:
@@ -89,13 +83,13 @@ def _operators() -> tuple[Any, Any] | None:
         return None
 
 
-def _maker() -> str:
-    """Who made the processor: AMD, or Intel where it is not known."""
+def _cpu_vendor() -> str:
+    """Return the vendor of the processor: AMD, or Intel if unknown."""
     try:
-        told = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        told = ""
-    return "AMD" if "AuthenticAMD" in told else "Intel"
+        cpuinfo = ""
+    return "AMD" if "AuthenticAMD" in cpuinfo else "Intel"
 
 
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
@@ -115,26 +109,26 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x, weight, _, out = ctx.saved_tensors
-        of_x, of_weight, of_bias = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled():  # gradients of gradients: by torch's own operators
-            return *_differentiable(gradient, x, weight, out, (of_x, of_weight, of_bias)), None
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled():  # gradients of gradients use torch's operators
+            return *_differentiable_gradients(gradient, x, weight, out, (needs_x, needs_weight, needs_bias)), None
         if ctx.relu:
             gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
         rows = gradient.reshape(-1, weight.shape[0]).contiguous()
-        to_x = to_weight = to_bias = None
-        if of_weight:
+        grad_x = grad_weight = grad_bias = None
+        if needs_weight:
             operators = _operators()
             assert operators is not None
             items = x.reshape(-1, weight.shape[1]).to_mkldnn()
-            to_weight, to_bias = operators[1](rows.to_mkldnn(), items, weight, of_bias)
-        elif of_bias:
-            to_bias = rows.sum(0)
-        if of_x:
-            to_x = _multiply(rows, weight.t(), None).view(x.shape)
-        return to_x, to_weight, to_bias if of_bias else None, None
+            grad_weight, grad_bias = operators[1](rows.to_mkldnn(), items, weight, needs_bias)
+        elif needs_bias:
+            grad_bias = rows.sum(0)
+        if needs_x:
+            grad_x = _multiply(rows, weight.t(), None).view(x.shape)
+        return grad_x, grad_weight, grad_bias if needs_bias else None, None
 
 
-def _differentiable(
+def _differentiable_gradients(
     gradient: Tensor, x: Tensor, weight: Tensor, out: Tensor | None, needs: tuple[bool, bool, bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     if out is not None:

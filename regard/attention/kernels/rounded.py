@@ -1,33 +1,33 @@
-"""A tensor and what it rounds to, side by side: under autocast every product wants its items in bfloat16.
+"""Cached bfloat16 copies of tensors: under autocast every product takes its inputs in bfloat16.
 
-What makes items and can round them on the way hands on both; the products take the rounded ones. That spares a pass
-over memory to round them, and two on the way back: the gradient of the rounded items is added where that of the items
-is read. What is computed is the same as without; gradients of what several products read (an encoder's output, by each
-block of the decoder) are summed in bfloat16, where without they are summed in single precision.
+An operation that can round its result on the fly attaches the bfloat16 copy to it, and products use the copy. This
+saves a pass over memory for rounding, and two in backward, where the gradient of the copy is added as the gradient of
+the tensor is read. Results are the same as without; gradients of a tensor that several products use (the encoder
+output, by each block of the decoder) are summed in bfloat16 instead of float32.
 """
 
 import torch
 from torch import Tensor
 
-_NAME = "_regard_rounded"
+_ATTRIBUTE = "_regard_rounded"
 
 
-def is_wanted() -> bool:
-    """Whether products on a CPU are computed in bfloat16 here."""
+def is_bfloat16_autocast() -> bool:
+    """Return True if CPU products are currently computed in bfloat16 (autocast)."""
     return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
-def hand_on(x: Tensor, rounded: Tensor) -> Tensor:
-    """x, which brings `rounded` along until it is changed."""
-    if not x.is_inference():  # whose changes are not counted
-        setattr(x, _NAME, (rounded, x._version))
+def attach_bfloat16(x: Tensor, rounded: Tensor) -> Tensor:
+    """Attach the bfloat16 copy `rounded` to x, valid until x is modified, and return x."""
+    if not x.is_inference():  # inference tensors have no version counter
+        setattr(x, _ATTRIBUTE, (rounded, x._version))
     return x
 
 
-def take(x: Tensor) -> Tensor:
-    """What x brings along where products would round it, else x."""
-    brought = getattr(x, _NAME, None)
-    if brought is None or not is_wanted():
+def get_bfloat16(x: Tensor) -> Tensor:
+    """Return the bfloat16 copy attached to x if autocast would round x, else x."""
+    attached = getattr(x, _ATTRIBUTE, None)
+    if attached is None or not is_bfloat16_autocast():
         return x
-    rounded, version = brought
+    rounded, version = attached
     return rounded if version == x._version else x

@@ -1,4 +1,4 @@
-"""The softmax of many short rows on a CPU: torch's takes their numbers one by one, compiled loops many at a time.
+"""The softmax of many short rows on a CPU by compiled loops, which vectorize across rows; torch's does not.
 
 p = exp(s - max s) / sum exp(s - max s)
 """
@@ -7,17 +7,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.axes import is_plain
+from regard.attention.axes import is_eager
 
 _VECTOR = 64
-"""Bytes of a row from which torch makes vectors of it; below, it takes 5 to 15 times as long as these loops."""
-_WORTH = 1 << 14
-"""Numbers from which a compiled loop is faster, what it costs to call it counted."""
+"""Bytes of a row from which torch vectorizes it; below, torch takes 5 to 15 times as long as these loops."""
+_MIN_SIZE = 1 << 14
+"""Number of elements from which a compiled loop is faster, call overhead included."""
 
 
-def is_compiled_for(*tensors: Tensor) -> bool:
-    """Whether the compiled loops take these: on a CPU, float32 or bfloat16, in no mapped or traced function."""
-    return is_plain() and all(
+def is_supported(*tensors: Tensor) -> bool:
+    """Return True if the compiled loops support these: CPU, float32 or bfloat16, outside vmap and tracing."""
+    return is_eager() and all(
         type(tensor) in (Tensor, nn.Parameter)
         and tensor.device.type == "cpu"
         and tensor.dtype in (torch.float32, torch.bfloat16)
@@ -28,9 +28,9 @@ def is_compiled_for(*tensors: Tensor) -> bool:
 
 
 def softmax(scores: Float[Tensor, "*rows key"]) -> Float[Tensor, "*rows key"]:
-    """Each row's shares; scores of minus infinity have exactly none."""
+    """Return the softmax of each row; scores of minus infinity have weight exactly 0."""
     is_short = scores.shape[-1] * scores.element_size() < _VECTOR
-    if is_short and scores.numel() >= _WORTH and is_compiled_for(scores):
+    if is_short and scores.numel() >= _MIN_SIZE and is_supported(scores):
         return _Softmax.apply(scores)
     return scores.softmax(-1)
 
@@ -38,7 +38,7 @@ def softmax(scores: Float[Tensor, "*rows key"]) -> Float[Tensor, "*rows key"]:
 class _Softmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scores: Tensor) -> Tensor:
-        from regard.attention.kernels import rows_cpu  # noqa: PLC0415  # brings numba along, on first use
+        from regard.attention.kernels import rows_cpu  # noqa: PLC0415  # imports numba, on first use
 
         out = rows_cpu.softmax(scores.contiguous())
         ctx.save_for_backward(out)
@@ -49,6 +49,6 @@ class _Softmax(torch.autograd.Function):
         from regard.attention.kernels import rows_cpu  # noqa: PLC0415
 
         (out,) = ctx.saved_tensors
-        if torch.is_grad_enabled():  # gradients of gradients: by torch's own operators
+        if torch.is_grad_enabled():  # gradients of gradients use torch's operators
             return out * (gradient - (gradient * out).sum(-1, keepdim=True))
         return rows_cpu.softmax_gradient(gradient.contiguous(), out)

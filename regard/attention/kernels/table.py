@@ -1,4 +1,4 @@
-"""Which kernel computes a read: by name, or by this table when the name is "auto".
+"""Selection of the kernel of a read: by name, or by this table if the name is "auto".
 
 | score                | choice       | where                                                            | kernel    |
 |----------------------|--------------|------------------------------------------------------------------|-----------|
@@ -9,19 +9,19 @@
 | additive             | Soft         | CPU, CUDA                                                        | additive  |
 | any                  | Hard, TopK   | everywhere                                                       | gather    |
 | feature maps         | Proportional | masks that are ranges from the first key                         | linear    |
-| whatever is left     | any          | everywhere                                                       | reference |
+| any other            | any          | everywhere                                                       | reference |
 
 Inner products are Dot, ScaledDot, General and Cosine; capped ones SoftCap of them; additive scores Additive,
-BareAdditive and Concat. *: where oneDNN has products of it (processors with AVX-512 or AMX); elsewhere half precision
-is read as float32 is.
+BareAdditive and Concat. *: where oneDNN has half-precision products (processors with AVX-512 or AMX); elsewhere half
+precision follows the rules of float32.
 
-A kernel that the table names but that cannot do the read (it says why in `refusal`) leaves it to the reference.
+If the kernel in the table cannot compute the read (its `refusal` gives the reason), the reference computes it.
 
-The bounds are measured (benchmarks/attention.py): torch's fused CPU kernel has a cost a call that short reads do not
-earn back, and multiplies bfloat16 at half the rate of plain products. Plain products store the weights, which is why
-their number is bounded; whoever must not store any asks for "sdpa". Scores of half precision are kept in float32.
+The bounds are measured (benchmarks/attention.py): torch's fused CPU kernel has an overhead per call that short reads do
+not amortize, and multiplies bfloat16 at half the rate of plain products. Plain products store the weights, which is why
+their number is bounded; use "sdpa" to avoid storing any. Scores of half precision are kept in float32.
 
-A kernel asked for by name is never swapped for another: what it cannot do raises.
+A kernel requested by name is never replaced by another: an unsupported read raises.
 """
 
 import importlib.util
@@ -34,7 +34,7 @@ from torch import Tensor
 from regard.attention.choices import Soft
 from regard.attention.kernels import additive, flex, gather, linear, products, reference, sdpa
 from regard.attention.kernels.half import has_half_products
-from regard.attention.kernels.problem import Problem
+from regard.attention.kernels.problem import AttentionInputs
 from regard.attention.scores import InnerProduct, TanhSum
 
 KERNELS: dict[str, ModuleType] = {
@@ -48,35 +48,35 @@ KERNELS: dict[str, ModuleType] = {
 }
 
 
-def pick(name: str, problem: Problem) -> Callable[[Problem], Tensor]:
-    """The kernel of that name, or the table's for "auto"; errors as `choose`."""
-    return KERNELS[choose(name, problem)].read
+def pick(name: str, inputs: AttentionInputs) -> Callable[[AttentionInputs], Tensor]:
+    """Return the read function of the kernel of that name, or of the table for "auto"; raises as `choose` does."""
+    return KERNELS[choose(name, inputs)].read
 
 
-def choose(name: str, problem: Problem) -> str:
-    """The name of the kernel that computes the read: `name` itself, or the table's choice for "auto".
+def choose(name: str, inputs: AttentionInputs) -> str:
+    """Return the name of the kernel that computes the read: `name` itself, or that of the table for "auto".
 
-    Raises: ValueError for an unknown name, and for a kernel that cannot do the problem, naming those that can.
+    Raises: ValueError for an unknown name, and for a kernel that cannot compute the read, naming those that can.
     """
     if name == "auto":
-        return _auto(problem)
+        return _auto(inputs)
     if name not in KERNELS:
-        raise ValueError(f"kernel must be auto or one of {', '.join(sorted(KERNELS))}, but is {name!r}")
-    reason = KERNELS[name].refusal(problem)
+        raise ValueError(f"kernel must be auto or one of {', '.join(sorted(KERNELS))}, got {name!r}")
+    reason = KERNELS[name].refusal(inputs)
     if reason is not None:
-        able = [other for other, kernel in KERNELS.items() if kernel.refusal(problem) is None]
-        raise ValueError(f"kernel {name!r} cannot do this read: {reason}; {', '.join(able)} can")
+        supporting = [other for other, kernel in KERNELS.items() if kernel.refusal(inputs) is None]
+        raise ValueError(f"kernel {name!r} does not support this read: {reason}. Use {', '.join(supporting)}")
     return name
 
 
-def _auto(problem: Problem) -> str:
-    """The table, line by line."""
-    name = _by_form(problem) if isinstance(problem.choose, Soft) else _by_choice(problem)
-    return name if KERNELS[name].refusal(problem) is None else "reference"
+def _auto(inputs: AttentionInputs) -> str:
+    """Return the name of the kernel by the table, line by line."""
+    name = _by_form(inputs) if isinstance(inputs.choose, Soft) else _by_choice(inputs)
+    return name if KERNELS[name].refusal(inputs) is None else "reference"
 
 
-def _by_form(problem: Problem) -> str:
-    form, query, num_keys = problem.form, problem.query, problem.keys.shape[-2]
+def _by_form(inputs: AttentionInputs) -> str:
+    form, query, num_keys = inputs.form, inputs.query, inputs.keys.shape[-2]
     on_cpu = query.device.type == "cpu"
     if isinstance(form, TanhSum):
         return "additive"
@@ -87,36 +87,36 @@ def _by_form(problem: Problem) -> str:
     if not on_cpu:
         return "sdpa"
     if query.dtype in (torch.bfloat16, torch.float16) and has_half_products(query.dtype):
-        return "products" if num_keys <= 4096 and _num_weights(problem) <= 2**28 else "sdpa"
+        return "products" if num_keys <= 4096 and _num_weights(inputs) <= 2**28 else "sdpa"
     return "products" if num_keys <= 128 and query.shape[-2] > 1 else "sdpa"
 
 
-def _num_weights(problem: Problem) -> int:
-    query = problem.query
-    return query.numel() // max(1, query.shape[-1]) * problem.keys.shape[-2]
+def _num_weights(inputs: AttentionInputs) -> int:
+    query = inputs.query
+    return query.numel() // max(1, query.shape[-1]) * inputs.keys.shape[-2]
 
 
-def _by_choice(problem: Problem) -> str:
-    return next((name for name in ("gather", "linear") if KERNELS[name].refusal(problem) is None), "reference")
+def _by_choice(inputs: AttentionInputs) -> str:
+    return next((name for name in ("gather", "linear") if KERNELS[name].refusal(inputs) is None), "reference")
 
 
 def kernels() -> str:
-    """The kernels of this machine, why one of them may not run here, and the table that "auto" follows."""
+    """Return a description of the kernels, of those unavailable on this machine, and of the table for "auto"."""
     assert __doc__ is not None
-    lines = [f"{name:10} {_doc(module)}{_absence(name)}" for name, module in KERNELS.items()]
+    lines = [f"{name:10} {_summary(module)}{_unavailable_note(name)}" for name, module in KERNELS.items()]
     return "\n".join([*lines, "", __doc__.strip()])
 
 
-def _doc(module: ModuleType) -> str:
-    """The first sentence of what a module says of itself."""
+def _summary(module: ModuleType) -> str:
+    """Return the first sentence of the docstring of a module."""
     assert module.__doc__ is not None
     return " ".join(module.__doc__.split("\n\n")[0].split()).rstrip(":.")
 
 
-def _absence(name: str) -> str:
-    """What keeps a kernel from running on this machine's processors."""
+def _unavailable_note(name: str) -> str:
+    """Return the reason why a kernel is unavailable on this machine, or an empty string."""
     if name == "flex" and not flex.has_compiler() and not torch.cuda.is_available():
-        return " (not here: torch needs a C++ compiler for it)"
+        return " (unavailable: torch needs a C++ compiler for it)"
     if name == "additive" and torch.cuda.is_available() and importlib.util.find_spec("triton") is None:
         return " (on the CPU only: triton is not installed)"
     return ""

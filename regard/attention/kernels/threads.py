@@ -1,7 +1,7 @@
-"""Threads for compiled loops: those of torch's own operators where they can be had, else Python's.
+"""Threads for compiled loops: those of torch's own operators where available, else Python's.
 
-Between two operators torch's threads keep spinning for a while, ready for the next; other threads beside them would
-share their cores. Torch's builds for Linux run on GNU OpenMP, whose entry point every compiled `omp parallel` calls.
+Between two operators torch's threads spin for a while, so other threads would compete with them for the cores. Torch's
+Linux builds use GNU OpenMP, whose entry point every compiled `omp parallel` calls.
 
 Source: GCC's libgomp, "Implementing PARALLEL construct" (GOMP_parallel).
 """
@@ -14,24 +14,24 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 
-def side_by_side(work: Any, argument: int, threads: int) -> None:
-    """Call `work(argument)`, a C function of one pointer, on each of so many threads, this one among them."""
-    team = _openmp()
+def run_on_threads(function: Any, argument: int, threads: int) -> None:
+    """Call `function(argument)`, a C function of one pointer, on `threads` threads, including this one."""
+    parallel = _openmp()
     if threads == 1:
-        work(argument)
-    elif team is not None:
-        team(ctypes.cast(work, ctypes.c_void_p), argument, threads, 0)
+        function(argument)
+    elif parallel is not None:
+        parallel(ctypes.cast(function, ctypes.c_void_p), argument, threads, 0)
     else:
-        helpers = _helpers(os.getpid(), threads - 1)
-        futures = [helpers.submit(work, argument) for _ in range(threads - 1)]
-        work(argument)
+        pool = _thread_pool(os.getpid(), threads - 1)
+        futures = [pool.submit(function, argument) for _ in range(threads - 1)]
+        function(argument)
         for future in futures:
             future.result()
 
 
 @functools.cache
 def _openmp() -> Callable[..., None] | None:
-    """GOMP_parallel(function, its argument, number of threads, flags) of the library that torch has loaded."""
+    """Return GOMP_parallel(function, argument, number of threads, flags) of the library that torch loaded, or None."""
     try:
         parallel = ctypes.CDLL(None).GOMP_parallel
     except (AttributeError, OSError, TypeError):  # another OpenMP, or another system
@@ -42,6 +42,6 @@ def _openmp() -> Callable[..., None] | None:
 
 
 @functools.cache
-def _helpers(process: int, count: int) -> ThreadPoolExecutor:
-    """Threads that stay between calls; new ones after a fork, which copies none."""
+def _thread_pool(process: int, count: int) -> ThreadPoolExecutor:
+    """Return a pool of threads that is kept between calls; a new one after a fork, which copies no threads."""
     return ThreadPoolExecutor(count, thread_name_prefix=f"regard-{process}")

@@ -1,1 +1,1 @@
-"""Transformers decoded by compiled loops over packed weights, at the speed of the memory and of the registers."""
+"""Engine `compiled`: Transformer decoding by compiled loops over packed weights."""

@@ -1,11 +1,11 @@
-"""The engine `compiled`: a Transformer's search and generation as compiled loops, on any number of workers.
+"""Engine `compiled`: beam search and generation of Transformers in compiled loops, on any number of workers.
 
-Sentences of like lengths are searched together, a batch by each worker at a time; a worker is one thread, because two
-streams of work are faster than two threads at one. Weights may be kept as float32, bfloat16 (half the bytes) or int8 (a
-quarter); what they are multiplied by is then rounded as well (see regard.engines.compiled.tiles), sums are not.
+Sentences of similar lengths are searched together, one batch per worker at a time; a worker is one thread, because two
+batches on one thread each are faster than one batch on two. Weights are stored as float32, bfloat16 (half the bytes) or
+int8 (a quarter); activations are then rounded too (see regard.engines.compiled.tiles), sums are not.
 
-What it answers is what the torch engine answers, but for the rounding of other sums: where two continuations are as
-likely as each other to seven digits, another may come first.
+Outputs equal those of the torch engine up to rounding: if two continuations are equally likely to seven digits, their
+order may differ.
 """
 
 import math
@@ -18,39 +18,47 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from regard.attention.kernels.compiled_cache import REMEDY, is_kept
+from regard.attention.kernels.compiled_cache import REMEDY, is_cached
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.sample import check_scores, narrowed
-from regard.decode.search import in_batches
+from regard.decode.sample import check_logits, filter_logits
+from regard.decode.search import batch_by_length
 from regard.engines.compiled import entries
-from regard.engines.compiled.compiling import IS_MADE_FOR
+from regard.engines.compiled.compiling import IS_SUPPORTED_CPU
 from regard.engines.compiled.packed import KINDS
-from regard.engines.compiled.room import Room
-from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE, IS_PAST, Batch, Found, Rules
+from regard.engines.compiled.room import Workspace
+from regard.engines.compiled.searching import (
+    FINISHED,
+    IS_NAN,
+    IS_NONE,
+    IS_PAST,
+    SearchBatch,
+    SearchResults,
+    SearchRules,
+)
 from regard.engines.compiled.transformer import PackedTransformer
-from regard.engines.compiled.transformer import unsupported as unsupported
+from regard.engines.compiled.transformer import unsupported_reason as unsupported_reason
 from regard.engines.compiled.work import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE
 from regard.engines.engine import Engine, Limits
-from regard.engines.requests import check_places
+from regard.engines.requests import check_positions
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 
 LARGEST_ITEM = math.inf
-"""Overflow is noticed where it happens."""
-_TOGETHER = 64
-"""Sentences searched together: more gain nothing once products are long enough."""
-_TOKENS = 512
+"""No limit: overflow is detected where it happens."""
+_BATCH_SIZE = 64
+"""Sentences searched together: larger batches are no faster per sentence."""
+_ENCODER_TOKENS = 512
 """Source tokens encoded together."""
 _MEMORY = 1 << 30
-"""Bytes that keys and values of a batch may take, if all of its outputs were as long as they may be."""
+"""Largest size in bytes of the keys and values of a batch, for outputs of maximum length."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 class CompiledEngine(Engine):
-    """A packed snapshot of a model's weights; see `create`."""
+    """Engine with a packed snapshot of the weights of a model; see `create`."""
 
     name = "compiled"
 
@@ -59,13 +67,13 @@ class CompiledEngine(Engine):
         self._workers = workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="regard-compiled")
         self._packed = PackedTransformer(form, compute_type)
-        self._rooms: SimpleQueue[Room] = SimpleQueue()
+        self._workspaces: SimpleQueue[Workspace] = SimpleQueue()
         for _ in range(workers):
-            self._rooms.put(Room(self._packed))
+            self._workspaces.put(Workspace(self._packed))
 
     @property
     def limits(self) -> Limits:
-        """Inputs that the model takes."""
+        """Limits of the inputs of the model."""
         return self._packed.limits
 
     def _search(
@@ -77,78 +85,80 @@ class CompiledEngine(Engine):
         eos: int,
         pad: int,
     ) -> list[list[Hypothesis]]:
-        """In batches of like lengths."""
-        how = {"config": config, "bos": bos, "eos": eos, "pad": pad}
+        """Search in batches of similar lengths."""
+        options = {"config": config, "bos": bos, "eos": eos, "pad": pad}
         lengths = [len(sentence) for sentence in sentences]
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         batches = self._batches(lengths, config)
-        found = self._shared(lambda rows, room: self._batch_searched(sentences, rows, room, **how), batches)
-        for rows, hypotheses in zip(batches, found, strict=True):
-            for row, of_row in zip(rows, hypotheses, strict=True):
-                results[row] = of_row
+        found = self._run_parallel(
+            lambda rows, workspace: self._search_batch(sentences, rows, workspace, **options), batches
+        )
+        for rows, batch_results in zip(batches, found, strict=True):
+            for row, hypotheses in zip(rows, batch_results, strict=True):
+                results[row] = hypotheses
         return results
 
     def _batches(self, lengths: list[int], config: DecodeConfig) -> list[list[int]]:
-        """Places of sentences, of like lengths together, the longest first: the last to end should be short."""
+        """Group the indices of sentences by length, longest first, so that the last batches to finish are short."""
         sizes = self._packed.sizes
         slot = 4 * int(sizes[DECODERS] * sizes[HEADS] * (sizes[SIZE] + sizes[VALUE_SIZE]))
-        together = min(_TOGETHER, -(-len(lengths) // self._workers))
+        per_worker = min(_BATCH_SIZE, -(-len(lengths) // self._workers))
         batches = []
-        for rows in in_batches(lengths, budget=config.batch_tokens // config.beam):
+        for rows in batch_by_length(lengths, budget=config.batch_tokens // config.beam):
             most = _MEMORY // (slot * config.beam * max(config.limit(lengths[row]) for row in rows))
-            some = max(1, min(together, most))
-            batches += [rows[first : first + some] for first in range(0, len(rows), some)]
+            size = max(1, min(per_worker, most))
+            batches += [rows[first : first + size] for first in range(0, len(rows), size)]
         return batches
 
-    def _shared(self, work: Callable[[Task, Room], Result], tasks: list[Task]) -> list[Result]:
-        """What work(task, room) gives for each task, by all workers."""
+    def _run_parallel(self, function: Callable[[Task, Workspace], Result], tasks: list[Task]) -> list[Result]:
+        """Return function(task, workspace) for each task, computed by all workers."""
 
-        def one(task: Task) -> Result:
-            room = self._rooms.get()
+        def run(task: Task) -> Result:
+            workspace = self._workspaces.get()
             try:
-                return work(task, room)
+                return function(task, workspace)
             finally:
-                self._rooms.put(room)
+                self._workspaces.put(workspace)
 
-        return [one(task) for task in tasks] if len(tasks) == 1 else list(self._pool.map(one, tasks))
+        return [run(task) for task in tasks] if len(tasks) == 1 else list(self._pool.map(run, tasks))
 
-    def _batch_searched(
+    def _search_batch(
         self,
         sentences: Sequence[Sequence[int]],
         rows: list[int],
-        room: Room,
+        workspace: Workspace,
         *,
         config: DecodeConfig,
         bos: int,
         eos: int,
         pad: int,
     ) -> list[list[Hypothesis]]:
-        """The hypotheses of some of the sentences."""
+        """Return the hypotheses of some of the sentences."""
         lengths = [len(sentences[row]) for row in rows]
         starts, groups = np.cumsum([0, *lengths]), _groups(lengths)
         limits = np.array([config.limit(length) for length in lengths])
         ids = np.concatenate([sentences[row] for row in rows]).astype(np.int64)
         steps, most, shape = int(limits.max()), len(rows) * config.beam, (len(rows), config.n_best)
         powers = (torch.arange(steps + 1, dtype=torch.float64, device="cpu") ** config.length_penalty).float().numpy()
-        batch = Batch(ids, starts, np.array(groups), limits)
-        rules = Rules(config.beam, powers, bos, eos, _mask(room.model, (pad, bos)))
+        batch = SearchBatch(ids, starts, np.array(groups), limits)
+        rules = SearchRules(config.beam, powers, bos, eos, _mask(workspace.model, (pad, bos)))
         scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
-        found = Found(scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32))
-        together, place = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
-        work = room.work(rows=max(together, most), places=max(*lengths, steps), sources=int(starts[-1]))
-        ending = entries.search()(work, batch, rules, *room.memory(steps * most), found, place)
-        _check_overflow(work)
-        if ending != FINISHED:
-            if ending == IS_PAST:
-                check_places(int(place[0]), room.model.limits.positions)
-            raise ValueError(_what(ending, step=int(place[0]), sentence=rows[int(place[1])]))
+        found = SearchResults(scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32))
+        encoded, location = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
+        context = workspace.context(rows=max(encoded, most), positions=max(*lengths, steps), sources=int(starts[-1]))
+        outcome = entries.search()(context, batch, rules, *workspace.memory(steps * most), found, location)
+        _check_overflow(context)
+        if outcome != FINISHED:
+            if outcome == IS_PAST:
+                check_positions(int(location[0]), workspace.model.limits.positions)
+            raise ValueError(_error_message(outcome, step=int(location[0]), sentence=rows[int(location[1])]))
         results = []
         for row in range(len(rows)):
-            some = [at for at in range(config.n_best) if scores[row, at] > -np.inf]
-            if not some:
-                raise ValueError(_what(IS_NONE, sentence=rows[row]))
-            said = [(found.tokens[row, at, : found.lengths[row, at]], log_probs[row, at]) for at in some]
-            results.append([_hypothesis(*one, eos=eos, config=config) for one in said])
+            ranks = [rank for rank in range(config.n_best) if scores[row, rank] > -np.inf]
+            if not ranks:
+                raise ValueError(_error_message(IS_NONE, sentence=rows[row]))
+            outputs = [(found.tokens[row, rank, : found.lengths[row, rank]], log_probs[row, rank]) for rank in ranks]
+            results.append([_hypothesis(*output, eos=eos, config=config) for output in outputs])
         return results
 
     def _generate(
@@ -160,23 +170,23 @@ class CompiledEngine(Engine):
         seeds: Sequence[int],
         banned: Sequence[int],
     ) -> list[list[int]]:
-        """Prompts side by side."""
-        some = max(1, min(_TOGETHER, -(-len(prompts) // self._workers)))
-        tasks = [range(first, min(first + some, len(prompts))) for first in range(0, len(prompts), some)]
+        """Generate in batches of prompts."""
+        size = max(1, min(_BATCH_SIZE, -(-len(prompts) // self._workers)))
+        tasks = [range(first, min(first + size, len(prompts))) for first in range(0, len(prompts), size)]
 
-        def work(rows: range, room: Room) -> list[list[int]]:
-            chosen = [prompts[row] for row in rows], [seeds[row] for row in rows]
-            return _Continuing(room, *chosen, config, window=window, banned=banned).run()
+        def generate(rows: range, workspace: Workspace) -> list[list[int]]:
+            inputs = [prompts[row] for row in rows], [seeds[row] for row in rows]
+            return _Generation(workspace, *inputs, config, window=window, banned=banned).run()
 
-        return [tokens for found in self._shared(work, tasks) for tokens in found]
+        return [tokens for batch in self._run_parallel(generate, tasks) for tokens in batch]
 
 
-class _Continuing:
-    """Some texts that go on side by side, each in slots of its own."""
+class _Generation:
+    """Generation of a batch of texts, each with its own slots."""
 
     def __init__(
         self,
-        room: Room,
+        workspace: Workspace,
         prompts: list[Sequence[int]],
         seeds: list[int],
         config: SampleConfig,
@@ -184,100 +194,101 @@ class _Continuing:
         window: int | None,
         banned: Sequence[int],
     ):
-        self.seen = [list(prompt) for prompt in prompts]
-        self.window, self.config, self.vocab = window, config, len(room.model.target)
-        self.places = max(map(len, prompts)) + config.length if window is None else window
-        self.work = room.work(rows=max(len(prompts), self.places), places=self.places)
-        self.keys, self.values = room.memory(len(prompts) * self.places)
-        self.slots = np.arange(len(prompts) * self.places, dtype=np.int32).reshape(len(prompts), self.places)
-        self.tokens, self.fed = np.zeros(len(prompts), np.int64), np.zeros(len(prompts), np.int64)
-        self.banned = _mask(room.model, banned)
-        self.draws = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
+        self.texts = [list(prompt) for prompt in prompts]
+        self.window, self.config, self.vocab = window, config, len(workspace.model.target)
+        self.capacity = max(map(len, prompts)) + config.length if window is None else window
+        self.context = workspace.context(rows=max(len(prompts), self.capacity), positions=self.capacity)
+        self.keys, self.values = workspace.memory(len(prompts) * self.capacity)
+        self.slots = np.arange(len(prompts) * self.capacity, dtype=np.int32).reshape(len(prompts), self.capacity)
+        self.tokens, self.lengths = np.zeros(len(prompts), np.int64), np.zeros(len(prompts), np.int64)
+        self.banned = _mask(workspace.model, banned)
+        self.generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
 
     def run(self) -> list[list[int]]:
-        """config.length tokens of each."""
-        begun = [len(seen) for seen in self.seen]
-        for row, seen in enumerate(self.seen):
-            self.feed(row, seen if self.window is None else seen[-self.window :])
-        left = self.config.length
-        while left:
-            some = int(min(left, self.places - self.fed.max() + 1))
-            self.go_on(some)
-            left -= some
-            for row in np.flatnonzero(self.fed > self.places).tolist():
-                self.feed(row, self.seen[row][-max(1, self.places // 2) :])
-        return [seen[first:] for seen, first in zip(self.seen, begun, strict=True)]
+        """Generate config.length tokens for each text."""
+        starts = [len(text) for text in self.texts]
+        for row, text in enumerate(self.texts):
+            self.prefill(row, text if self.window is None else text[-self.window :])
+        remaining = self.config.length
+        while remaining:
+            count = int(min(remaining, self.capacity - self.lengths.max() + 1))
+            self.extend(count)
+            remaining -= count
+            for row in np.flatnonzero(self.lengths > self.capacity).tolist():
+                self.prefill(row, self.texts[row][-max(1, self.capacity // 2) :])
+        return [text[start:] for text, start in zip(self.texts, starts, strict=True)]
 
-    def feed(self, row: int, tokens: list[int]) -> None:
-        """Take in all but the last of some tokens, from place 0 on; the last is what goes on from."""
+    def prefill(self, row: int, tokens: list[int]) -> None:
+        """Process all but the last token from position 0 on; the last one is the input of the next step."""
         if len(tokens) > 1:
-            taken = np.array(tokens[:-1], np.int64)
-            entries.prefill()(self.work, taken, self.slots[row], self.keys, self.values)
-            _check_overflow(self.work)
-        self.tokens[row], self.fed[row] = tokens[-1], len(tokens)
+            inputs = np.array(tokens[:-1], np.int64)
+            entries.prefill()(self.context, inputs, self.slots[row], self.keys, self.values)
+            _check_overflow(self.context)
+        self.tokens[row], self.lengths[row] = tokens[-1], len(tokens)
 
-    def go_on(self, count: int) -> None:
-        """So many tokens more of each."""
+    def extend(self, count: int) -> None:
+        """Generate `count` more tokens for each text."""
         memory = self.slots, self.keys, self.values
-        places = self.fed - 1
+        positions = self.lengths - 1
         if self.config.temperature == 0:
-            out, none = np.zeros((len(self.seen), count), np.int64), np.zeros((0, 0), np.float32)
-            ending = entries.go_on()(self.work, self.tokens, places, *memory, self.banned, out, none)
-            _check_overflow(self.work)
-            if ending != FINISHED:
-                raise ValueError(_what(ending))
+            out, none = np.zeros((len(self.texts), count), np.int64), np.zeros((0, 0), np.float32)
+            outcome = entries.generate()(self.context, self.tokens, positions, *memory, self.banned, out, none)
+            _check_overflow(self.context)
+            if outcome != FINISHED:
+                raise ValueError(_error_message(outcome))
         else:
-            out = np.stack([self.drawn(places + number, memory) for number in range(count)], axis=1)
-        for seen, tokens in zip(self.seen, out.tolist(), strict=True):
-            seen.extend(tokens)
-        self.fed += count
+            out = np.stack([self.sample(positions + index, memory) for index in range(count)], axis=1)
+        for text, tokens in zip(self.texts, out.tolist(), strict=True):
+            text.extend(tokens)
+        self.lengths += count
 
-    def drawn(self, places: np.ndarray, memory: tuple[np.ndarray, ...]) -> np.ndarray:
-        """One token more of each, drawn."""
-        logits = np.empty((len(self.seen), self.vocab), np.float32)
-        entries.go_on()(self.work, self.tokens, places, *memory, self.banned, np.zeros((0, 0), np.int64), logits)
-        _check_overflow(self.work)
-        check_scores(torch.from_numpy(logits))
+    def sample(self, positions: np.ndarray, memory: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Sample one more token for each text."""
+        logits = np.empty((len(self.texts), self.vocab), np.float32)
+        none = np.zeros((0, 0), np.int64)
+        entries.generate()(self.context, self.tokens, positions, *memory, self.banned, none, logits)
+        _check_overflow(self.context)
+        check_logits(torch.from_numpy(logits))
         logits[:, self.banned] = -np.inf
-        shares = narrowed(torch.from_numpy(logits), self.config)
-        for row, (share, draw) in enumerate(zip(shares, self.draws, strict=True)):
-            self.tokens[row] = int(torch.multinomial(share, 1, generator=draw))
+        probabilities = filter_logits(torch.from_numpy(logits), self.config)
+        for row, (row_probabilities, generator) in enumerate(zip(probabilities, self.generators, strict=True)):
+            self.tokens[row] = int(torch.multinomial(row_probabilities, 1, generator=generator))
         return self.tokens.copy()
 
 
 def create(
     form: TextForm, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
 ) -> CompiledEngine:
-    """Return the engine of a form that is supported; a worker for each thread, if not said otherwise.
+    """Return the engine of a supported form, with one worker per thread by default.
 
-    Raises: UserError for a compute type that it does not have.
+    Raises: UserError for an unknown compute type.
     """
     if compute_type is not None and compute_type not in KINDS:
-        raise UserError(f"engine compiled computes in {', '.join(KINDS)}, not in {compute_type!r}")
+        raise UserError(f"compute type of engine 'compiled' must be one of {', '.join(KINDS)}, got {compute_type!r}")
     return CompiledEngine(form, compute_type=compute_type or "float32", workers=workers or threads)
 
 
-def is_at_home() -> bool:
-    """Whether this is a processor that the loops are made for: x86-64 with AVX2; on others they are untimed."""
-    return platform.machine().lower() in ("x86_64", "amd64") and IS_MADE_FOR
+def is_optimized_cpu() -> bool:
+    """Return True on processors for which the loops are optimized: x86-64 with AVX2; others are not benchmarked."""
+    return platform.machine().lower() in ("x86_64", "amd64") and IS_SUPPORTED_CPU
 
 
-def compiles_each_time() -> str | None:
-    """Return why code is compiled in each process, with what helps; None if it is kept, or compiled already."""
-    if any(loop.signatures for loop in _loops()) or is_kept(entries.search()):
+def recompile_reason() -> str | None:
+    """Return why and how to avoid that each process recompiles; None if the code is cached or compiled already."""
+    if any(loop.signatures for loop in _loops()) or is_cached(entries.search()):
         return None
-    return f"compiled code cannot be kept here, so each process would compile for some 20 seconds; {REMEDY}"
+    return f"compiled code cannot be cached here, so each process would compile for some 20 seconds; {REMEDY}"
 
 
 def _loops() -> tuple[Any, ...]:
-    return entries.search(), entries.go_on()
+    return entries.search(), entries.generate()
 
 
 def _groups(lengths: list[int]) -> list[int]:
-    """Where groups of about _TOKENS tokens begin, and the end."""
+    """Return the starts of groups of about _ENCODER_TOKENS tokens, and the end."""
     groups, tokens = [0], 0
     for sentence, length in enumerate(lengths):
-        if tokens and tokens + length > _TOKENS:
+        if tokens and tokens + length > _ENCODER_TOKENS:
             groups.append(sentence)
             tokens = 0
         tokens += length
@@ -291,27 +302,27 @@ def _mask(packed: PackedTransformer, banned: Sequence[int]) -> np.ndarray:
 
 
 def _hypothesis(tokens: np.ndarray, log_prob: float, *, eos: int, config: DecodeConfig) -> Hypothesis:
-    said = tokens.tolist()
-    finished, score = said[-1] == eos, log_prob / len(said) ** config.length_penalty
+    ids = tokens.tolist()
+    finished, score = ids[-1] == eos, log_prob / len(ids) ** config.length_penalty
     return Hypothesis(
-        tokens=said[:-1] if finished else said, score=float(score), log_prob=float(log_prob), finished=finished
+        tokens=ids[:-1] if finished else ids, score=float(score), log_prob=float(log_prob), finished=finished
     )
 
 
-def _check_overflow(work: np.ndarray) -> None:
-    """Raises ValueError if items became too large for float32 since the last check."""
-    if work[OVERFLOW]:
-        work[OVERFLOW] = 0
-        raise ValueError(_what(IS_NAN))
+def _check_overflow(context: np.ndarray) -> None:
+    """Raise ValueError if items overflowed float32 since the last check."""
+    if context[OVERFLOW]:
+        context[OVERFLOW] = 0
+        raise ValueError(_error_message(IS_NAN))
 
 
-def _what(ending: int, *, step: int | None = None, sentence: int | None = None) -> str:
-    """What went wrong."""
+def _error_message(outcome: int, *, step: int | None = None, sentence: int | None = None) -> str:
+    """Return the error message of an outcome."""
     where = "".join(
-        f" {word} {place}"
-        for word, place in (("at step", step), ("of sentence" if step else "in sentence", sentence))
-        if place is not None
+        f" {label} {value}"
+        for label, value in (("at step", step), ("of sentence" if step else "in sentence", sentence))
+        if value is not None
     )
-    if ending == IS_NAN:
+    if outcome == IS_NAN:
         return f"logits must not hold NaN or infinity, got one{where}"
     return f"some allowed token must have a probability above 0, got none{where}"

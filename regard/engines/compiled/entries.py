@@ -1,68 +1,68 @@
-"""What Python calls of the compiled code; each is compiled at its first call on a machine and then kept on disk."""
+"""Entry points of the compiled code for Python, each compiled at its first call on a machine and cached on disk."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from regard.engines.compiled.blocks import prefill as take_in
+from regard.engines.compiled.blocks import prefill as prefill_blocks
 from regard.engines.compiled.blocks import step
-from regard.engines.compiled.compiling import entry
-from regard.engines.compiled.likely import likeliest, scores_of
+from regard.engines.compiled.compiling import jit_entry
+from regard.engines.compiled.likely import compute_logits, top_tokens
 from regard.engines.compiled.searching import FINISHED, IS_NAN, IS_NONE
 from regard.engines.compiled.searching import search as search_batch
 from regard.engines.compiled.work import LOGITS, floats
 
 
 def _search(stamp: str) -> Callable:
-    def run(work, batch, rules, keys, values, found, place):
-        stamp  # noqa: B018  # see `entry`
-        return search_batch(work, batch, rules, keys, values, found, place)
+    def run(context, batch, rules, keys, values, results, location):
+        stamp  # noqa: B018  # see `jit_entry`
+        return search_batch(context, batch, rules, keys, values, results, location)
 
     return run
 
 
 def _prefill(stamp: str) -> Callable:
-    def run(work, tokens, slots, keys, values):
+    def run(context, tokens, slots, keys, values):
         stamp  # noqa: B018
-        take_in(work, tokens, slots, keys, values)
+        prefill_blocks(context, tokens, slots, keys, values)
 
     return run
 
 
-def _go_on(stamp: str) -> Callable:
-    def run(work, tokens, places, slots, keys, values, banned, out, scores):
-        """The likeliest tokens of every row, one after the other, as many as out (rows, count) holds.
+def _generate(stamp: str) -> Callable:
+    def run(context, tokens, positions, slots, keys, values, banned, out, scores):
+        """Write the most likely tokens of every row to out (rows, count), one after the other.
 
-        tokens, places: the last token of each row and its place; in the end those of the last one written.
-        scores (rows, vocab): if it has rows, nothing is chosen: it gets the scores of the next tokens.
-        Returns FINISHED, or what there was instead of a likeliest one.
+        tokens, positions: last token of each row and its position; updated to those of the last token written.
+        scores (rows, vocab): if it has rows, no tokens are chosen, and the scores of the next tokens are written to it.
+        Returns FINISHED, or the outcome that prevented a choice.
         """
         stamp  # noqa: B018
-        rows, logits, nothing = len(tokens), floats(work, LOGITS), np.zeros(len(tokens), np.int64)
-        before, found = np.zeros(rows, np.float32), np.zeros(rows, np.int64)
+        rows, logits, zeros = len(tokens), floats(context, LOGITS), np.zeros(len(tokens), np.int64)
+        log_probs, counts = np.zeros(rows, np.float32), np.zeros(rows, np.int64)
         sources = np.zeros((keys.shape[0], 0, 1), np.float32)
-        words, totals = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.float32)
-        for time in range(max(out.shape[1], len(scores))):
-            given = step(work, tokens, places, rows, slots, keys, values, sources, nothing, nothing)
+        top, totals = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.float32)
+        for index in range(max(out.shape[1], len(scores))):
+            items = step(context, tokens, positions, rows, slots, keys, values, sources, zeros, zeros)
             if len(scores) > 0:
                 for first in range(0, rows, logits.shape[0]):
                     count = min(logits.shape[0], rows - first)
-                    scores_of(work, given, first, count)
+                    compute_logits(context, items, first, count)
                     for row in range(count):
                         for token in range(scores.shape[1]):
                             scores[first + row, token] = logits[row, token]
                 return FINISHED
-            likeliest(work, given, rows, before, banned, words, totals, found)
+            top_tokens(context, items, rows, log_probs, banned, top, totals, counts)
             for row in range(rows):
-                if found[row] < 1:
-                    return IS_NAN if found[row] < 0 else IS_NONE
-                tokens[row] = out[row, time] = words[row, 0]
-                places[row] += 1
+                if counts[row] < 1:
+                    return IS_NAN if counts[row] < 0 else IS_NONE
+                tokens[row] = out[row, index] = top[row, 0]
+                positions[row] += 1
         return FINISHED
 
     return run
 
 
-search = entry(_search)
-prefill = entry(_prefill)
-go_on = entry(_go_on)
+search = jit_entry(_search)
+prefill = jit_entry(_prefill)
+generate = jit_entry(_generate)

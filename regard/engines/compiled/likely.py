@@ -1,4 +1,4 @@
-"""The likeliest tokens of each row, from the output layer's scores, which are never all kept.
+"""The most likely tokens of each row, from logits that are computed for a few rows at a time.
 
 log p_v = z_v - max z - log sum_v e^{z_v - max z}       z = h E^T, some rows at a time
 """
@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from regard.engines.compiled.compiling import compiled
-from regard.engines.compiled.lanes import peak, spread
+from regard.engines.compiled.compiling import jit
+from regard.engines.compiled.lanes import row_max, sum_exp
 from regard.engines.compiled.products import PANELS, SET, product
 from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.work import LOGITS, VOCAB, address, floats, table_of
@@ -17,51 +17,51 @@ _NONE = np.float32(-np.inf)
 _NO_FLOOR = np.float32(-np.inf)
 
 
-@compiled
-def scores_of(work, given, first, rows):
-    """Scores of all tokens of rows first .. first + rows of `given`, into `LOGITS`; minus infinity behind the last."""
-    product(work, table_of(work).shape[0] - 1, given[first:], rows, floats(work, LOGITS), _NO_FLOOR, SET)
+@jit
+def compute_logits(context, items, first, rows):
+    """Write the logits of rows first .. first + rows of `items` to `LOGITS`, minus infinity after the last token."""
+    product(context, table_of(context).shape[0] - 1, items[first:], rows, floats(context, LOGITS), _NO_FLOOR, SET)
 
 
-@compiled
-def _best_of(line, vocab, width, before, banned, tokens, totals):
-    """The likeliest continuations of one row: log p + before, highest first, of equals the lower token first.
+@jit
+def _row_top_tokens(row_logits, vocab, width, log_prob, banned, tokens, totals):
+    """Select the most likely continuations of one row by log p + log_prob, the lower token first in ties.
 
-    Returns how many there are, or -1 if scores hold NaN.
+    Returns their number, or -1 if the logits hold NaN.
     """
-    at_line, most = address(line), tokens.shape[0]
-    top = peak(at_line, width)
-    norm = spread(at_line, top, width)
+    start, most = address(row_logits), tokens.shape[0]
+    top = row_max(start, width)
+    norm = sum_exp(start, top, width)
     if not norm > 0:
         return -1
-    log_norm, found, least = np.float32(math.log(norm)), 0, _NONE
+    log_norm, count, least = np.float32(math.log(norm)), 0, _NONE
     for begin in range(0, width, PANEL):
-        if ((peak(at_line + 4 * begin, PANEL) - top) - log_norm) + before <= least:
+        if ((row_max(start + 4 * begin, PANEL) - top) - log_norm) + log_prob <= least:
             continue
         for token in range(begin, min(begin + PANEL, vocab)):
-            total = ((line[token] - top) - log_norm) + before
+            total = ((row_logits[token] - top) - log_norm) + log_prob
             if total <= least or banned[token]:
                 continue
-            at = min(found, most - 1)
+            at = min(count, most - 1)
             while at > 0 and totals[at - 1] < total:
                 totals[at], tokens[at] = totals[at - 1], tokens[at - 1]
                 at -= 1
             totals[at], tokens[at] = total, token
-            found = min(found + 1, most)
-            if found == most:
+            count = min(count + 1, most)
+            if count == most:
                 least = totals[most - 1]
-    return found
+    return count
 
 
-@compiled
-def likeliest(work, given, rows, before, banned, tokens, totals, found):
-    """tokens, totals (rows, most): the likeliest continuations of each row; found: how many, -1 where there is NaN."""
-    vocab, logits, table = work[VOCAB], floats(work, LOGITS), table_of(work)
+@jit
+def top_tokens(context, items, rows, log_probs, banned, tokens, totals, counts):
+    """Set tokens, totals (rows, n) to the top continuations of each row, and counts to their number or -1 for NaN."""
+    vocab, logits, table = context[VOCAB], floats(context, LOGITS), table_of(context)
     width = table[table.shape[0] - 1, PANELS] * PANEL
-    some = logits.shape[0]
-    for first in range(0, rows, some):
-        count = min(some, rows - first)
-        scores_of(work, given, first, count)
+    step = logits.shape[0]
+    for first in range(0, rows, step):
+        count = min(step, rows - first)
+        compute_logits(context, items, first, count)
         for row in range(count):
             at = first + row
-            found[at] = _best_of(logits[row], vocab, width, before[at], banned, tokens[at], totals[at])
+            counts[at] = _row_top_tokens(logits[row], vocab, width, log_probs[at], banned, tokens[at], totals[at])

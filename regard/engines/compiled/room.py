@@ -1,35 +1,35 @@
-"""Room to compute in: one for each worker, kept from batch to batch, made larger when a batch needs it.
+"""Workspace of a worker: buffers that are reused between batches and grow on demand.
 
-Fresh memory costs more than what is computed in it: the kernel zeroes each page.
+Fresh memory costs more than the computation in it, as the operating system zeroes each page.
 """
 
 import numpy as np
 import torch
 
-from regard.engines.compiled.packed import aligned, in_panels
+from regard.engines.compiled.packed import aligned_zeros, round_up_to_panel
 from regard.engines.compiled.products import PANELS
 from regard.engines.compiled.tiles import PANEL
 from regard.engines.compiled.transformer import PackedTransformer
 from regard.engines.compiled.work import (
-    AROUND,
     ARRAYS,
-    BEHIND,
     CODES,
+    DECODER_BIAS,
     DECODERS,
-    EDGE,
+    ENCODER_BIAS,
     HEADS,
     HIDDEN,
+    IDENTITY,
     ITEMS,
     KEY_HEADS,
+    KEY_MASK,
     LOGITS,
     MAPPED,
     NORMED,
     NORMS,
-    ORDER,
-    PANELED,
+    PACKED,
     POSITIONS,
     READ,
-    SCALED,
+    ROW_SCALES,
     SCORES,
     SIZE,
     SOURCES,
@@ -40,31 +40,31 @@ from regard.engines.compiled.work import (
 )
 
 LOGIT_ROWS = 48
-"""Rows whose scores of the vocabulary are held at once: few enough for the cache, enough for the weights' way to it."""
+"""Rows of logits computed at a time: few enough for the cache, enough to amortize loading the weights."""
 
 
-class Room:
-    """Work for batches of up to so many rows and places, and memories of so many slots."""
+class Workspace:
+    """Buffers for batches of up to `rows` rows and `positions` positions, and memories of `slots` slots."""
 
     def __init__(self, model: PackedTransformer):
         self.model = model
-        self.rows = self.places = self.ordered = self.slots = 0
-        self._work: np.ndarray | None = None
+        self.rows = self.positions = self.num_sources = self.slots = 0
+        self._context: np.ndarray | None = None
         self._arrays: dict[int, np.ndarray] = {}
         self._memory = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
 
-    def work(self, *, rows: int, places: int, sources: int = 0) -> np.ndarray:
-        """Room for `rows` items at once of sequences of up to `places` items, and `sources` items of all sources."""
-        if self._work is None or rows > self.rows or places > self.places or sources > self.ordered:
+    def context(self, *, rows: int, positions: int, sources: int = 0) -> np.ndarray:
+        """Return a context for `rows` items at once, sequences of up to `positions` items, `sources` source items."""
+        if self._context is None or rows > self.rows or positions > self.positions or sources > self.num_sources:
             self.rows = max(self.rows, rows + rows // 4)
-            self.places = max(self.places, places + places // 4)
-            self.ordered = max(self.ordered, sources + sources // 4)
+            self.positions = max(self.positions, positions + positions // 4)
+            self.num_sources = max(self.num_sources, sources + sources // 4)
             with torch.device("cpu"):  # whatever the caller's default device is
-                self._work = self._made()
-        return self._work
+                self._context = self._allocate()
+        return self._context
 
     def memory(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
-        """Keys and values of all blocks for so many items; untouched pages of it cost nothing."""
+        """Return buffers for keys and values of all blocks and `slots` items; untouched pages cost nothing."""
         if slots > self.slots:
             sizes = self.model.sizes
             shape = sizes[DECODERS], slots, sizes[KEY_HEADS]
@@ -75,34 +75,34 @@ class Room:
             )
         return self._memory
 
-    def _made(self) -> np.ndarray:
-        model, rows, places = self.model, self.rows, in_panels(self.places)
+    def _allocate(self) -> np.ndarray:
+        model, rows, positions = self.model, self.rows, round_up_to_panel(self.positions)
         sizes, products = model.sizes, model.products
-        items = in_panels(model.width)
-        read = in_panels(int(sizes[HEADS] * sizes[VALUE_SIZE])) + PANEL
-        packed = places * max(int(sizes[SIZE]), in_panels(int(sizes[VALUE_SIZE])))
+        items = round_up_to_panel(model.width)
+        read = round_up_to_panel(int(sizes[HEADS] * sizes[VALUE_SIZE])) + PANEL
+        packed_size = positions * max(int(sizes[SIZE]), round_up_to_panel(int(sizes[VALUE_SIZE])))
         arrays = {
             TABLE: model.table,
             NORMS: np.concatenate(model.norms),
             SOURCES: model.source,
             TARGETS: model.target,
-            POSITIONS: model.positions(self.places),
-            AROUND: model.around(self.places),
-            BEHIND: model.behind(self.places),
-            ORDER: np.arange(self.ordered, dtype=np.int32)[None],
-            ZEROS: aligned((1, max(products.widest, read, places))),
-            ITEMS: aligned((rows, items)),
-            NORMED: aligned((rows, items)),
-            MAPPED: aligned((rows, model.widest_mapped)),
-            READ: aligned((rows, read)),
-            HIDDEN: aligned((rows, model.widest_hidden)),
-            LOGITS: aligned((min(rows, LOGIT_ROWS), int(model.table[-1, PANELS]) * PANEL)),
-            SCORES: aligned((max(LOGIT_ROWS, int(sizes[HEADS])), places)),
-            PANELED: aligned((2, packed)),
-            EDGE: aligned((1, places)),
-            CODES: aligned((rows, 2 * in_panels(products.deepest)), np.uint8),
-            SCALED: aligned((1, rows)),
+            POSITIONS: model.positional_encodings(self.positions),
+            ENCODER_BIAS: model.encoder_bias(self.positions),
+            DECODER_BIAS: model.decoder_bias(self.positions),
+            IDENTITY: np.arange(self.num_sources, dtype=np.int32)[None],
+            ZEROS: aligned_zeros((1, max(products.widest, read, positions))),
+            ITEMS: aligned_zeros((rows, items)),
+            NORMED: aligned_zeros((rows, items)),
+            MAPPED: aligned_zeros((rows, model.widest_mapped)),
+            READ: aligned_zeros((rows, read)),
+            HIDDEN: aligned_zeros((rows, model.widest_hidden)),
+            LOGITS: aligned_zeros((min(rows, LOGIT_ROWS), int(model.table[-1, PANELS]) * PANEL)),
+            SCORES: aligned_zeros((max(LOGIT_ROWS, int(sizes[HEADS])), positions)),
+            PACKED: aligned_zeros((2, packed_size)),
+            KEY_MASK: aligned_zeros((1, positions)),
+            CODES: aligned_zeros((rows, 2 * round_up_to_panel(products.deepest)), np.uint8),
+            ROW_SCALES: aligned_zeros((1, rows)),
         }
         self._arrays = arrays  # what the addresses point to
-        places_of = [(arrays[which].ctypes.data, *arrays[which].shape) for which in range(ARRAYS)]
-        return np.concatenate((sizes, np.array(places_of, np.int64).ravel()))
+        descriptors = [(arrays[index].ctypes.data, *arrays[index].shape) for index in range(ARRAYS)]
+        return np.concatenate((sizes, np.array(descriptors, np.int64).ravel()))

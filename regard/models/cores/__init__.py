@@ -1,1 +1,1 @@
-"""Cores: what turns a source into a memory and reads it for every target."""
+"""Cores, which encode a source as a memory and read it for every target."""

@@ -1,13 +1,13 @@
-"""What every core does: take a source in, then answer targets, all at once or one at a time.
+"""Interface of cores: encode a source, then decode targets, all in parallel or one at a time.
 
-    items            = encode(source)           read the source
-    state            = start(source)            the same; project what later reads need, once
-    hidden           = forward(targets, state)  all targets at once (training)
-    hidden_t, state  = step(target_t, state)    one target (decoding): the same numbers
-    hidden_1 ..      = answer(queries, items)   a set of queries, which have no order, after every block
+    items            = encode(source)             encoder pass
+    state            = start(source)              encoder pass, and keys and values of cross-attention
+    hidden           = forward(targets, state)    all targets in parallel (training)
+    hidden_t, state  = step(target_t, state)      one target (decoding)
+    hidden_1 ..      = decode_set(queries, items) an unordered set of queries; after every decoder block
 
-`forward(targets, start(source))` and repeated `step` are equal to rounding; a test walks every core. A core answers
-targets in order or sets of queries, as it was made for (`in_order`): a set needs neither masks nor positions.
+`forward(targets, start(source))` and repeated `step` are equal up to rounding, which is tested for every core. A core
+is constructed for targets in order or for sets of queries (`in_order`): a set needs neither masks nor positions.
 """
 
 from abc import ABC, abstractmethod
@@ -20,57 +20,59 @@ from regard.attention.masks import Padded
 
 
 @runtime_checkable
-class State(Protocol):
-    """What a core knows at some point of a decoding; a value, never changed in place."""
+class CoreState(Protocol):
+    """State of a core between two decoding steps; immutable."""
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Any rows of the batch, in that order, source memory included (finished sentences leave)."""
+        """Return any rows of the batch, in this order, source memory included (to drop finished sentences)."""
         ...
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
-        """Rows permuted within their own sentence (beams): the source memory is left where it is."""
+        """Return rows permuted within each sentence (beams); the source memory is unchanged."""
         ...
 
 
 class Core(nn.Module, ABC):
-    """Between what a model reads and what it writes; items in and out have size `width`."""
+    """Base class of cores, between a reader and a writer; input items and hidden states have size `width`."""
 
     width: int
 
     def blocks(self) -> list[nn.Module]:
-        """Parts whose weights are used only inside their own forward: what FSDP may gather one at a time."""
+        """Return the modules whose weights are used only inside their own forward, which FSDP may shard one by one."""
         return []
 
     memory_dim: int
-    """Size of what `encode` gives."""
+    """Size of the items that `encode` returns."""
 
     @abstractmethod
     def encode(self, source: Padded) -> Padded:
-        """What the core makes of each source item: (batch, source, memory_dim), lengths unchanged."""
+        """Encode the source items: (batch, source, memory_dim), lengths unchanged."""
 
     @abstractmethod
-    def answer(
+    def decode_set(
         self, queries: Float[Tensor, "batch query model"], encoded: Padded
     ) -> list[Float[Tensor, "batch query model"]]:
-        """Hidden vectors for a set of queries that read what `encode` gave, after each decoder block.
+        """Return hidden states of a set of queries that read the encoded source, after each decoder block.
 
-        Raises: ValueError if the core was made for targets in order.
+        Raises: ValueError if the core was constructed for targets in order.
         """
 
     @abstractmethod
-    def start(self, source: Padded) -> State:
-        """Take in source items (batch, source, width); the state before the first target."""
+    def start(self, source: Padded) -> CoreState:
+        """Encode source items (batch, source, width); return the state before the first target."""
 
     @abstractmethod
-    def begin(self, rows: int) -> State:
-        """The state before the first target of so many rows, for a core that reads no source."""
+    def begin(self, rows: int) -> CoreState:
+        """Return the state of `rows` rows before the first target, for a core without a source."""
 
     @abstractmethod
     def forward(
-        self, targets: Float[Tensor, "batch target model"], state: State
+        self, targets: Float[Tensor, "batch target model"], state: CoreState
     ) -> Float[Tensor, "batch target model"]:
-        """Hidden vectors for targets that all are known, each seeing only those before it and itself."""
+        """Return hidden states of all targets, each of which depends on itself and those before it."""
 
     @abstractmethod
-    def step(self, target: Float[Tensor, "rows model"], state: State) -> tuple[Float[Tensor, "rows model"], State]:
-        """Hidden vectors for one more target a row, and the state after it."""
+    def step(
+        self, target: Float[Tensor, "rows model"], state: CoreState
+    ) -> tuple[Float[Tensor, "rows model"], CoreState]:
+        """Return hidden states of one more target per row, and the next state."""

@@ -1,4 +1,4 @@
-"""The recurrent core: an rnn, gru or lstm encodes, and another decodes; see regard.models.cores.stepping.
+"""Recurrent core: rnn, gru or lstm as encoder and decoder; see regard.models.cores.stepping.
 
     s_j = cell([x'_j; c_{j-1}], s_{j-1})        rnn: s_j = tanh(A' [x'_j; s_{j-1}; c_{j-1}] + b)
 
@@ -10,16 +10,16 @@ from typing import final
 from regard.layers.recurrent import CELLS, Cell
 from regard.layers.recurrent_encoder import RecurrentEncoder
 from regard.models.config import RecurrentConfig
-from regard.models.cores.stepping import SteppingCore
+from regard.models.cores.stepping import RecurrentDecoderCore
 
 
 @final
-class RecurrentCore(SteppingCore):
+class RecurrentCore(RecurrentDecoderCore):
     """Encoder and decoder of config.cell; see RecurrentConfig for the sizes.
 
-    dropout: in training, on the encoder's states, between layers, and on what the readout is fed.
+    dropout: in training, on the encoder's states, between layers, and on the input of the readout.
     decodes=False: the encoder alone. encodes=False: the decoder alone, without attention.
-    in_order=False: the decoder answers sets of queries.
+    in_order=False: the decoder decodes sets of queries.
     """
 
     def __init__(

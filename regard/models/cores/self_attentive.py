@@ -1,13 +1,13 @@
-"""The self-attentive core: recurrent layers that read all their own past states where others have only the last.
+"""Self-attentive core: recurrent layers that read all their past states instead of only the last.
 
     own past          h~_t, c~_t = read(h_1 .. h_{t-1}) by x_t, in place of h_{t-1}, c_{t-1}    lstm (LSTM-Network)
                       c_t        = read(h_1 .. h_t) by h_t, in place of h_t                     rnn
-    with a source     besides, the top layer reads the encoder's states, as the recurrent core does
+    with a source     in addition, the top layer reads the encoder's states, as in the recurrent core
 
-The encoder is of such layers too. With a source this is shallow attention fusion: the past is read by the cells, the
-source by the decoder, and what it read there is part of the next input; the past begins with what the encoder hands
-over. A language model has no source, and its past begins empty. See regard.layers.self_attentive for the cells and
-regard.models.cores.stepping for the rest.
+The encoder has such layers as well. With a source this is shallow attention fusion: the cells read the past, the
+decoder reads the source, and its context vector is part of the next input; the past starts with the final state of the
+encoder. A language model has no source, and its past starts empty. See regard.layers.self_attentive for the cells and
+regard.models.cores.stepping for the decoder.
 
 Source: lectures, B (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusion).
 """
@@ -17,16 +17,16 @@ from typing import final
 from regard.layers.self_attentive import SelfAttentiveCell
 from regard.layers.self_attentive_encoder import SelfAttentiveEncoder
 from regard.models.config import SelfAttentiveConfig
-from regard.models.cores.stepping import SteppingCore
+from regard.models.cores.stepping import RecurrentDecoderCore
 
 
 @final
-class SelfAttentiveCore(SteppingCore):
+class SelfAttentiveCore(RecurrentDecoderCore):
     """Encoder and decoder of cells that read their own past; see SelfAttentiveConfig for the sizes.
 
-    dropout: in training, on the encoder's states, between layers, and on what the readout is fed.
-    decodes=False: the encoder alone. encodes=False: the decoder alone, which reads its own past and nothing else.
-    in_order=False: the decoder answers sets of queries.
+    dropout: in training, on the encoder's states, between layers, and on the input of the readout.
+    decodes=False: the encoder alone. encodes=False: the decoder alone, which reads only its own past.
+    in_order=False: the decoder decodes sets of queries.
     """
 
     def __init__(
@@ -43,13 +43,18 @@ class SelfAttentiveCore(SteppingCore):
         def cell(input_dim: int, context_dim: int) -> SelfAttentiveCell:
             return _cell(config, input_dim, config.hidden, context_dim)
 
-        def share(input_dim: int) -> SelfAttentiveCell:
+        def encoder_cell(input_dim: int) -> SelfAttentiveCell:
             return _cell(config, input_dim, config.hidden // directions)
 
         encoder = None
         if encodes:
             encoder = SelfAttentiveEncoder(
-                config.width, config.hidden, cell=share, layers=config.layers, directions=directions, dropout=dropout
+                config.width,
+                config.hidden,
+                cell=encoder_cell,
+                layers=config.layers,
+                directions=directions,
+                dropout=dropout,
             )
         super().__init__(config, encoder=encoder, cell=cell, dropout=dropout, decodes=decodes, in_order=in_order)
 

@@ -1,12 +1,12 @@
-"""The Transformer core: a stack of encoder blocks, and a stack of decoder blocks that reads its output.
+"""Transformer core: a stack of encoder blocks, and a stack of decoder blocks that read its output.
 
-    memory  = encoder(source + positions)               every source item sees every other
-    hidden  = decoder(targets + positions, memory)      every target sees those up to itself, and the source
+    memory  = encoder(source + positions)               bidirectional self-attention
+    hidden  = decoder(targets + positions, memory)      causal self-attention and cross-attention
 
-Blocks share no parameters, but for relative positions: a table for the encoder and one for the decoder, as T5 has.
-Each decoder block projects the encoder's output to keys and values once a source.
+Blocks share no parameters, except for relative positions: one table for the encoder and one for the decoder, as in T5.
+Each decoder block projects the encoder's output to keys and values once per source.
 
-Source: lectures, D and E; vaswani2017; positions by distance press2022, raffel2020; cosine scores henry2020.
+Source: lectures, D and E; vaswani2017; relative positions press2022 (ALiBi), raffel2020 (T5); cosine scores henry2020.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded
-from regard.attention.memory import Memory, Store
+from regard.attention.memory import KeyValueCache, Memory
 from regard.attention.positional import Alibi, RelativeBias
 from regard.attention.scores import BareAdditive, Dot, ScaledDot, Score
 from regard.attention.scores_more import Cosine, SoftCap
@@ -35,29 +35,29 @@ from regard.models.cores.core import Core
 
 @dataclass(frozen=True, eq=False)
 class TransformerState:
-    """Each decoder block's memory of the source and of its own past; `position` targets have been taken in."""
+    """Memory of the source and key-value cache of each decoder block, after `position` targets."""
 
     sources: tuple[Memory | None, ...]
-    pasts: tuple[Store | None, ...]
+    pasts: tuple[KeyValueCache | None, ...]
     position: int = 0
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Those rows of everything."""
+        """Return these rows of every tensor."""
         sources = tuple(None if memory is None else memory.select(index) for memory in self.sources)
         return replace(self.reorder(index), sources=sources)
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
-        """Those rows of the decoder's own past."""
+        """Return these rows of the decoder's key-value caches."""
         pasts = tuple(None if past is None else past.select(index) for past in self.pasts)
         return replace(self, pasts=pasts)
 
 
 class TransformerCore(Core):
-    """Encoder and decoder of config.layers blocks of config.width; see TransformerConfig for the sizes.
+    """Transformer encoder and decoder; see TransformerConfig for the sizes.
 
-    decodes=False: the encoder alone. encodes=False: the decoder alone, which reads no source. (radford2018)
-    in_order=False: the decoder answers sets of queries, which have no positions and all see one another. (carion2020)
-    Raises: ValueError if a set is to have a window.
+    decodes=False: the encoder alone. encodes=False: the decoder alone (decoder-only, radford2018).
+    in_order=False: the decoder decodes sets of queries, without positions and causal mask (carion2020).
+    Raises: ValueError if window is given with in_order=False.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TransformerCore(Core):
     ):
         super().__init__()
         if not in_order and config.window is not None:
-            raise ValueError(f"window must not be given for sets, which have no order, but is {config.window}")
+            raise ValueError(f"window must be None for sets, which have no order, got {config.window}")
         self.in_order = in_order
         self.width = self.memory_dim = config.width
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
@@ -90,18 +90,18 @@ class TransformerCore(Core):
         self.apply(_initialize)
 
     def blocks(self) -> list[nn.Module]:
-        """Encoder blocks and the decoder's feed-forward networks (its attention is also used by `start`)."""
+        """Return the encoder blocks and the feed-forward networks of the decoder (`start` uses its attention)."""
         return [*self.encoder.children(), *(block.feedforward for block in self._decoder_blocks)]
 
     def encode(self, source: Padded) -> Padded:
-        """Source items (batch, source, model), each having read all others."""
+        """Return the encoder's output (batch, source, model)."""
         items, mask = self.positions(source.items), source.mask
         for block in self.encoder.children():
             items = block(items, mask)
         return source._replace(items=self.encoder_norm(items))
 
     def start(self, source: Padded) -> TransformerState:
-        """Encode the source items (batch, source, model); project each decoder block's keys and values of them."""
+        """Encode the source items (batch, source, model); return the state with projected keys and values."""
         encoded, mask = self.encode(source), source.mask
         crosses = [block.cross for block in self._decoder_blocks]
         return TransformerState(
@@ -109,27 +109,29 @@ class TransformerCore(Core):
             pasts=(None,) * len(self.decoder),
         )
 
-    def answer(
+    def decode_set(
         self, queries: Float[Tensor, "batch query model"], encoded: Padded
     ) -> list[Float[Tensor, "batch query model"]]:
-        """Each query reads all queries, then what was encoded, in every block."""
+        """Return hidden states of a set of queries after each decoder block."""
         if self.in_order:
-            raise ValueError("this core was made for targets in order: build it with in_order=False")
+            raise ValueError(
+                "this core was constructed for targets in order; to decode sets, construct it with in_order=False"
+            )
         items, hidden = queries, []
         for block in self._decoder_blocks:
             assert block.cross is not None
-            items = block.answer(items, block.cross.memory(encoded.items, encoded.mask))
+            items = block.decode_set(items, block.cross.memory(encoded.items, encoded.mask))
             hidden.append(self.decoder_norm(items))
         return hidden
 
     def begin(self, rows: int) -> TransformerState:
-        """Nothing taken in yet, and nothing to read."""
+        """Return empty key-value caches, without a source."""
         return TransformerState(sources=(None,) * len(self.decoder), pasts=(None,) * len(self.decoder))
 
     def forward(
         self, targets: Float[Tensor, "batch target model"], state: TransformerState
     ) -> Float[Tensor, "batch target model"]:
-        """All targets at once, from the first position on."""
+        """Return hidden states of all targets, starting at the first position."""
         items = self.positions(targets)
         for block, source in zip(self._decoder_blocks, state.sources, strict=True):
             items = block(items, source)
@@ -138,21 +140,21 @@ class TransformerCore(Core):
     def step(
         self, target: Float[Tensor, "rows model"], state: TransformerState
     ) -> tuple[Float[Tensor, "rows model"], TransformerState]:
-        """One target more a row, all rows at the same position."""
+        """Return hidden states of one more target per row, and the next state; all rows have the same position."""
         item, pasts = self.positions(target.unsqueeze(1), state.position), []
         for block, source, past in zip(self._decoder_blocks, state.sources, state.pasts, strict=True):
-            item, longer = block.step(item, past, source)
-            pasts.append(longer)
+            item, extended = block.step(item, past, source)
+            pasts.append(extended)
         state = replace(state, pasts=tuple(pasts), position=state.position + 1)
         return self.decoder_norm(item).squeeze(1), state
 
     def form(self) -> TransformerForm:
-        """What it is, as data, for targets in order.
+        """Return the form of this module (regard.layers.forms), for targets in order.
 
-        Raises: NoFormError if it answers sets.
+        Raises: NoFormError if the core decodes sets.
         """
         if not self.in_order:
-            raise NoFormError(self, "answers sets, which have no order")
+            raise NoFormError(self, "decodes sets, which have no order")
         positions = self.positions
         kind = LearnedForm if type(positions) is Learned else SinusoidsForm
         return TransformerForm(
@@ -169,10 +171,10 @@ class TransformerCore(Core):
 
 
 class NoPositions(nn.Module):
-    """Adds nothing."""
+    """Identity, in place of a positional encoding."""
 
     def forward(self, items: Tensor, start: int = 0) -> Tensor:
-        """The items as they are."""
+        """Return the items unchanged."""
         return items
 
 
@@ -189,7 +191,7 @@ def _positions(config: TransformerConfig) -> nn.Module:
 
 
 def _bias(config: TransformerConfig, *, two_sided: bool) -> Bias | None:
-    """What positions add to the scores of self-attention."""
+    """Return the bias of self-attention scores for relative positions, or None."""
     if config.positions == "alibi":
         return Alibi(config.heads)
     if config.positions == "relative":
@@ -222,12 +224,12 @@ def _score(config: TransformerConfig) -> Score:
         case "additive":
             score = BareAdditive(config.query_size, num_heads=config.heads)
         case _:
-            raise ValueError(f"score must be one of scaled-dot, dot, cosine, additive, but is {config.score!r}")
+            raise ValueError(f"score must be one of scaled-dot, dot, cosine, additive, got {config.score!r}")
     return score if config.soft_cap is None else SoftCap(score, config.soft_cap)
 
 
 def _choice(config: TransformerConfig) -> Choice | None:
-    # Cosines lie in [-1, 1], where a softmax is nearly flat: each head learns how much to make of them.
+    # Cosines are in [-1, 1], where a softmax is nearly uniform: each head learns its inverse temperature.
     return Soft(torch.full((config.heads, 1, 1), 10.0), learn=True) if config.score == "cosine" else None
 
 
@@ -251,12 +253,12 @@ def _decoder_block(
     config: TransformerConfig, dropout: float, bias: Bias | None, *, reads_source: bool = True
 ) -> DecoderBlock:
     residuals = (_residual(config, dropout), _residual(config, dropout), _residual(config, dropout))
-    own, cross = _attention(config, bias), _attention(config) if reads_source else None
-    return DecoderBlock(own, cross, _feedforward(config), residuals, window=config.window)
+    self_attention, cross = _attention(config, bias), _attention(config) if reads_source else None
+    return DecoderBlock(self_attention, cross, _feedforward(config), residuals, window=config.window)
 
 
 def _initialize(module: nn.Module) -> None:
-    # glorot2010: keeps the variance of what goes through, forwards and backwards.
+    # glorot2010: preserves the variance of activations and gradients.
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:

@@ -1,1 +1,1 @@
-"""Readers: what turns an input into items."""
+"""Readers, which embed an input as items."""

@@ -1,14 +1,15 @@
-"""Reads sound: its log-mel spectrogram, through convolutions, as one item for each stretch of time.
+"""Sound reader: log-mel spectrogram and convolutions, with one item for each time interval.
 
     S[t, f]   = |sum_n w_n x_{t hop + n} e^{-2 pi i f n / N}|^2          power, Hann window w of 25 ms
     M[t, b]   = log(sum_f mel_b(f) S[t, f] + c)                          triangles evenly spaced on the mel scale
     mel(f)    = 2595 log10(1 + f / 700)                                  f in Hz
-    x_i       = W [what the convolutions see around time i, all bands] + P_i
+    x_i       = W [output of the convolutions at time i, all bands] + P_i
 
-M is brought to mean 0 and deviation 1 over a sound, so that loudness plays no part. Training hides up to `hidden` bands
-that stand next to each other, twice, others in each sound.
+M is normalized to mean 0 and standard deviation 1 over each sound, so that it does not depend on loudness. Training
+masks two random ranges of up to `hidden` adjacent bands in each sound (frequency masking).
 
-Source: davis1980 (mel filters); stevens1937 (the scale); convolutions before attention xiao2021; hidden bands park2019.
+Source: davis1980 (mel filters); stevens1937 (mel scale); convolutions before attention xiao2021; frequency masking
+park2019.
 """
 
 import math
@@ -18,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.features import widen
-from regard.attention.masks import Whole
+from regard.attention.masks import Unpadded
 from regard.layers.convolutions import Stem
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
@@ -29,7 +30,7 @@ _FLOOR = 1e-6
 
 
 def mel_filters(bands: int, bins: int, sample_rate: int) -> Float[Tensor, "bands bins"]:
-    """Triangles whose corners are evenly spaced on the mel scale from 0 to half the sample rate."""
+    """Return triangular filters, evenly spaced on the mel scale from 0 to half the sample rate."""
     top = 2595 * math.log10(1 + sample_rate / 2 / 700)
     hertz = 700 * (10 ** (torch.linspace(0, top, bands + 2, dtype=torch.float64) / 2595) - 1)
     frequency = torch.linspace(0, sample_rate / 2, bins, dtype=torch.float64)
@@ -39,7 +40,7 @@ def mel_filters(bands: int, bins: int, sample_rate: int) -> Float[Tensor, "bands
 
 
 class LogMel(nn.Module):
-    """Sound (batch, samples) to (batch, bands, frames), a frame each `hop` seconds."""
+    """Log-mel spectrogram (batch, bands, frames) of sound (batch, samples), with a frame every `hop` seconds."""
 
     def __init__(self, sample_rate: int, bands: int, *, hop: float = 0.01):
         super().__init__()
@@ -49,7 +50,7 @@ class LogMel(nn.Module):
         self.register_buffer("_filters", mel_filters(bands, self.size // 2 + 1, sample_rate), persistent=False)
 
     def forward(self, sound: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch bands frames"]:
-        """Of mean 0 and deviation 1 over each sound."""
+        """Return the spectrogram, normalized over each sound."""
         with torch.autocast(sound.device.type, enabled=False):
             spectrum = torch.stft(
                 widen(sound),
@@ -66,19 +67,20 @@ class LogMel(nn.Module):
 
 
 def hide_bands(bands: Float[Tensor, "batch bands frames"], most: int) -> Float[Tensor, "batch bands frames"]:
-    """The spectrogram with two stretches of 0 to `most` bands set to its mean, 0; from torch's generator. (park2019)"""
-    number = torch.arange(bands.shape[1], device=bands.device)
+    """Set two random ranges of 0 to `most` bands to 0, the mean; drawn from torch's generator. (park2019)"""
+    band = torch.arange(bands.shape[1], device=bands.device)
     for _ in range(2):
-        wide = torch.randint(0, most + 1, (len(bands), 1), device=bands.device)
-        first = (torch.rand(len(bands), 1, device=bands.device) * (bands.shape[1] - wide + 1)).long()
-        bands = bands.masked_fill(((number >= first) & (number < first + wide))[..., None], 0.0)
+        width = torch.randint(0, most + 1, (len(bands), 1), device=bands.device)
+        first = (torch.rand(len(bands), 1, device=bands.device) * (bands.shape[1] - width + 1)).long()
+        bands = bands.masked_fill(((band >= first) & (band < first + width))[..., None], 0.0)
     return bands
 
 
 class FrameReader(nn.Module):
-    """Sound (batch, samples) to items (batch, places, dim), 2^halvings frames each.
+    """Reader of sound (batch, samples), giving items (batch, places, dim) of 2^halvings frames each.
 
-    centers: (places, 1), the middle of each place as a share of the length.
+    centers: (places, 1), the center of each item as a share of the length.
+    hidden:  largest width of the masked ranges of bands in training; 0: none.
     """
 
     def __init__(
@@ -101,17 +103,17 @@ class FrameReader(nn.Module):
         places = -(-frames // 2**halvings)
         self.stem = Stem(1, channels, halvings=halvings)
         self.project = Linear(channels * -(-bands // 2**halvings), dim)
-        # The first frame stands at the first sample, and a place at the middle of its frames.
+        # The first frame is centered on the first sample, and an item on its frames.
         middle = (torch.arange(places) + 0.5) * 2**halvings - 0.5
         self.register_buffer("centers", (middle * self.spectrum.hop / samples)[:, None], persistent=False)
         self.register_buffer("_positions", sinusoids(0, places, dim), persistent=False)
         self.dropout = Dropout(dropout)
 
-    def forward(self, source: Float[Tensor, "batch samples"]) -> Whole:
-        """Items, from the beginning on."""
+    def forward(self, source: Float[Tensor, "batch samples"]) -> Unpadded:
+        """Return the items in order of time."""
         bands = self.spectrum(source)
         if self.training and self.hidden:
             bands = hide_bands(bands, self.hidden)
-        seen = self.stem(bands[:, None])  # (batch, channels, bands, places)
-        items = self.project(seen.flatten(1, 2).transpose(1, 2))
-        return Whole.of(self.dropout(items + self._positions.to(items.dtype)))
+        features = self.stem(bands[:, None])  # (batch, channels, bands, places)
+        items = self.project(features.flatten(1, 2).transpose(1, 2))
+        return Unpadded.of(self.dropout(items + self._positions.to(items.dtype)))

@@ -1,9 +1,9 @@
-"""Reads images: through convolutions, or as plain patches, with a learned vector for each row and each column.
+"""Image reader: convolutional stem or patch embedding, with learned positions by row and column.
 
     patches   x_i = W [pixels of patch i] + R_row(i) + C_column(i)              dosovitskiy2021, section 3.1
-    stem      x_i = (what the convolutions see at place i) + R_row(i) + C_column(i)
+    stem      x_i = (output of the convolutions at cell i) + R_row(i) + C_column(i)
 
-A stem sees edges before attention begins, which small sets of images need. (xiao2021)
+A convolutional stem extracts local features before attention, which helps with few images. (xiao2021)
 
 Source: dosovitskiy2021, section 3.1; xiao2021, section 4; positions by row and column: carion2020, appendix A.4.
 """
@@ -12,18 +12,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.masks import Whole
+from regard.attention.masks import Unpadded
 from regard.layers.convolutions import Stem
 from regard.layers.dropout import Dropout
 
 
 class ImageReader(nn.Module):
-    """Images (batch, channels, height, width), pixels within [0, 1], to items (batch, places, dim), row by row.
+    """Reader of images (batch, channels, height, width), giving items (batch, places, dim), row by row.
 
+    Pixels are in [0, 1].
     patch:    side of a patch; None for the stem.
-    centers:  (places, 2), x and y of the middle of each place, as shares of the image's sides.
-    halvings: how often the stem halves the sides, so that a place is 2^halvings pixels wide.
-    Raises:   ValueError if patches do not fill the image.
+    centers:  (places, 2), x and y of the center of each item, as shares of the image's width and height.
+    halvings: number of halvings of the stem; an item covers 2^halvings pixels a side.
+    Raises:   ValueError if the sides of the image are not multiples of `patch`.
     """
 
     def __init__(
@@ -43,18 +44,18 @@ class ImageReader(nn.Module):
         else:
             side = patch
             if height % patch or width % patch:
-                raise ValueError(f"patches of {patch} do not fill images of {height} x {width}")
+                raise ValueError(f"patch must divide the sides of the images, {height} x {width}, got {patch}")
             self.stem = nn.Conv2d(channels, dim, patch, stride=patch)
         self.grid = -(-height // side), -(-width // side)
         rows, columns = self.grid
-        places = [((i + 0.5) * side / height, (j + 0.5) * side / width) for i in range(rows) for j in range(columns)]
-        self.register_buffer("centers", torch.tensor(places).flip(-1), persistent=False)
+        centers = [((i + 0.5) * side / height, (j + 0.5) * side / width) for i in range(rows) for j in range(columns)]
+        self.register_buffer("centers", torch.tensor(centers).flip(-1), persistent=False)
         self.rows = nn.Parameter(torch.randn(rows, 1, dim) * 0.02)
         self.columns = nn.Parameter(torch.randn(columns, dim) * 0.02)
         self.dropout = Dropout(dropout)
 
-    def forward(self, source: Float[Tensor, "batch channels height width"]) -> Whole:
-        """Items, place by place."""
-        seen = self.stem(source - 0.5).permute(0, 2, 3, 1)  # (batch, row, column, dim)
-        items = seen + (self.rows + self.columns).to(seen.dtype)
-        return Whole.of(self.dropout(items.flatten(1, 2)))
+    def forward(self, source: Float[Tensor, "batch channels height width"]) -> Unpadded:
+        """Return the items, row by row."""
+        features = self.stem(source - 0.5).permute(0, 2, 3, 1)  # (batch, row, column, dim)
+        items = features + (self.rows + self.columns).to(features.dtype)
+        return Unpadded.of(self.dropout(items.flatten(1, 2)))

@@ -1,8 +1,8 @@
-"""Reads a series of numbers, of any kind and length: windows that follow one another become items.
+"""Time series reader: consecutive windows of a series of numbers become items.
 
-    x_i = W [s_{i w}; ...; s_{i w + w - 1}] + b + P_i         w steps a window, zeros behind the end, P of sinusoids
+    x_i = W [s_{i w}; ...; s_{i w + w - 1}] + b + P_i         windows of w steps, zero-padded at the end, sinusoidal P
 
-Nothing is known of the numbers; for sound there is FrameReader.
+For sound, see FrameReader.
 
 Source: dosovitskiy2021, section 3.1, in one dimension; positions vaswani2017, section 3.5.
 """
@@ -17,23 +17,23 @@ from regard.layers.positions import Sinusoidal
 
 
 class SeriesReader(nn.Module):
-    """Series (batch, time, channels) with a length each to items (batch, windows, dim).
+    """Reader of padded series (batch, time, channels), giving items (batch, windows, dim).
 
-    A length counts steps; one of the items counts windows, the last of which may be cut short.
+    Lengths of the input count steps; lengths of the items count windows, the last of which may be incomplete.
     Raises: ValueError if window is below 1.
     """
 
     def __init__(self, channels: int, dim: int, *, window: int, dropout: float = 0.0):
         super().__init__()
         if window < 1:
-            raise ValueError(f"window must be at least 1, but is {window}")
+            raise ValueError(f"window must be at least 1, got {window}")
         self.window = window
         self.embed = Linear(window * channels, dim)
         self.positions = Sinusoidal(dim)
         self.dropout = Dropout(dropout)
 
     def forward(self, source: Padded) -> Padded:
-        """An item a window."""
+        """Return one item per window."""
         series: Tensor = source.items
         steps = torch.arange(series.shape[1], device=series.device)
         series = series.masked_fill((steps >= source.lengths[:, None])[..., None], 0.0)

@@ -1,8 +1,8 @@
-"""Reads tracks: where each one has been, as seen by the first, becomes an item.
+"""Track reader: one item for each track, in the frame of the first agent.
 
-    x_j = MLP([track_j; 3 (its steps)]) + (a vector of one's own, if j is oneself)
+    x_j = MLP([track_j; 3 (its steps)]) + (a learned vector, if j is the ego agent)
 
-Steps are small beside places, and matter more: hence the three. The order of the others plays no part.
+Steps are smaller than positions and more informative: hence the factor 3. The order of the neighbors has no effect.
 
 Source: lectures, E (set to set).
 """
@@ -17,7 +17,7 @@ _STEP_SCALE = 3.0
 
 
 class TrackReader(nn.Module):
-    """Tracks (batch, people, observed, 2), oneself first, to items (batch, people, dim)."""
+    """Reader of tracks (batch, agents, observed, 2), the ego agent first, giving items (batch, agents, dim)."""
 
     def __init__(self, observed: int, dim: int):
         super().__init__()
@@ -25,10 +25,10 @@ class TrackReader(nn.Module):
         self.oneself = nn.Parameter(torch.randn(dim) * 0.02)
 
     def forward(self, source: Padded) -> Padded:
-        """An item a track, lengths unchanged."""
+        """Return one item per track, lengths unchanged."""
         tracks: Tensor = source.items
         steps = tracks[:, :, 1:] - tracks[:, :, :-1]
         items = self.embed(torch.cat((tracks.flatten(2), _STEP_SCALE * steps.flatten(2)), -1))
-        own = torch.zeros_like(items)
-        own[:, 0] = self.oneself
-        return Padded(items + own, source.lengths)
+        ego = torch.zeros_like(items)
+        ego[:, 0] = self.oneself
+        return Padded(items + ego, source.lengths)

@@ -1,4 +1,4 @@
-"""Writes one class a row: a vector to the probabilities of the classes.
+"""Classification head: probabilities of the classes from one vector per row.
 
     p(c | x) = softmax(W h + b)_c        loss = -log p(right class), with label smoothing in training
 
@@ -14,32 +14,32 @@ from regard.models.writes.vector import VectorWriter
 
 
 class ClassWriter(VectorWriter):
-    """Vectors (batch, dim) to probabilities of the classes and their loss."""
+    """Classification head for vectors (batch, dim)."""
 
     def __init__(self, dim: int, num_classes: int, *, dropout: float = 0.0, label_smoothing: float = 0.0):
         super().__init__(dim, num_classes, dropout=dropout)
         self.label_smoothing = label_smoothing
 
     def forward(
-        self, vector: Float[Tensor, "batch dim"], opinion: Float[Tensor, "batch classes"] | None = None
+        self, vector: Float[Tensor, "batch dim"], prior: Float[Tensor, "batch classes"] | None = None
     ) -> Float[Tensor, "batch classes"]:
-        """The probability of every class; an opinion from elsewhere is added to the scores."""
-        return self._with(opinion, vector).softmax(-1)
+        """Return the probabilities of the classes; `prior` is added to the scores."""
+        return self._scores_with(prior, vector).softmax(-1)
 
     def loss(
         self,
         vector: Float[Tensor, "batch dim"],
         target: Int[Tensor, " batch"],
-        opinion: Float[Tensor, "batch classes"] | None = None,
+        prior: Float[Tensor, "batch classes"] | None = None,
     ) -> TokenLoss:
-        """Sums over the rows, in nats; smoothed in training only."""
-        log_p = self._with(opinion, vector).log_softmax(-1)
+        """Return the loss summed over the rows, in nats; label smoothing in training only."""
+        log_p = self._scores_with(prior, vector).log_softmax(-1)
         nll = -log_p.gather(1, target[:, None]).sum()
         if not self.training or self.label_smoothing == 0:
             return TokenLoss(nll, nll.detach())
         total = (1 - self.label_smoothing) * nll - self.label_smoothing * log_p.mean(-1).sum()
         return TokenLoss(total, nll.detach())
 
-    def _with(self, opinion: Tensor | None, vector: Tensor) -> Tensor:
+    def _scores_with(self, prior: Tensor | None, vector: Tensor) -> Tensor:
         scores = widen(self.scores(vector))
-        return scores if opinion is None else scores + opinion
+        return scores if prior is None else scores + prior

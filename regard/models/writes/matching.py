@@ -1,15 +1,14 @@
-"""Which prediction answers for which target: one for each (Hungarian matching), or several for each.
+"""Assignment of predictions to targets, one-to-one (Hungarian matching) or one-to-many (task-aligned), and NMS.
 
-    one to one    the assignment of least cost over all; every target has one prediction, the others have none
-    several       each target takes the k predictions inside it of largest alignment  p^a IoU^b
+    one-to-one     the assignment of minimum total cost: one prediction for every target, the others are unmatched
+    one-to-many    the k predictions inside each target of largest alignment  p^a IoU^b
+    NMS            of overlapping predictions of one class, only the one of highest score is kept
 
-One to one leaves no duplicates to remove, and so decides what is written in the end; several teach faster, since every
-target is shown to many places at once.
+One-to-one matching needs no removal of duplicates and is used for the final predictions; one-to-many assignment trains
+the proposals faster, since every target supervises several predictions.
 
-    distinct      of predictions of one class that overlap much, the surest alone stands for all
-
-Source: carion2020, section 3.1 (one to one; kuhn1955); feng2021, section 3.2 (several);
-distinct zhang2023.
+Source: carion2020, section 3.1 (one-to-one; kuhn1955); feng2021, section 3.2 (one-to-many); class-wise NMS before the
+selection of queries zhang2023.
 """
 
 import torch
@@ -23,58 +22,58 @@ _CLASS_POWER, _IOU_POWER = 0.5, 6.0
 
 
 @torch.no_grad()
-def one_to_one(
+def hungarian_matching(
     cost: Float[Tensor, "rows queries targets"], real: Bool[Tensor, "rows targets"]
 ) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
-    """Row, prediction and target of each pair: of least total cost in every row.
+    """Return row, prediction and target of each pair of the assignment of minimum total cost.
 
-    real: which targets there are; the rest is padding.
-    With fewer predictions than targets, some targets stay without one.
+    real: True for targets, False for padding.
+    With fewer predictions than targets, some targets are unmatched.
     """
     rows, queries, targets = [], [], []
     counts = real.sum(1).tolist()
-    where = real.long().argsort(dim=1, descending=True, stable=True).cpu()
+    targets_first = real.long().argsort(dim=1, descending=True, stable=True).cpu()
     for row, table in enumerate(cost.float().cpu()):
-        there = where[row, : counts[row]]
-        # A cost that is no number (weights that diverge) is for the loop's check of the loss to tell.
-        found = linear_sum_assignment(torch.nan_to_num(table[:, there], nan=1e6, posinf=1e6, neginf=-1e6).numpy())
-        query, target = (torch.from_numpy(part) for part in found)
+        present = targets_first[row, : counts[row]]
+        # NaN costs (diverged weights) are reported by the check of the loss in the training loop.
+        pairs = linear_sum_assignment(torch.nan_to_num(table[:, present], nan=1e6, posinf=1e6, neginf=-1e6).numpy())
+        query, target = (torch.from_numpy(index) for index in pairs)
         rows.append(torch.full_like(query, row))
         queries.append(query)
-        targets.append(there[target])
+        targets.append(present[target])
     device = cost.device
     return torch.cat(rows).to(device), torch.cat(queries).to(device), torch.cat(targets).to(device)
 
 
 @torch.no_grad()
-def distinct(
+def class_wise_nms(
     score: Float[Tensor, "rows places"],
     label: Int[Tensor, "rows places"],
     regions: Float[Tensor, "rows places sides"],
     *,
     overlap: float,
 ) -> tuple[Int[Tensor, "rows places"], Bool[Tensor, "rows places"]]:
-    """The places from the surest to the least sure, those that repeat another one behind all others; which are new.
+    """Return the order of predictions by score, with suppressed ones last, and which predictions are kept.
 
-    A place repeats a surer new one if both say the same class and their IoU is above `overlap`.
+    A prediction is suppressed by a kept one of higher score and the same class if their IoU is above `overlap`.
     """
     order = score.argsort(dim=1, descending=True, stable=True)
     label, regions = label.gather(1, order), regions.gather(1, order[..., None].expand_as(regions))
     iou, _ = overlaps(regions[:, :, None], regions[:, None])
     same = (iou > overlap) & (label[:, :, None] == label[:, None])
-    repeats = same.tril(-1)  # each place and the surer ones
-    new = torch.ones_like(label, dtype=torch.bool)
-    # Whether a place is new depends on the surer ones alone, so this settles, usually after three or four rounds.
+    suppresses = same.tril(-1)  # only predictions of higher score
+    keep = torch.ones_like(label, dtype=torch.bool)
+    # Each decision depends only on predictions of higher score, so this converges, usually in three or four iterations.
     for _ in range(label.shape[1]):
-        before, new = new, ~(repeats & new[:, None]).any(-1)
-        if torch.equal(before, new):
+        before, keep = keep, ~(suppresses & keep[:, None]).any(-1)
+        if torch.equal(before, keep):
             break
-    last = (~new).long().argsort(dim=1, stable=True)
-    return order.gather(1, last), new.gather(1, last)
+    last = (~keep).long().argsort(dim=1, stable=True)
+    return order.gather(1, last), keep.gather(1, last)
 
 
 @torch.no_grad()
-def aligned(
+def task_aligned_assignment(
     probability: Float[Tensor, "rows places targets"],
     regions: Float[Tensor, "rows places sides"],
     centers: Float[Tensor, "places axes"],
@@ -83,27 +82,28 @@ def aligned(
     *,
     most: int = 9,
 ) -> tuple[Int[Tensor, "rows places"], Float[Tensor, "rows places"]]:
-    """For each place the target that it answers for, -1 if none, and how well it should say so, within [0, 1].
+    """Return the target assigned to each proposal (-1 if none) and its target score, in [0, 1].
 
-    probability: of each target's own class, as each place sees it.
-    A target takes up to `most` places whose center lies inside it, or is the nearest. A place that several want answers
-    for the one that it overlaps most. The best place of a target should be as sure as it overlaps.
+    probability: predicted by each proposal for the class of each target.
+    centers: (places, axes), the position of each proposal.
+    Each target is assigned to the `most` best aligned proposals whose center lies inside it or is nearest to it. A
+    proposal of several targets keeps the one of largest IoU. The target score of the best proposal is its IoU.
     """
     iou, _ = overlaps(regions[:, :, None], targets[:, None])  # (rows, places, targets)
     first, last = corners(targets)
     point = centers[None, :, None]
     inside = ((point > first[:, None]) & (point < last[:, None])).all(-1)
-    away = (point - targets[:, None, :, : centers.shape[-1]]).square().sum(-1)
-    nearest = torch.zeros_like(inside).scatter_(1, away.argmin(1, keepdim=True), True)
+    distance = (point - targets[:, None, :, : centers.shape[-1]]).square().sum(-1)
+    nearest = torch.zeros_like(inside).scatter_(1, distance.argmin(1, keepdim=True), True)
     inside = (inside | nearest) & real[:, None]
-    fit = (probability.clamp(min=1e-6) ** _CLASS_POWER * iou.clamp(min=1e-6) ** _IOU_POWER) * inside
-    count = min(most, fit.shape[1])
-    least = fit.topk(count, dim=1).values[:, -1:]
-    taken = inside & (fit >= least) & (fit > 0)
-    best = torch.where(taken, iou, -1.0).max(-1)
-    chosen = torch.where(best.values >= 0, best.indices, -1)
-    taken = taken & (chosen[..., None] == torch.arange(targets.shape[1], device=iou.device))
-    largest_fit = torch.where(taken, fit, 0.0).amax(1, keepdim=True).clamp(min=1e-12)
-    largest_iou = torch.where(taken, iou, 0.0).amax(1, keepdim=True)
-    quality = torch.where(taken, fit / largest_fit * largest_iou, 0.0).amax(-1)
-    return chosen, quality
+    alignment = (probability.clamp(min=1e-6) ** _CLASS_POWER * iou.clamp(min=1e-6) ** _IOU_POWER) * inside
+    count = min(most, alignment.shape[1])
+    least = alignment.topk(count, dim=1).values[:, -1:]
+    assigned = inside & (alignment >= least) & (alignment > 0)
+    best = torch.where(assigned, iou, -1.0).max(-1)
+    index = torch.where(best.values >= 0, best.indices, -1)
+    assigned = assigned & (index[..., None] == torch.arange(targets.shape[1], device=iou.device))
+    largest_alignment = torch.where(assigned, alignment, 0.0).amax(1, keepdim=True).clamp(min=1e-12)
+    largest_iou = torch.where(assigned, iou, 0.0).amax(1, keepdim=True)
+    quality = torch.where(assigned, alignment / largest_alignment * largest_iou, 0.0).amax(-1)
+    return index, quality

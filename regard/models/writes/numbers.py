@@ -1,10 +1,10 @@
-"""Writes numbers, one or several a row, in the units of their targets.
+"""Regression head: one or several numbers per row, in the units of their targets.
 
-    z = W h + b        y = mean + deviation z        loss = mean over a row's numbers of (z - z')^2, or of |z - z'|
+    z = W h + b        y = mean + deviation z        loss = mean over the numbers of a row of (z - z')^2, or of |z - z'|
 
-where z' = (target - mean) / deviation, by the mean and deviation of the training targets: so numbers of any size are
-learned at one rate, and those of different units count alike. Squares lead to the mean of what a target may be,
-absolute errors to its median, which a few wild targets do not move.
+where z' = (target - mean) / deviation, with the mean and standard deviation of the training targets, so that numbers of
+any scale train at one learning rate and different units have equal weight. Squared errors estimate the mean of a
+target, absolute errors its median, which is robust to outliers.
 
 Source: lectures, E (sequence to vector).
 """
@@ -21,11 +21,11 @@ from regard.models.writes.vector import VectorWriter
 
 
 class NumberWriter(VectorWriter):
-    """Vectors (batch, dim) to numbers (batch, numbers) and their loss.
+    """Regression head for vectors (batch, dim), giving numbers (batch, numbers).
 
-    means, deviations: of the training targets, one a number.
+    means, deviations: of the training targets, one for each number.
     error: squared or absolute.
-    Raises: ValueError if there are no numbers, unequally many, or a deviation is not positive.
+    Raises: ValueError if means is empty or differs from deviations in length, or a deviation is not positive.
     """
 
     mean: Tensor
@@ -41,23 +41,25 @@ class NumberWriter(VectorWriter):
         dropout: float = 0.0,
     ):
         if not means or len(means) != len(deviations):
-            raise ValueError(f"means and deviations must be equally many, but are {len(means)} and {len(deviations)}")
+            raise ValueError(
+                f"means and deviations must be equally many and at least one, got {len(means)} and {len(deviations)}"
+            )
         if not all(deviation > 0 for deviation in deviations):
-            raise ValueError(f"deviations must be positive, but are {tuple(deviations)}")
+            raise ValueError(f"deviations must be positive, got {tuple(deviations)}")
         if error not in ("squared", "absolute"):
-            raise ValueError(f"error must be squared or absolute, but is {error!r}")
+            raise ValueError(f"error must be squared or absolute, got {error!r}")
         super().__init__(dim, len(means), dropout=dropout)
         self.error = error
-        # The run folder tells them; a copy among the weights could only disagree.
+        # Not persistent: the run folder stores them.
         self.register_buffer("mean", torch.tensor(means), persistent=False)
         self.register_buffer("deviation", torch.tensor(deviations), persistent=False)
 
     def forward(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch numbers"]:
-        """The numbers, in the units of the targets."""
+        """Return the numbers, in the units of the targets."""
         return self.mean + self.deviation * widen(self.scores(vector))
 
     def loss(self, vector: Float[Tensor, "batch dim"], target: Float[Tensor, "batch numbers"]) -> TokenLoss:
-        """Sums over the rows of the mean over the numbers, in deviations."""
-        off = widen(self.scores(vector)) - (target - self.mean) / self.deviation
-        total = (off.square() if self.error == "squared" else off.abs()).mean(-1).sum()
+        """Return the mean error over the numbers, in standard deviations, summed over the rows."""
+        difference = widen(self.scores(vector)) - (target - self.mean) / self.deviation
+        total = (difference.square() if self.error == "squared" else difference.abs()).mean(-1).sum()
         return TokenLoss(total, total.detach())

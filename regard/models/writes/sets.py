@@ -1,19 +1,20 @@
-"""Writes a set: each query says of which class its element is, if there is one, and where.
+"""Set prediction head: a class and a region for each query.
 
-    p_qc    = sigmoid(W h_q + b)_c                   "no object" is that no class is likely
-    r_q     = sigmoid(logit(reference_q) + MLP(h_q)) a region: center and size
+    p_qc    = sigmoid(W h_q + b)_c                   "no object": no class is likely
+    r_q     = sigmoid(logit(reference_q) + MLP(h_q)) region: center and size
     pairs   = Hungarian matching by  2 class + 5 |r - r*|_1 - 2 GIoU
     loss    = sum over queries and classes of varifocal(p, IoU of the pair)
               + sum over pairs of 5 |r - r*|_1 + 2 (1 - GIoU)
 
-at every decoder block; block l moves the regions of block l - 1. A pair's class is taught to be as sure as its region
-overlaps, so that the surest of several answers is the best placed one. References are learned (carion2020, liu2022) or
-proposed by the places of the memory themselves, each of which learns to see the elements around it: many lessons an
-element, without which a few hundred images are too few. Places that say the same are one query, and a query changes
-what its place said: p_qc = sigmoid(logit p_place + W h_q + b), so that a fresh decoder says what the places say.
+at every decoder block; block l refines the regions of block l - 1. The target score of a matched class is the IoU of
+its region, so that the prediction of highest score is also the best localized. References are learned (carion2020,
+liu2022) or come from proposals (two-stage): every item of the memory predicts the element around it, with one-to-many
+assignment, without which a few hundred images are too few to train on. Duplicate proposals are suppressed, and a query
+corrects the prediction of its proposal: p_qc = sigmoid(logit p_proposal + W h_q + b), so that an untrained decoder
+returns the proposals.
 
-Source: lectures, E (image to set, sequence to set); carion2020; proposals zhu2021, section 4.2, and distinct
-ones zhang2023; varifocal zhang2021.
+Source: lectures, E (image to set, sequence to set); carion2020; proposals zhu2021, section 4.2, with class-wise NMS
+zhang2023; varifocal zhang2021.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -24,57 +25,57 @@ from torch import Tensor, nn
 
 from regard.attention.features import widen
 from regard.layers.linear import Linear
-from regard.models.regions import RegionEmbedding, moved, overlaps
-from regard.models.writes.matching import aligned, distinct, one_to_one
+from regard.models.regions import RegionEmbedding, overlaps, refine_regions
+from regard.models.writes.matching import class_wise_nms, hungarian_matching, task_aligned_assignment
 
 _COST_CLASS, _COST_DISTANCE, _COST_GIOU = 2.0, 5.0, 2.0
 _NEGATIVE, _FOCUS = 0.75, 2.0
-_RARE = -4.6  # the logit of 0.01: at first nothing is likely (lin2017, section 3.3)
+_RARE = -4.6  # the logit of 0.01: initially no class is likely (lin2017, section 3.3)
 _SIDE = 0.1
 
 
 @runtime_checkable
-class Elements(Protocol):
-    """The elements of each row, in no order."""
+class SetTargets(Protocol):
+    """Target elements of each row, as an unordered set."""
 
     @property
     def labels(self) -> Int[Tensor, "rows elements"]:
-        """Class of each; -1 behind the last."""
+        """Class of each element; -1 for padding."""
         ...
 
     @property
     def regions(self) -> Float[Tensor, "rows elements sides"]:
-        """Where each is."""
+        """Region of each element."""
         ...
 
     @property
     def real(self) -> Bool[Tensor, "rows elements"]:
-        """Which there are."""
+        """True for elements, False for padding."""
         ...
 
 
-class Found(NamedTuple):
-    """What queries say."""
+class SetPredictions(NamedTuple):
+    """Predictions of queries or proposals."""
 
     logits: Float[Tensor, "rows queries classes"]
     regions: Float[Tensor, "rows queries sides"]
 
     def order(self) -> Int[Tensor, "rows queries"]:
-        """The queries, the surest first, as `best` has them."""
+        """Return the queries by decreasing score, the order of `best`."""
         return self.logits.sigmoid().amax(-1).sort(dim=1, descending=True, stable=True).indices
 
     def best(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Probability and class of the likeliest class of each query, and its region, the surest first."""
+        """Return the score and index of the most likely class of each query and its region, by decreasing score."""
         (score, label), order = self.logits.sigmoid().max(-1), self.order()
         regions = self.regions.gather(1, order[..., None].expand_as(self.regions))
         return score.gather(1, order), label.gather(1, order), regions
 
 
 class SetWriter(nn.Module):
-    """num_queries queries of a decoder of so many blocks, about regions of so many axes.
+    """Set prediction head for `num_queries` queries, a decoder of `blocks` blocks and regions of `axes` axes.
 
-    proposing_dim: size of the memory's items, if these propose what queries start from; None for learned regions.
-    overlap:       places that propose the same class and whose IoU is above it are one query.
+    proposing_dim: size of the memory's items if queries start from proposals; None for learned queries.
+    overlap:       IoU above which proposals of the same class are suppressed (NMS).
     """
 
     def __init__(
@@ -112,97 +113,100 @@ class SetWriter(nn.Module):
         items: Float[Tensor, "rows places dim"],
         centers: Float[Tensor, "places axes"],
         hidden: Tensor | None = None,
-    ) -> Found:
-        """What every place of the memory says itself; `hidden` marks the places that do not exist."""
+    ) -> SetPredictions:
+        """Return the proposal of every item of the memory; `hidden` is True for padding."""
         normed = self.place_norm(items)
         references = torch.cat((centers, torch.full_like(centers, _SIDE)), -1)
         logits = widen(self.place_classes(normed))
         if hidden is not None:
             logits = logits.masked_fill(hidden[..., None], -100.0)
-        regions = moved(references.expand(len(items), -1, -1), widen(self.place_changes(normed)))
-        return Found(logits, regions)
+        regions = refine_regions(references.expand(len(items), -1, -1), widen(self.place_changes(normed)))
+        return SetPredictions(logits, regions)
 
-    def asked(self, items: Tensor, proposed: Found | None) -> tuple[Tensor, Found]:
-        """The queries (rows, queries, dim) and what they start from: learned, or what the surest places say."""
+    def select_queries(self, items: Tensor, proposed: SetPredictions | None) -> tuple[Tensor, SetPredictions]:
+        """Return the initial queries (rows, queries, dim) and predictions: learned, or from the best proposals."""
         if proposed is None:
             references = torch.sigmoid(self.references).expand(len(items), -1, -1)
-            nothing = references.new_zeros(*references.shape[:2], self.num_classes)
-            return self.queries + self.where(references), Found(nothing, references)
-        logits, regions = self._taught_apart(proposed)  # the decoder's lessons do not reach what is proposed
+            logits = references.new_zeros(*references.shape[:2], self.num_classes)
+            return self.queries + self.where(references), SetPredictions(logits, references)
+        logits, regions = self._detach(proposed)  # the proposals have a loss of their own
         best = logits.max(-1)
-        order, new = distinct(best.values, best.indices, regions, overlap=self.overlap)
+        order, keep = class_wise_nms(best.values, best.indices, regions, overlap=self.overlap)
         index = order[:, : self.num_queries, None]
-        logits, regions, chosen = (
+        logits, regions, items = (
             part.gather(1, index.expand(-1, -1, part.shape[-1])) for part in (logits, regions, self.place_norm(items))
         )
-        logits = torch.where(new[:, : self.num_queries, None], logits, logits.clamp(max=_RARE))
-        return self.query(chosen) + self.where(regions) + self.sure(logits.sigmoid()), Found(logits, regions)
+        logits = torch.where(keep[:, : self.num_queries, None], logits, logits.clamp(max=_RARE))
+        return self.query(items) + self.where(regions) + self.sure(logits.sigmoid()), SetPredictions(logits, regions)
 
-    def answers(self, hidden: list[Tensor], start: Found) -> list[Found]:
-        """What the queries say after each block."""
-        found, (logits, regions) = [], start
+    def predictions_per_block(self, hidden: list[Tensor], start: SetPredictions) -> list[SetPredictions]:
+        """Return the predictions of the queries after each decoder block (auxiliary outputs, carion2020)."""
+        predictions, (logits, regions) = [], start
         for h, classes, changes in zip(hidden, self.classes, self.changes, strict=True):
-            regions = moved(regions, widen(changes(h)))
-            said = widen(classes(h))
-            logits = logits + said if self.proposes else said
-            found.append(Found(logits, regions))
-            logits, regions = self._taught_apart(found[-1])
-        return found
+            regions = refine_regions(regions, widen(changes(h)))
+            change = widen(classes(h))
+            logits = logits + change if self.proposes else change
+            predictions.append(SetPredictions(logits, regions))
+            logits, regions = self._detach(predictions[-1])
+        return predictions
 
-    def _taught_apart(self, found: Found) -> tuple[Tensor, Tensor]:
-        """What was found, as what comes next starts from it: in training each has lessons of its own.
+    def _detach(self, predictions: SetPredictions) -> tuple[Tensor, Tensor]:
+        """Return logits and regions, in training without gradient: each block learns from its own loss (zhu2021).
 
-        A model in use has its whole graph, so that gradients of its answers are their slopes.
+        In evaluation the whole graph is kept, so that input gradients are exact.
         """
         if not self.training:
-            return found.logits, found.regions
-        return found.logits.detach(), found.regions.detach()
+            return predictions.logits, predictions.regions
+        return predictions.logits.detach(), predictions.regions.detach()
 
-    def loss(self, found: Found, target: Elements) -> Float[Tensor, ""]:
-        """Summed over the rows, each target answered for by one query."""
-        rows, queries, elements = one_to_one(_cost(found, target), target.real)
-        wanted = torch.zeros_like(found.logits)
-        regions, own = found.regions[rows, queries], target.regions[rows, elements]
+    def loss(self, predictions: SetPredictions, target: SetTargets) -> Float[Tensor, ""]:
+        """Return the loss summed over the rows, with one query per target (Hungarian matching)."""
+        rows, queries, elements = hungarian_matching(_cost(predictions, target), target.real)
+        target_scores = torch.zeros_like(predictions.logits)
+        regions, own = predictions.regions[rows, queries], target.regions[rows, elements]
         iou, giou = overlaps(regions, own)
-        wanted[rows, queries, target.labels[rows, elements]] = iou.detach().clamp(min=0.01)
+        target_scores[rows, queries, target.labels[rows, elements]] = iou.detach().clamp(min=0.01)
         distance = (regions - own).abs().sum(-1)
-        return _varifocal(found.logits, wanted) + _COST_DISTANCE * distance.sum() + _COST_GIOU * (1 - giou).sum()
+        class_loss = _varifocal(predictions.logits, target_scores)
+        return class_loss + _COST_DISTANCE * distance.sum() + _COST_GIOU * (1 - giou).sum()
 
-    def proposal_loss(self, found: Found, centers: Tensor, target: Elements) -> Float[Tensor, ""]:
-        """Summed over the rows, each target answered for by several places."""
+    def proposal_loss(self, predictions: SetPredictions, centers: Tensor, target: SetTargets) -> Float[Tensor, ""]:
+        """Return the loss of the proposals summed over the rows, with several proposals per target."""
         if target.labels.shape[1] == 0:
-            return _varifocal(found.logits, torch.zeros_like(found.logits))
+            return _varifocal(predictions.logits, torch.zeros_like(predictions.logits))
         labels = target.labels.clamp(min=0)
-        own_class = found.logits.sigmoid().gather(2, labels[:, None].expand(-1, found.logits.shape[1], -1))
-        chosen, quality = aligned(own_class, found.regions, centers, target.regions, target.real)
-        row, place = (chosen >= 0).nonzero(as_tuple=True)
-        element, weight = chosen[row, place], quality[row, place]
-        wanted = torch.zeros_like(found.logits)
-        wanted[row, place, target.labels[row, element]] = weight.clamp(min=0.01)
-        regions, own = found.regions[row, place], target.regions[row, element]
+        own_class = predictions.logits.sigmoid().gather(2, labels[:, None].expand(-1, predictions.logits.shape[1], -1))
+        assigned, quality = task_aligned_assignment(
+            own_class, predictions.regions, centers, target.regions, target.real
+        )
+        row, position = (assigned >= 0).nonzero(as_tuple=True)
+        element, weight = assigned[row, position], quality[row, position]
+        target_scores = torch.zeros_like(predictions.logits)
+        target_scores[row, position, target.labels[row, element]] = weight.clamp(min=0.01)
+        regions, own = predictions.regions[row, position], target.regions[row, element]
         _, giou = overlaps(regions, own)
-        away = _COST_DISTANCE * (regions - own).abs().sum(-1) + _COST_GIOU * (1 - giou)
-        return _varifocal(found.logits, wanted) + (weight.clamp(min=0.01) * away).sum()
+        error = _COST_DISTANCE * (regions - own).abs().sum(-1) + _COST_GIOU * (1 - giou)
+        return _varifocal(predictions.logits, target_scores) + (weight.clamp(min=0.01) * error).sum()
 
 
 @torch.no_grad()
-def _cost(found: Found, target: Elements) -> Float[Tensor, "rows queries elements"]:
-    probability = found.logits.sigmoid().gather(
-        2, target.labels.clamp(min=0)[:, None].expand(-1, found.logits.shape[1], -1)
+def _cost(predictions: SetPredictions, target: SetTargets) -> Float[Tensor, "rows queries elements"]:
+    probability = predictions.logits.sigmoid().gather(
+        2, target.labels.clamp(min=0)[:, None].expand(-1, predictions.logits.shape[1], -1)
     )
-    # Focal cost of saying the class, less that of not saying it. (zhu2021)
-    say = 0.25 * (1 - probability) ** 2 * -(probability + 1e-8).log()
-    deny = 0.75 * probability**2 * -(1 - probability + 1e-8).log()
-    _, giou = overlaps(found.regions[:, :, None], target.regions[:, None])
-    distance = (found.regions[:, :, None] - target.regions[:, None]).abs().sum(-1)
-    return _COST_CLASS * (say - deny) + _COST_DISTANCE * distance - _COST_GIOU * giou
+    # Focal cost of a positive minus that of a negative (zhu2021).
+    positive = 0.25 * (1 - probability) ** 2 * -(probability + 1e-8).log()
+    negative = 0.75 * probability**2 * -(1 - probability + 1e-8).log()
+    _, giou = overlaps(predictions.regions[:, :, None], target.regions[:, None])
+    distance = (predictions.regions[:, :, None] - target.regions[:, None]).abs().sum(-1)
+    return _COST_CLASS * (positive - negative) + _COST_DISTANCE * distance - _COST_GIOU * giou
 
 
-def _varifocal(logits: Tensor, wanted: Tensor) -> Float[Tensor, ""]:
-    """Cross-entropy with soft targets: those above zero count as they are large, others as they are mistaken."""
+def _varifocal(logits: Tensor, target_scores: Tensor) -> Float[Tensor, ""]:
+    """Return the cross-entropy with soft targets, weighted by positive targets and by the error of negative ones."""
     with torch.no_grad():
-        weight = torch.where(wanted > 0, wanted, _NEGATIVE * logits.sigmoid() ** _FOCUS)
-    return nn.functional.binary_cross_entropy_with_logits(logits, wanted, weight=weight, reduction="sum")
+        weight = torch.where(target_scores > 0, target_scores, _NEGATIVE * logits.sigmoid() ** _FOCUS)
+    return nn.functional.binary_cross_entropy_with_logits(logits, target_scores, weight=weight, reduction="sum")
 
 
 def _class_head(dim: int, num_classes: int, *, is_change: bool = False) -> Linear:

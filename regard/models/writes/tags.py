@@ -1,10 +1,10 @@
-"""Writes one tag an item: what each item of a sequence is, read from what the core made of it.
+"""Token classification head: one tag for each item of a sequence.
 
     p(tag_i = c | x) = softmax(W h_i + b)_c        loss = sum over the tagged items of -log p(right tag)
 
-An item whose target is NONE has no tag: padding, or the second piece of a word.
+Items whose target is NONE have no tag: padding, and the subwords of a word after its first.
 
-Source: lectures, E (sequence to sequence of the same length); collobert2011, section 3.3.1 (a tag a word).
+Source: lectures, E (sequence to sequence of the same length); collobert2011, section 3.3.1 (a tag per word).
 """
 
 from jaxtyping import Float, Int
@@ -17,11 +17,11 @@ from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 
 NONE = -1
-"""The target of an item that has no tag."""
+"""Target of an item without a tag."""
 
 
 class TagWriter(nn.Module):
-    """Items (batch, time, dim) to probabilities of the tags of each and their loss."""
+    """Token classification head for items (batch, time, dim)."""
 
     def __init__(self, dim: int, num_tags: int, *, dropout: float = 0.0, label_smoothing: float = 0.0):
         super().__init__()
@@ -31,11 +31,11 @@ class TagWriter(nn.Module):
         self.label_smoothing = label_smoothing
 
     def forward(self, items: Padded) -> Float[Tensor, "batch time tags"]:
-        """The probability of every tag, of every item; what padding has means nothing."""
+        """Return the probabilities of the tags of every item; those of padding are meaningless."""
         return widen(self._scores(items.items)).softmax(-1)
 
     def loss(self, items: Padded, target: Int[Tensor, "batch time"]) -> TokenLoss:
-        """Sums over the tagged items, in nats; smoothed in training only."""
+        """Return the loss summed over the tagged items, in nats; label smoothing in training only."""
         tagged = (target != NONE).flatten().nonzero().squeeze(1)
         hidden = items.items.flatten(0, 1).index_select(0, tagged)  # (tagged, dim)
         log_p = widen(self._scores(hidden)).log_softmax(-1)
@@ -46,7 +46,7 @@ class TagWriter(nn.Module):
         return TokenLoss(total, nll.detach())
 
     def count(self, target: Int[Tensor, "batch time"]) -> int:
-        """Tagged items."""
+        """Return the number of tagged items."""
         return int((target != NONE).sum())
 
     def _scores(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch tags"]:

@@ -1,6 +1,6 @@
-"""Writes an answer from one vector a row: what every such writer has, and is asked.
+"""Base class of output heads that predict from one vector per row.
 
-    h' = dropout(LayerNorm(h))      scores = W h' + b        what the scores mean, and what is lost, is the writer's own
+    h' = dropout(LayerNorm(h))      scores = W h' + b        subclasses define the prediction and the loss
 
 Source: lectures, E (sequence to vector).
 """
@@ -16,7 +16,7 @@ from regard.layers.linear import Linear
 
 
 class VectorWriter(nn.Module, ABC):
-    """Vectors (batch, dim) to an answer a row, and its loss."""
+    """Output head for vectors (batch, dim): one prediction per row, and its loss."""
 
     def __init__(self, dim: int, size: int, *, dropout: float = 0.0):
         super().__init__()
@@ -25,13 +25,13 @@ class VectorWriter(nn.Module, ABC):
         self.output = Linear(dim, size)
 
     def scores(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch size"]:
-        """What the output layer says."""
+        """Return the scores of the output layer."""
         return self.output(self.dropout(self.norm(vector)))
 
     @abstractmethod
     def forward(self, vector: Float[Tensor, "batch dim"]) -> Tensor:
-        """The answer of each row."""
+        """Return the prediction of each row."""
 
     @abstractmethod
     def loss(self, vector: Float[Tensor, "batch dim"], target: Tensor) -> TokenLoss:
-        """What is minimized and what is reported, summed over the rows."""
+        """Return the training objective and the reported loss, summed over the rows."""

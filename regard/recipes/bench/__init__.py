@@ -1,1 +1,1 @@
-"""What a machine makes of a trained run: how fast it trains and answers, and where the time goes."""
+"""Speed of training and inference of a trained run on this machine, with a profile."""

@@ -1,4 +1,4 @@
-"""A whole measurement of a run: the machine, training, using, where the time goes. The run's folder is only read."""
+"""Benchmark of a run: the machine, training, inference, and profiles of both. The run folder is only read."""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -9,13 +9,13 @@ import torch
 
 from regard import __version__
 from regard.errors import UserError
-from regard.recipes.bench.engines import opened_by
-from regard.recipes.bench.inputs import found_inputs
-from regard.recipes.bench.machine import better, limit_of, measure_machine, read_rate
+from regard.recipes.bench.engines import load_with_engine
+from regard.recipes.bench.inputs import find_inputs
+from regard.recipes.bench.machine import measure_machine, measure_read_rate, merge_best, peak_gflops
 from regard.recipes.bench.reads import bandwidth_share
 from regard.recipes.bench.training import measure_training
-from regard.recipes.bench.using import MANY, look_into, measure_way, ways_of
-from regard.recipes.task import Trained
+from regard.recipes.bench.using import MANY, inference_modes, measure_mode, profile_mode
+from regard.recipes.task import TrainedRun
 
 
 def bench(
@@ -28,29 +28,29 @@ def bench(
     inputs: Sequence[Any] = (),
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """What this machine reaches for a run, as JSON holds it.
+    """Measure the speed of a run on this machine; the result can be written as JSON.
 
-    engines: what answers (named in what is found, also where auto chose it); training is always torch's.
-    seconds: of each of about ten measurements.
-    batches: different training batches, at most.
-    inputs:  what is asked, as `predict` takes it; the run's test or validation data if not given.
-    tell:    gets a sentence when something begins, or cannot be measured.
-    Raises:  UserError as `load`. Where data are missing, an entry `missing` says which.
+    engines: inference engines (the result has their names, also the one that auto selects); training always uses torch.
+    seconds: duration of each of about ten measurements.
+    batches: maximum number of different training batches.
+    inputs:  inputs of `predict`; the run's test or validation data if not given.
+    tell:    called with a message when a measurement starts, or is not possible.
+    Raises:  UserError as `load`. If data are missing, an entry `missing` names them.
     """
     folder = Path(folder)
-    opened = {engine: opened_by(engine, folder, device=device, tell=tell) for engine in dict.fromkeys(engines)}
-    models = {trained.engine.name if engine == "auto" else engine: trained for engine, trained in opened.items()}
+    runs = {engine: load_with_engine(engine, folder, device=device, tell=tell) for engine in dict.fromkeys(engines)}
+    models = {trained.engine.name if engine == "auto" else engine: trained for engine, trained in runs.items()}
     first = next(iter(models.values()))
     weights = list(first._model.parameters())
-    size, where = sum(value.nbytes for value in weights), weights[0].device
+    size, compute_device = sum(value.nbytes for value in weights), weights[0].device
     tell("measuring the machine")
-    machine = _machine(size, where, seconds=seconds / 2)
+    machine = _measure_machine(size, compute_device, seconds=seconds / 2)
     tell("measuring training")
-    training = _training(first, where, seconds=seconds, batches=batches)
-    using = _using(models, inputs, where, seconds=seconds, tell=tell)
-    tell("measuring the machine once more")
-    machine = better(machine, _machine(size, where, seconds=seconds / 2))
-    _add_shares(training, using, machine)
+    training = _measure_training(first, compute_device, seconds=seconds, batches=batches)
+    inference = _measure_inference(models, inputs, compute_device, seconds=seconds, tell=tell)
+    tell("measuring the machine again")
+    machine = merge_best(machine, _measure_machine(size, compute_device, seconds=seconds / 2))
+    _add_shares(training, inference, machine)
     return {
         "run": str(folder),
         "recipe": first.run.recipe,
@@ -60,25 +60,26 @@ def bench(
         "weights_mb": size / 1e6,
         "machine": machine,
         "training": training,
-        "using": using,
+        "using": inference,
     }
 
 
-def _machine(weights: int, device: torch.device, *, seconds: float) -> dict[str, Any]:
-    found = measure_machine(device, seconds=seconds)
-    return found | {"weights_read_gb_s": read_rate(weights, device, seconds=seconds)}
+def _measure_machine(weights: int, device: torch.device, *, seconds: float) -> dict[str, Any]:
+    return measure_machine(device, seconds=seconds) | {
+        "weights_read_gb_s": measure_read_rate(weights, device, seconds=seconds)
+    }
 
 
-def _training(trained: Trained, device: torch.device, *, seconds: float, batches: int) -> dict[str, Any]:
+def _measure_training(trained: TrainedRun, device: torch.device, *, seconds: float, batches: int) -> dict[str, Any]:
     try:
-        return measure_training(trained.task, trained._model, device, seconds=seconds, most_batches=batches)
+        return measure_training(trained.recipe, trained._model, device, seconds=seconds, most_batches=batches)
     except (UserError, OSError) as error:
-        return {"missing": _said(error)}
+        return {"missing": _message(error)}
 
 
-def _using(
-    models: dict[str, Trained],
-    given: Sequence[Any],
+def _measure_inference(
+    models: dict[str, TrainedRun],
+    inputs: Sequence[Any],
     device: torch.device,
     *,
     seconds: float,
@@ -86,31 +87,32 @@ def _using(
 ) -> dict[str, Any]:
     first = next(iter(models.values()))
     try:
-        inputs, origin = found_inputs(first, given, most=MANY, tell=tell)
+        inputs, origin = find_inputs(first, inputs, most=MANY, tell=tell)
     except (UserError, OSError) as error:
-        return {"missing": _said(error)}
-    ways, where = [], []
+        return {"missing": _message(error)}
+    modes, profiles = [], []
     for engine, trained in models.items():
-        for way in ways_of(trained):
-            tell(f"measuring {way.name}" + (f" by {engine}" if len(models) > 1 else ""))
-            ways.append({"engine": engine, **measure_way(trained, inputs, way, device, seconds=seconds)})
-        where.append({"engine": engine, **look_into(trained, inputs, ways_of(trained)[0], device, seconds=seconds)})
-    return {"inputs": len(inputs), "inputs_from": origin, "ways": ways, "where": where}
+        for mode in inference_modes(trained):
+            tell(f"measuring {mode.name}" + (f" by {engine}" if len(models) > 1 else ""))
+            modes.append({"engine": engine, **measure_mode(trained, inputs, mode, device, seconds=seconds)})
+        mode = inference_modes(trained)[0]
+        profiles.append({"engine": engine, **profile_mode(trained, inputs, mode, device, seconds=seconds)})
+    return {"inputs": len(inputs), "inputs_from": origin, "ways": modes, "where": profiles}
 
 
-def _add_shares(training: dict[str, Any], using: dict[str, Any], machine: dict[str, Any]) -> None:
-    """What was measured, as shares of the machine's limits."""
+def _add_shares(training: dict[str, Any], inference: dict[str, Any], machine: dict[str, Any]) -> None:
+    """Add the measurements as percentages of the machine's limits."""
     if "gflops" in training:
-        training["limit_gflops"] = limit_of(machine, training["precision"])
+        training["limit_gflops"] = peak_gflops(machine, training["precision"])
         training["percent_of_limit"] = 100 * training["gflops"] / training["limit_gflops"]
-    for one in using.get("ways", ()):
-        alone = one["one_by_one"]
+    for mode in inference.get("ways", ()):
+        alone = mode["one_by_one"]
         read = alone["weights_read_gb_s"] * 1e9
         for name in ("memory_read", "weights_read"):
             alone[f"percent_of_{name}"] = bandwidth_share(read, 1.0, machine[f"{name}_gb_s"])
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)

@@ -1,10 +1,10 @@
-"""The floating-point operations of matrix products, counted while they are made.
+"""Floating-point operations of matrix products, counted while the model runs.
 
-    a product of (m, k) and (k, n): 2 m k n        attention of q queries to k keys, a head: 2 q k (d_key + d_value)
-    backward: two products for each one forward    convolutions: as the products that they are
+    product of (m, k) and (k, n): 2 m k n      attention of q queries to k keys, per head: 2 q k (d_key + d_value)
+    backward: two products for each forward    convolutions: as matrix products
 
-Nothing else is counted: no additions, norms, softmax, tanh, dropout, optimizer, and no scores that the backward pass
-computes once more. Padding is computed and counted.
+Nothing else is counted: no additions, norms, softmax, tanh, dropout or optimizer, and no scores recomputed in the
+backward pass. Padding is computed, so it is counted.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Shape = Sequence[int]
 
 
 def count_flops(call: Callable[[], object]) -> int:
-    """What a call's matrix products cost, forward and backward."""
+    """Return the FLOPs of the matrix products in a call, forward and backward."""
     with FlopCounterMode(display=False, custom_mapping=_formulas()) as counter:
         call()
     return counter.get_total_flops()
@@ -32,7 +32,7 @@ def _matrix_by_vector(matrix: Shape, _vector: Shape, *_: Any, **__: Any) -> int:
     return 2 * prod(matrix)
 
 
-def _added(_bias: Shape, matrix: Shape, vector: Shape, *_: Any, **__: Any) -> int:
+def _addmv(_bias: Shape, matrix: Shape, vector: Shape, *_: Any, **__: Any) -> int:
     return _matrix_by_vector(matrix, vector)
 
 
@@ -48,19 +48,19 @@ _FUSED = ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "
 _FORMULAS: dict[str, Callable[..., int]] = {
     "mkldnn::_linear_pointwise": _linear,
     "aten::mv": _matrix_by_vector,
-    "aten::addmv": _added,
+    "aten::addmv": _addmv,
     "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
     **{f"aten::_scaled_dot_product_{kind}_backward": _attention_backward for kind in _FUSED},
 }
-"""Operators that torch's counter does not know, or counts otherwise; the formula takes shapes in place of tensors."""
+"""FLOP formulas of operators that torch's counter lacks or counts differently; they take shapes instead of tensors."""
 
 
 def _formulas() -> dict[Any, Callable[..., int]]:
-    """By operator, those that this torch has."""
-    found: dict[Any, Callable[..., int]] = {}
+    """Return the formulas of the operators that this version of torch has."""
+    formulas: dict[Any, Callable[..., int]] = {}
     for name, formula in _FORMULAS.items():
-        room, _, operator = name.partition("::")
-        known = getattr(getattr(torch.ops, room), operator, None)
-        if known is not None:
-            found[known] = formula
-    return found
+        namespace, _, operator = name.partition("::")
+        overloads = getattr(getattr(torch.ops, namespace), operator, None)
+        if overloads is not None:
+            formulas[overloads] = formula
+    return formulas

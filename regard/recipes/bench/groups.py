@@ -1,11 +1,11 @@
-"""What a user calls the operators that a profile names, and how its times are added up. (no torch)
+"""Groups of operators in a profile, and the share of the time that each group takes. (no torch)
 
-    share of a group = sum of its operators' own time / wall time          own: without the operators inside
-    Python           = wall time - the sum of all of them                   so that the shares are 100 % together
+    share of a group = sum of the self time of its operators / wall time     self time: without nested operators
+    Python           = wall time - sum of all self times                     so that the shares add up to 100 %
 
-An operator belongs to the group that its name has in the table, else to that of what it is part of: a product inside
-attention to attention, what is differentiated to what was computed forward. What has no group is `other operators`.
-To extend: a line in one of the tables.
+An operator belongs to the group of its name in the tables, or else to that of an enclosing operator or scope: a product
+inside attention belongs to attention, a backward operator to its forward operator. The rest is `other operators`. To
+extend, add a line to one of the tables.
 """
 
 from collections import Counter
@@ -30,19 +30,19 @@ OTHER = "other operators"
 PYTHON = "Python and waiting"
 
 SCOPE = "regard: "
-"""Begins the name of a span that marks a part of a model or of a step, and computes nothing itself."""
+"""Prefix of the name of a span that marks a part of a model or of a step, and computes nothing itself."""
 
 _WHOLE: dict[str, tuple[str, ...]] = {
     OUTPUT: ("_ChunkedLoss", "_ChunkedLossBackward"),
     UPDATE: ("Optimizer.step#*", "Optimizer.zero_grad#*", "aten::_fused_adam*"),
-    DROPOUT: ("_Drop", "_DropBackward", "_FewBits*", "aten::dropout*", "aten::native_dropout*"),
+    DROPOUT: ("_Drop", "_DropBackward", "_SixteenBitDropout*", "aten::dropout*", "aten::native_dropout*"),
     NORMS: ("_Add", "_AddBackward", "_AddNorm", "_AddNormBackward"),
     ATTENTION: (
         *("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_*", "regard::additive*"),
-        *("_Direct", "_DirectBackward", "_Read", "_ReadBackward", "_Backward"),
+        *("_DirectRead", "_DirectReadBackward", "_Read", "_ReadBackward", "_Backward"),
     ),
 }
-"""All that happens inside of these is theirs."""
+"""Operators by group, including everything nested in them."""
 
 _OWN: dict[str, tuple[str, ...]] = {
     PRODUCTS: (
@@ -72,7 +72,7 @@ _OWN: dict[str, tuple[str, ...]] = {
         *("aten::item", "aten::_local_scalar_dense", "aten::lift_fresh", "aten::chunk", "aten::constant_pad_nd"),
     ),
 }
-"""These are theirs wherever they happen, but inside what is a whole."""
+"""Operators by group wherever they run, except inside those of `_WHOLE`."""
 
 _ELSE: dict[str, tuple[str, ...]] = {
     PRODUCTS: ("aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum"),
@@ -83,21 +83,23 @@ _ELSE: dict[str, tuple[str, ...]] = {
     OUTPUT: ("aten::log_softmax", "aten::_log_softmax*", "aten::nll_loss*", "aten::cross_entropy*"),
     ATTENTION: ("aten::softmax", "aten::_softmax*"),
 }
-"""These are theirs where they are part of nothing that has a group."""
+"""Operators by group if nothing that encloses them has a group."""
 
 MODULES: dict[str, str] = {
-    **dict.fromkeys(("Read", "Pool", "Sum"), ATTENTION),
+    **dict.fromkeys(("Read", "AttentionPooling", "NaiveBayesScores"), ATTENTION),
     **dict.fromkeys(("RNNCell", "GRUCell", "LSTMCell"), RECURRENT),
     **dict.fromkeys(("LayerNorm", "GroupNorm", "RMSNorm"), NORMS),
     "Dropout": DROPOUT,
 }
-"""Groups of modules, by the name of their class."""
+"""Groups of modules, by class name."""
 
 METHODS: dict[str, str] = {
-    **dict.fromkeys(("writes.loss", "writes.logits", "writes.forward", "writes.answers", "_scores"), OUTPUT),
+    **dict.fromkeys(
+        ("writes.loss", "writes.logits", "writes.forward", "writes.predictions_per_block", "_scores"), OUTPUT
+    ),
     **dict.fromkeys(("loss", "forward", "start", "begin", "step", "encode", "decode"), OTHER),
 }
-"""Groups of a model's methods."""
+"""Groups of the methods of a model."""
 
 _WHOLE_SCOPES = (OUTPUT, UPDATE, DROPOUT, BATCHES)
 _WEAK_SCOPES = (OTHER, CHOOSING)
@@ -107,51 +109,51 @@ _SHOWN = 3
 
 @dataclass(eq=False)
 class Span:
-    """A stretch of time that a profile names."""
+    """Time interval in a profile."""
 
     name: str
     own: float
-    """Time in it and in none of the spans inside."""
+    """Self time, without nested spans."""
     parent: "Span | None" = None
-    """What it is part of; of what is differentiated: what was computed forward."""
+    """Enclosing span; for a backward operator, its forward operator."""
     within: "Span | None" = None
-    """What ran while it ran."""
+    """Enclosing span in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
-    """What a group took."""
+class GroupShare:
+    """Time of a group."""
 
     group: str
     seconds: float
     percent: float
     operators: tuple[str, ...] = ()
-    """The names that took most of it, the largest first."""
+    """The operators with the most time, largest first."""
 
 
-def shares(spans: Iterable[Span], wall: float) -> list[Share]:
-    """What each group took of the wall time, the largest first and Python last; 100 % together."""
-    took: dict[str, dict[str, float]] = {}
+def shares(spans: Iterable[Span], wall: float) -> list[GroupShare]:
+    """Return the share of each group in the wall time, largest first and Python last; they add up to 100 %."""
+    times: dict[str, dict[str, float]] = {}
     for span in spans:
         group = group_of(span)
         if span.own > 0 and group != PYTHON:
-            names = took.setdefault(group, {})
+            names = times.setdefault(group, {})
             names[span.name] = names.get(span.name, 0.0) + span.own
-    sums = {group: sum(names.values()) for group, names in took.items()}
-    # Clocks differ by some microseconds: never less than nothing is left.
+    sums = {group: sum(names.values()) for group, names in times.items()}
+    # Clocks differ by microseconds, so the rest may come out negative.
     rest = max(0.0, wall - sum(sums.values()))
     whole = rest + sum(sums.values()) or 1.0
-    found = [
-        Share(group=group, seconds=spent, percent=100 * spent / whole, operators=_largest(took[group]))
+    groups = [
+        GroupShare(group=group, seconds=spent, percent=100 * spent / whole, operators=_largest(times[group]))
         for group, spent in sorted(sums.items(), key=lambda item: -item[1])
     ]
-    return [*found, Share(group=PYTHON, seconds=rest, percent=100 * rest / whole)]
+    return [*groups, GroupShare(group=PYTHON, seconds=rest, percent=100 * rest / whole)]
 
 
-def without_watching(spans: Sequence[Span], price: float) -> list[Span]:
-    """The spans less what the profiler added: so many seconds for each span directly inside."""
+def subtract_overhead(spans: Sequence[Span], overhead: float) -> list[Span]:
+    """Subtract the profiler's overhead: `overhead` seconds for each directly nested span."""
     inside = Counter(id(span.within) for span in spans)
-    return [replace(span, own=max(0.0, span.own - price * inside[id(span)])) for span in spans]
+    return [replace(span, own=max(0.0, span.own - overhead * inside[id(span)])) for span in spans]
 
 
 def _largest(names: dict[str, float]) -> tuple[str, ...]:
@@ -159,24 +161,24 @@ def _largest(names: dict[str, float]) -> tuple[str, ...]:
 
 
 def group_of(span: Span) -> str:
-    """The one group that a span's own time belongs to."""
+    """Return the group that the self time of a span belongs to."""
     if span.name.startswith((SCOPE, "Optimizer.", "autograd::engine", "ProfilerStep")):
-        # The time between operators; numbers are put together by no operator at all.
+        # Time between operators. Batches are built without operators, so the time of that scope counts.
         return BATCHES if span.name == SCOPE + BATCHES else PYTHON
     chain = list(_upwards(span))
     for above in reversed(chain):
-        if found := _in_table("whole", above.name):
-            return found
+        if group := _lookup("whole", above.name):
+            return group
     for table in ("own", "else"):
         for above in chain:
-            if found := _in_table(table, above.name):
-                return found
+            if group := _lookup(table, above.name):
+                return group
     return OTHER
 
 
 def _upwards(span: Span) -> Iterator[Span]:
     above: Span | None = span
-    for _ in range(_LONGEST):  # no chain is so long: one that ends nowhere must not hang
+    for _ in range(_LONGEST):  # longer than any real chain; guards against cycles
         if above is None:
             return
         yield above
@@ -184,11 +186,13 @@ def _upwards(span: Span) -> Iterator[Span]:
 
 
 @lru_cache(maxsize=10_000)
-def _in_table(table: str, name: str) -> str | None:
-    """The group of a name, or none."""
+def _lookup(table: str, name: str) -> str | None:
+    """Return the group of a name in a table, or None."""
     if name.startswith(SCOPE):
         group = name.removeprefix(SCOPE)
         kind = "whole" if group in _WHOLE_SCOPES else "else" if group in _WEAK_SCOPES else "own"
         return group if kind == table else None
     patterns = {"whole": _WHOLE, "own": _OWN, "else": _ELSE}[table]
-    return next((group for group, names in patterns.items() if any(fnmatchcase(name, one) for one in names)), None)
+    return next(
+        (group for group, names in patterns.items() if any(fnmatchcase(name, pattern) for pattern in names)), None
+    )

@@ -1,4 +1,4 @@
-"""What a run is asked while it is measured: inputs of its test data, of its validation data, or given ones."""
+"""Inputs for inference benchmarks: given ones, or those of the test or validation data of the run."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,37 +8,37 @@ from typing import Any
 
 from regard.errors import UserError
 from regard.recipes.folder import Run
-from regard.recipes.task import Trained, task_of
+from regard.recipes.task import TrainedRun, create_recipe
 
-_WHILE = 5.0
+_MAX_SECONDS = 5.0
 
 
-def found_inputs(
-    trained: Trained, given: Sequence[Any], *, most: int, tell: Callable[[str], None]
+def find_inputs(
+    trained: TrainedRun, inputs: Sequence[Any], *, most: int, tell: Callable[[str], None]
 ) -> tuple[list[Any], str]:
-    """At most so many inputs, and where they are from.
+    """Return at most `most` inputs and their origin.
 
-    Raises: UserError saying why there are none.
+    Raises: UserError with the reason if there are none.
     """
-    if given:
-        return list(given[:most]), "given inputs"
+    if inputs:
+        return list(inputs[:most]), "given inputs"
     problems = []
     for name, run in (("test data", trained.run), ("validation data", with_validation_as_test(trained.run))):
         if run is None:
             continue
         try:
             reader = trained if run is trained.run else _reread(trained, run, tell)
-            return _taken(reader, most), name
+            return _read_inputs(reader, most), name
         except (ValueError, OSError) as error:
             problems.append(str(error))
     raise UserError("; ".join(dict.fromkeys(problems)))
 
 
 def with_validation_as_test(run: Run) -> Run | None:
-    """The run with its validation data in the place of its test data; None where it names none."""
+    """Return the run with its validation data in place of its test data; None if it has no validation data."""
     config: Any = run.config
     data = config.data
-    names = {one.name for one in fields(data)}
+    names = {field.name for field in fields(data)}
     pairs = {f"test{name[3:]}": name for name in names if name.startswith("val") and f"test{name[3:]}" in names}
     if not getattr(data, "val", None):
         return None
@@ -46,27 +46,27 @@ def with_validation_as_test(run: Run) -> Run | None:
     return replace(run, config=replace(config, data=replace(data, **changed)))
 
 
-def _reread(trained: Trained, run: Run, tell: Callable[[str], None]) -> Trained:
-    task = task_of(run, tell)
-    task.open(Path(trained.folder))
-    return task.trained(trained._model, trained.folder)
+def _reread(trained: TrainedRun, run: Run, tell: Callable[[str], None]) -> TrainedRun:
+    recipe = create_recipe(run, tell)
+    recipe.open(Path(trained.folder))
+    return recipe.build_run(trained._model, trained.folder)
 
 
-def _taken(trained: Trained, most: int) -> list[Any]:
-    """The first inputs that say something, as many as can be read in a while."""
-    found: list[Any] = []
-    end = time.monotonic() + _WHILE
+def _read_inputs(trained: TrainedRun, most: int) -> list[Any]:
+    """Return the first inputs that are not empty, as many as can be read in a few seconds."""
+    inputs: list[Any] = []
+    end = time.monotonic() + _MAX_SECONDS
     for number in range(2 * most):
         try:
-            one = trained.test_input(number)
+            item = trained.test_input(number)
         except UserError:
             if not number:
                 raise
-            break  # there are not so many
-        if not isinstance(one, str | list) or (one.strip() if isinstance(one, str) else one):
-            found.append(one)
-        if len(found) == most or time.monotonic() > end:
+            break  # there are no more
+        if not isinstance(item, str | list) or (item.strip() if isinstance(item, str) else item):
+            inputs.append(item)
+        if len(inputs) == most or time.monotonic() > end:
             break
-    if not found:
+    if not inputs:
         raise UserError("all inputs are empty")
-    return found
+    return inputs

@@ -1,9 +1,9 @@
-"""What this machine reaches, measured for a moment: matrix products and memory.
+"""Measured limits of this machine: speed of matrix products and memory bandwidth.
 
     products  GFLOP/s = 2 n^3 / seconds of the fastest product of two n x n matrices
     memory    GB/s    = bytes read (and written, by a copy) / seconds of the fastest pass
 
-The fastest of several is taken, for a limit is what can be reached, not what usually is.
+The fastest of several measurements is taken, because a limit is what can be reached at best.
 """
 
 import platform
@@ -13,59 +13,59 @@ from typing import Any
 
 import torch
 
-from regard.recipes.bench.timing import timed
+from regard.recipes.bench.timing import time_calls
 from regard.train.precision import has_native_bfloat16
 
 SIZE = 2048
-"""Rows and columns of the matrices."""
+"""Number of rows and columns of the matrices."""
 EMULATED_SIZE = 256
-"""The same where bfloat16 is emulated, and slow."""
+"""The same if bfloat16 is emulated, which is slow."""
 MEMORY_BYTES = 256 << 20
-"""Larger than caches are."""
+"""Larger than caches."""
 _SMALLEST = 1 << 20
 
 
 def measure_machine(device: torch.device, *, seconds: float) -> dict[str, Any]:
-    """The machine and its limits. `products_gflops` holds, by precision, GFLOP/s by the name of the product."""
-    while_ = min(seconds, 0.5)
-    products = {name: _products(dtype, device, while_) for name, dtype in _DTYPES.items()}
+    """Return the machine and its limits; `products_gflops` holds GFLOP/s by precision and implementation."""
+    duration = min(seconds, 0.5)
+    products = {name: _products(dtype, device, duration) for name, dtype in _DTYPES.items()}
     return {
-        "processor": processor(device),
+        "processor": processor_name(device),
         "device": str(device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "products_gflops": products,
         "has_native_bfloat16": has_native_bfloat16(device),
-        "memory_copy_gb_s": _copy_rate(device, while_),
-        "memory_read_gb_s": read_rate(MEMORY_BYTES, device, seconds=while_),
+        "memory_copy_gb_s": _copy_rate(device, duration),
+        "memory_read_gb_s": measure_read_rate(MEMORY_BYTES, device, seconds=duration),
     }
 
 
-def better(once: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
-    """Two measurements of a machine, of which each limit is the higher one: others may have slowed the other."""
-    found = dict(once)
-    for name, value in again.items():
+def merge_best(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Merge two measurements of a machine by taking the higher value of each limit."""
+    merged = dict(first)
+    for name, value in second.items():
         if isinstance(value, dict):
-            found[name] = better(once[name], value)
+            merged[name] = merge_best(first[name], value)
         elif isinstance(value, float):
-            found[name] = max(once[name], value)
-    return found
+            merged[name] = max(first[name], value)
+    return merged
 
 
-def limit_of(machine: dict[str, Any], precision: str) -> float:
-    """GFLOP/s of the fastest product of a precision."""
+def peak_gflops(machine: dict[str, Any], precision: str) -> float:
+    """Return the GFLOP/s of the fastest matrix product in a precision."""
     return max(machine["products_gflops"][precision].values())
 
 
-def read_rate(size: int, device: torch.device, *, seconds: float) -> float:
-    """GB/s at which so many bytes (1 MiB at least) are read again and again: from the cache, if they fit into one."""
+def measure_read_rate(size: int, device: torch.device, *, seconds: float) -> float:
+    """Return the GB/s of reading `size` bytes (at least 1 MiB) repeatedly: from a cache if they fit into one."""
     numbers = torch.ones(max(size, _SMALLEST) // 4, device=device)
-    best = min(timed([numbers.sum], seconds=min(seconds, 0.5), device=device).seconds)
+    best = min(time_calls([numbers.sum], seconds=min(seconds, 0.5), device=device).seconds)
     return numbers.nbytes / best / 1e9
 
 
-def processor(device: torch.device) -> str:
-    """What the processor calls itself."""
+def processor_name(device: torch.device) -> str:
+    """Return the model name of the processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:
@@ -82,13 +82,13 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def _products(dtype: torch.dtype, device: torch.device, seconds: float) -> dict[str, float]:
     size = SIZE if dtype == torch.float32 or has_native_bfloat16(device) else min(SIZE, EMULATED_SIZE)
     left, right = torch.randn(2, size, size, device=device).to(dtype)
-    found = {}
+    rates = {}
     for name, product in _KINDS.items():
         if name == "oneDNN" and not _has_onednn(dtype, device):
             continue
-        best = min(timed([lambda product=product: product(left, right)], seconds=seconds, device=device).seconds)
-        found[name] = 2 * size**3 / best / 1e9
-    return found
+        best = min(time_calls([lambda product=product: product(left, right)], seconds=seconds, device=device).seconds)
+        rates[name] = 2 * size**3 / best / 1e9
+    return rates
 
 
 def _onednn(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -96,7 +96,7 @@ def _onednn(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 _KINDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {"torch.mm": torch.mm, "oneDNN": _onednn}
-"""Products of two matrices that models here are computed by; another is added by one line."""
+"""Implementations of matrix products to measure."""
 
 
 def _has_onednn(dtype: torch.dtype, device: torch.device) -> bool:
@@ -108,5 +108,5 @@ def _has_onednn(dtype: torch.dtype, device: torch.device) -> bool:
 def _copy_rate(device: torch.device, seconds: float) -> float:
     source = torch.ones(MEMORY_BYTES // 4, device=device)
     target = torch.empty_like(source)
-    best = min(timed([lambda: target.copy_(source)], seconds=seconds, device=device).seconds)
+    best = min(time_calls([lambda: target.copy_(source)], seconds=seconds, device=device).seconds)
     return 2 * source.nbytes / best / 1e9

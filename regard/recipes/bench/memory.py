@@ -1,15 +1,15 @@
-"""The most memory that was used for a while: of this process on Linux, of the accelerator's tensors on CUDA."""
+"""Peak memory: of this process on Linux, of the tensors on CUDA."""
 
 from pathlib import Path
 
 import torch
 
-from regard.recipes.bench.timing import waited
+from regard.recipes.bench.timing import synchronize
 
 
-def forget_peak(device: torch.device) -> int | None:
-    """Forget the most memory that was used; returns what is used now in bytes, None where the machine does not tell."""
-    waited(device)
+def reset_peak_memory(device: torch.device) -> int | None:
+    """Reset the peak and return the memory in use in bytes, or None if the system does not report it."""
+    synchronize(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
@@ -21,7 +21,7 @@ def forget_peak(device: torch.device) -> int | None:
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """The most memory in bytes since it was forgotten, or None where the machine does not tell."""
+    """Return the peak memory in bytes since the last reset, or None if the system does not report it."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return _status("VmHWM")

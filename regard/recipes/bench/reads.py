@@ -1,9 +1,9 @@
-"""How many bytes of weights are read while a model runs, and how many steps of a search it takes.
+"""Bytes of parameters that are read while a model runs, and the number of decoding steps.
 
-    share of the memory's limit = bytes of weights read / seconds / bandwidth
+    share of the memory bandwidth = bytes of parameters read / seconds / bandwidth
 
-At batch 1 each weight is read for one multiplication and one addition, so decoding cannot be faster than reading its
-weights once a step. Of an embedding only the rows asked for count. What runs outside torch's operators is not seen.
+At batch size 1 each parameter is read for one multiplication and one addition, so a decoding step cannot be faster than
+reading all parameters once. Of an embedding only the rows looked up count. Code outside torch operators is not counted.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _LOOK_UPS = ("aten::embedding", "aten::index_select", "aten::index.Tensor", "ate
 
 
 class WeightReads(TorchDispatchMode):
-    """Counts the bytes of a model's weights that operators take; views of weights read nothing."""
+    """Counter of the bytes of a model's parameters that operators read; views read nothing."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -28,13 +28,13 @@ class WeightReads(TorchDispatchMode):
         self._weights = {value.untyped_storage().data_ptr() for value in model.parameters() if value.numel()}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operator, and count."""
+        """Run the operator and count."""
         out = func(*args, **(kwargs or {}))
         if not func.is_view:
-            given = [one for one in tree_leaves((args, kwargs or {})) if isinstance(one, Tensor)]
-            read = [one for one in given if one.numel() and one.untyped_storage().data_ptr() in self._weights]
+            tensors = [leaf for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, Tensor)]
+            read = [item for item in tensors if item.numel() and item.untyped_storage().data_ptr() in self._weights]
             is_look_up = func.name().startswith(_LOOK_UPS)
-            self.bytes += sum(out.nbytes if is_look_up else _extent(one) for one in read)
+            self.bytes += sum(out.nbytes if is_look_up else _extent(weight) for weight in read)
         return out
 
 
@@ -43,23 +43,23 @@ def _extent(tensor: Tensor) -> int:
 
 
 def bandwidth_share(bytes_read: float, seconds: float, gb_per_second: float) -> float:
-    """Per cent of the bandwidth that reading so many bytes in this time takes."""
+    """Return the percentage of the bandwidth that is used by reading these bytes in this time."""
     return 100 * bytes_read / seconds / (gb_per_second * 1e9)
 
 
 @dataclass
 class Steps:
-    """What a model was asked for, token after token."""
+    """Number of decoding steps of a model."""
 
     count: int = 0
-    """Calls, each of which reads the weights once."""
+    """Number of calls; each reads all parameters once."""
     rows: int = 0
-    """Rows of all calls: a token for each sentence, hypothesis of a beam, or text."""
+    """Number of rows in all calls: one token for each sentence, hypothesis of a beam, or text."""
 
 
 @contextmanager
-def counted_steps(model: nn.Module) -> Iterator[Steps]:
-    """Count the calls of the model's `step`; none, if it has no such method."""
+def count_steps(model: nn.Module) -> Iterator[Steps]:
+    """Count the calls of the model's `step` method; zero if it has none."""
     steps, step = Steps(), getattr(model, "step", None)
     if step is None:
         yield steps

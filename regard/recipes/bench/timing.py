@@ -1,6 +1,6 @@
-"""How long calls take: as many of them as fit into a while, one after the other.
+"""Timing of repeated calls for a given duration.
 
-rate = sum of what the calls did / sum of their seconds        median, 10th to 90th percentile of one call
+rate = sum of the calls' amounts / sum of their seconds        median, 10th to 90th percentile of one call
 """
 
 import math
@@ -14,19 +14,19 @@ import torch
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """What was measured of some calls."""
+    """Durations of a sequence of calls."""
 
     seconds: tuple[float, ...]
-    """Of each call, in order."""
+    """Duration of each call, in order."""
     calls: tuple[int, ...]
-    """Which of the calls each was."""
+    """Index of the function that each call ran."""
 
     def rate(self, amounts: Sequence[float]) -> float:
-        """So much a second, where call i does amounts[i]."""
+        """Return the rate per second if function i processes amounts[i]."""
         return sum(amounts[call] for call in self.calls) / sum(self.seconds)
 
-    def told(self) -> dict[str, Any]:
-        """Milliseconds, for reports."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statistics in milliseconds, for reports."""
         return {
             "measured": len(self.seconds),
             "median_ms": 1e3 * percentile(self.seconds, 50),
@@ -37,13 +37,13 @@ class Times:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that so many percent do not exceed. Raises ValueError if there is none."""
+    """Return the smallest value that `percent` percent do not exceed. Raises ValueError if there are no values."""
     if not values:
-        raise ValueError("values must hold one at least, but are empty")
+        raise ValueError("values must not be empty")
     return sorted(values)[max(0, math.ceil(percent / 100 * len(values)) - 1)]
 
 
-def timed(
+def time_calls(
     calls: Sequence[Callable[[], object]],
     *,
     seconds: float,
@@ -51,22 +51,22 @@ def timed(
     least: int = 3,
     most: int = 100_000,
 ) -> Times:
-    """Measure the calls, the first again after the last, until the time is over and `least` were made."""
+    """Time the calls in turn, repeatedly, until the time is over and at least `least` calls were made."""
     spent: list[float] = []
     which: list[int] = []
-    waited(device)
+    synchronize(device)
     end = time.perf_counter() + seconds
     while len(spent) < most and (len(spent) < least or time.perf_counter() < end):
         call = len(spent) % len(calls)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         calls[call]()
-        waited(device)
-        spent.append(time.perf_counter() - begun)
+        synchronize(device)
+        spent.append(time.perf_counter() - start)
         which.append(call)
     return Times(seconds=tuple(spent), calls=tuple(which))
 
 
-def waited(device: torch.device) -> None:
-    """Wait until an accelerator has done what it was given."""
+def synchronize(device: torch.device) -> None:
+    """Wait until an accelerator has finished all queued work."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)

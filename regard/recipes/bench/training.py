@@ -1,8 +1,8 @@
-"""How fast a run trains here: its own steps on its own batches, with copies of its weights.
+"""Training speed of a run: its own training steps on its own batches, with copies of its parameters.
 
-    step = batch + forward + backward + clip + optimizer        as regard.train.loop makes it, in the run's precision
+    step = batch + forward + backward + clipping + optimizer        as in regard.train.loop, in the run's precision
 
-The optimizer's state is fresh, and nothing is written. A rate counts what the steps did, over all their time.
+The optimizer state is newly initialized, and nothing is written.
 """
 
 import copy
@@ -18,13 +18,13 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from regard.attention.masks import Padded
 from regard.recipes.bench.flops import count_flops
 from regard.recipes.bench.groups import BATCHES, UPDATE
-from regard.recipes.bench.memory import forget_peak, peak_memory
-from regard.recipes.bench.timing import timed
-from regard.recipes.bench.watch import scoped, watched
-from regard.recipes.task import Task
+from regard.recipes.bench.memory import peak_memory, reset_peak_memory
+from regard.recipes.bench.timing import time_calls
+from regard.recipes.bench.watch import profile_calls, with_scope
+from regard.recipes.task import Recipe
 from regard.train.average import MovingAverage
 from regard.train.config import TrainConfig
-from regard.train.contracts import Batches
+from regard.train.contracts import TrainingBatches
 from regard.train.distribution import Replica, World
 from regard.train.optimizer import build_optimizer
 from regard.train.precision import resolve_precision
@@ -34,76 +34,76 @@ _SEED = 1
 
 
 def measure_training(
-    task: Task, model: nn.Module, device: torch.device, *, seconds: float, most_batches: int
+    recipe: Recipe, model: nn.Module, device: torch.device, *, seconds: float, most_batches: int
 ) -> dict[str, Any]:
-    """Steps of training, measured and looked into. Raises UserError or OSError if the data cannot be read."""
-    batches = task.batches()
-    config = task.run.config.train
+    """Time and profile training steps. Raises UserError or OSError if the data cannot be read."""
+    batches = recipe.batches()
+    config = recipe.run.config.train
     config = replace(config, precision=resolve_precision(config.precision, device).name)
     plan = batches.plan(0)
-    groups = _spread(plan, size=config.accumulate, count=most_batches)
+    groups = _select_batches(plan, size=config.accumulate, count=most_batches)
     steps = _Steps(copy.deepcopy(model).train(), batches, groups, config=config, device=device)
-    begun_with = forget_peak(device)
-    # The pass that counts warms up as well: every shape has been seen before the clock runs.
+    memory_before = reset_peak_memory(device)
+    # Counting also warms up: every shape has run before timing starts.
     flops = [count_flops(partial(steps.gradient, number)) for number in range(len(groups))]
     for number in range(min(2, len(groups))):
         steps(number)
-    did = [_amounts(batches, steps.model, group) for group in groups]
-    times = timed([partial(steps, number) for number in range(len(groups))], seconds=seconds, device=device)
+    amounts = [_count_amounts(batches, steps.model, group) for group in groups]
+    times = time_calls([partial(steps, number) for number in range(len(groups))], seconds=seconds, device=device)
     peak = peak_memory(device)
     few = max(1, min(len(groups), int(seconds / 4 / (sum(times.seconds) / len(times.seconds)))))
-    looked = watched([partial(steps, number) for number in range(few)], steps.model, device)
-    rates = {f"{name}_per_second": times.rate([one[name] for one in did]) for name in ("examples", "targets")}
-    places = sum(one["places"] for one in did)
+    profile = profile_calls([partial(steps, number) for number in range(few)], steps.model, device)
+    rates = {f"{name}_per_second": times.rate([counts[name] for counts in amounts]) for name in ("examples", "targets")}
+    positions = sum(counts["places"] for counts in amounts)
     return {
         "precision": config.precision,
         "steps_an_epoch": -(-len(plan) // config.accumulate),
         "batches": len(groups),
-        "step": times.told(),
+        "step": times.to_dict(),
         **rates,
         "flop_a_step": sum(flops) / len(flops),
         "gflops": times.rate(flops) / 1e9,
-        "padding_percent": 100 * (1 - sum(one["real"] for one in did) / places) if places else 0.0,
+        "padding_percent": 100 * (1 - sum(counts["real"] for counts in amounts) / positions) if positions else 0.0,
         "peak_memory_mb": None if peak is None else peak / 1e6,
-        "memory_before_mb": None if begun_with is None else begun_with / 1e6,
-        **looked.told(few),
+        "memory_before_mb": None if memory_before is None else memory_before / 1e6,
+        **profile.to_dict(few),
     }
 
 
 class _Steps:
-    """Steps of training by their number."""
+    """Training steps by number."""
 
     def __init__(
         self,
         model: nn.Module,
-        batches: Batches,
+        batches: TrainingBatches,
         groups: Sequence[Sequence[tuple[int, ...]]],
         *,
         config: TrainConfig,
         device: torch.device,
     ):
-        self.config, self.groups, self.batches = config, groups, _Collated(batches)
+        self.config, self.groups, self.batches = config, groups, _ProfiledBatches(batches)
         world = World(device=device)
         self.replica = Replica(model, world, shard="none", compiled=config.compile)
-        # What is compiled cannot be counted; the weights are the same.
+        # FLOPs of a compiled model cannot be counted; the parameters are shared.
         self.plain = Replica(model, world, shard="none") if config.compile else self.replica
         self.model = self.replica.model
         self.optimizer = build_optimizer(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
-        self.update = scoped(self._update, UPDATE)
+        self.update = with_scope(self._update, UPDATE)
 
     def __call__(self, number: int) -> None:
         self._add(self.replica, number)
         self.update()
 
     def gradient(self, number: int) -> None:
-        """Forward and backward alone."""
+        """Run only the forward and backward pass."""
         self._add(self.plain, number)
         self.optimizer.zero_grad()
 
     def _add(self, replica: Replica, number: int) -> None:
-        place = {"epoch": 0, "step": number + 1, "seed": _SEED}
-        add_gradients(replica, self.batches, self.groups[number], precision=self.config.precision, **place)
+        position = {"epoch": 0, "step": number + 1, "seed": _SEED}
+        add_gradients(replica, self.batches, self.groups[number], precision=self.config.precision, **position)
 
     def _update(self) -> None:
         weights = [value for value in self.model.parameters() if value.grad is not None]
@@ -118,48 +118,50 @@ class _Steps:
 
 
 @dataclass(frozen=True)
-class _Collated:
-    """Batches whose making is told to the profiler."""
+class _ProfiledBatches:
+    """Batches whose construction is marked for the profiler."""
 
-    batches: Batches
+    batches: TrainingBatches
 
     def plan(self, epoch: int) -> Sequence[tuple[int, ...]]:
         return self.batches.plan(epoch)
 
     def collate(self, epoch: int, indices: tuple[int, ...]) -> Any:
-        return scoped(self.batches.collate, BATCHES)(epoch, indices)
+        return with_scope(self.batches.collate, BATCHES)(epoch, indices)
 
 
-def _spread(plan: Sequence[tuple[int, ...]], *, size: int, count: int) -> list[Sequence[tuple[int, ...]]]:
-    """The batches of so many steps, from all over an epoch."""
+def _select_batches(plan: Sequence[tuple[int, ...]], *, size: int, count: int) -> list[Sequence[tuple[int, ...]]]:
+    """Return the batches of `count` steps, spread over an epoch."""
     steps = [plan[first : first + size] for first in range(0, len(plan), size)]
     count = min(count, len(steps))
     return [steps[(2 * number + 1) * len(steps) // (2 * count)] for number in range(count)]
 
 
-def _amounts(batches: Batches, model: nn.Module, group: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """What a step learns from: examples, targets, and the places of its batches, real ones and all."""
-    found = {"examples": sum(map(len, group)), "targets": 0, "real": 0, "places": 0}
+def _count_amounts(batches: TrainingBatches, model: nn.Module, group: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """Count the examples, the targets, and the positions (without padding, and all) of a training step."""
+    counts = {"examples": sum(map(len, group)), "targets": 0, "real": 0, "places": 0}
     for rows in group:
         batch = batches.collate(0, rows)
-        real, places = filled(batch)
-        found["targets"] += int(model.count(batch))  # pyrefly: ignore[not-callable]
-        found["real"] += real
-        found["places"] += places
-    return found
+        real, positions = count_positions(batch)
+        counts["targets"] += int(model.count(batch))  # pyrefly: ignore[not-callable]
+        counts["real"] += real
+        counts["places"] += positions
+    return counts
 
 
-def filled(batch: Any) -> tuple[int, int]:
-    """Places of a batch's sequences that hold something, and all of them; (0, 0) where nothing is padded."""
+def count_positions(batch: Any) -> tuple[int, int]:
+    """Count the positions of a batch without padding and with padding; (0, 0) if nothing is padded."""
     if isinstance(batch, Padded):
         return int(batch.lengths.sum()), batch.items.shape[0] * batch.items.shape[1]
     tokens = getattr(batch, "tokens", None)
-    if isinstance(tokens, Tensor):  # windows of a text
+    if isinstance(tokens, Tensor):  # windows of text
         return int((tokens >= 0).sum()), tokens.numel()
     inside = batch._asdict() if hasattr(batch, "_asdict") else getattr(batch, "__dict__", {})
-    parts = [filled(one) for one in inside.values() if isinstance(one, Padded) or _holds(one)]
-    return sum(real for real, _ in parts), sum(places for _, places in parts)
+    parts = [count_positions(part) for part in inside.values() if isinstance(part, Padded) or _has_fields(part)]
+    return sum(real for real, _ in parts), sum(total for _, total in parts)
 
 
-def _holds(one: Any) -> bool:
-    return not isinstance(one, Tensor | nn.Module) and (hasattr(one, "_asdict") or hasattr(one, "__dataclass_fields__"))
+def _has_fields(value: Any) -> bool:
+    if isinstance(value, Tensor | nn.Module):
+        return False
+    return hasattr(value, "_asdict") or hasattr(value, "__dataclass_fields__")

@@ -1,9 +1,9 @@
-"""How fast a trained run answers here: one input after the other, and many handed over at once.
+"""Inference speed of a trained run: one input at a time, and in batches.
 
-    one at a time   latency: median and 95th percentile; steps of the search; how fast its weights are read
-    many at once    answers a second, batched as the run does it
+    one at a time   latency (median and 95th percentile), decoding steps, rate at which parameters are read
+    batched         answers per second, batched as the run does it
 
-A model that writes token after token reads its weights once a step: at batch 1 that is what bounds it.
+An autoregressive model reads all its parameters in each step: at batch size 1 this limits its speed.
 """
 
 import warnings
@@ -17,113 +17,121 @@ import torch
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.recipes.bench.groups import CHOOSING
-from regard.recipes.bench.reads import Steps, WeightReads, counted_steps
-from regard.recipes.bench.timing import timed
-from regard.recipes.bench.watch import scoped, watched
-from regard.recipes.task import Trained
+from regard.recipes.bench.reads import Steps, WeightReads, count_steps
+from regard.recipes.bench.timing import time_calls
+from regard.recipes.bench.watch import profile_calls, with_scope
+from regard.recipes.task import TrainedRun
 
 MANY = 64
-"""Inputs handed over at once, at most."""
+"""Maximum number of inputs in a batch."""
 _ONE_BY_ONE = 16
-"""Inputs that are answered one at a time, in turns."""
+"""Number of inputs that are answered one at a time, in turn."""
 _SAMPLED = 50
-"""Tokens that a text is gone on with, at most."""
+"""Maximum number of tokens to generate."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
-    """One of the ways in which a run can be asked."""
+class InferenceMode:
+    """Decoding mode to measure, such as greedy or beam search."""
 
     name: str
     options: dict[str, Any]
-    """Of `predict`."""
+    """Options of `predict`."""
     beam: int = 1
-    """Hypotheses that are kept of each input."""
+    """Beam size."""
 
 
-def ways_of(trained: Trained) -> list[Way]:
-    """Greedy search and the run's own beam, where there is a search; else the run's own way."""
+def inference_modes(trained: TrainedRun) -> list[InferenceMode]:
+    """Return greedy search and the run's own beam for a run that decodes, otherwise its only mode."""
     decode = getattr(trained.config, "decode", None)
     sampling = getattr(trained.config, "sample", None)
     if isinstance(decode, DecodeConfig):
         beams = dict.fromkeys((1, decode.beam))
         names = {1: "greedy"}
-        return [Way(name=names.get(beam, f"beam {beam}"), options={"beam": beam}, beam=beam) for beam in beams]
+        return [
+            InferenceMode(name=names.get(beam, f"beam {beam}"), options={"beam": beam}, beam=beam) for beam in beams
+        ]
     if isinstance(sampling, SampleConfig):
         length = min(_SAMPLED, sampling.length)
-        return [Way(name=f"{length} tokens more", options={"length": length})]
-    return [Way(name="answers", options={})]
+        return [InferenceMode(name=f"{length} new tokens", options={"length": length})]
+    return [InferenceMode(name="answers", options={})]
 
 
-def measure_way(
-    trained: Trained, inputs: Sequence[Any], way: Way, device: torch.device, *, seconds: float
+def measure_mode(
+    trained: TrainedRun, inputs: Sequence[Any], mode: InferenceMode, device: torch.device, *, seconds: float
 ) -> dict[str, Any]:
-    """One at a time, then many at once."""
+    """Time a mode one input at a time, then batched."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of odd inputs the user hears from predict
-        ones = [partial(trained.predict, [one], **way.options) for one in inputs[:_ONE_BY_ONE]]
-        each = min(timed(ones[:1], seconds=0.0, device=device, least=2).seconds)
-        # Counting takes a few times as long as answering.
-        ones = ones[: max(2, int(seconds / (4 * each)))]
-        known = _known(trained, ones)
-        alone = timed(ones, seconds=seconds, device=device)
-        many = list(inputs[: max(2, min(MANY, int(2 * seconds / each)))])
-        together = partial(trained.predict, many, **way.options)
-        # Other engines take no step of the model.
-        counting = counted_steps(trained._model) if trained.engine.name == "torch" else nullcontext(Steps())
+        warnings.simplefilter("ignore")  # `predict` reports unusual inputs
+        calls = [partial(trained.predict, [item], **mode.options) for item in inputs[:_ONE_BY_ONE]]
+        duration = min(time_calls(calls[:1], seconds=0.0, device=device, least=2).seconds)
+        # Counting is a few times slower than answering.
+        calls = calls[: max(2, int(seconds / (4 * duration)))]
+        counts = _count_reads(trained, calls)
+        alone = time_calls(calls, seconds=seconds, device=device)
+        batch = list(inputs[: max(2, min(MANY, int(2 * seconds / duration)))])
+        batch_call = partial(trained.predict, batch, **mode.options)
+        # Other engines do not call the model's `step`.
+        counting = count_steps(trained._model) if trained.engine.name == "torch" else nullcontext(Steps())
         with counting as counted:
-            together()
-        batched = timed([together], seconds=seconds, device=device, least=2)
+            batch_call()
+        batched = time_calls([batch_call], seconds=seconds, device=device, least=2)
     one_by_one: dict[str, Any] = {
-        "inputs": len(ones),
-        **alone.told(),
-        "answers_per_second": alone.rate([1] * len(ones)),
+        "inputs": len(calls),
+        **alone.to_dict(),
+        "answers_per_second": alone.rate([1] * len(calls)),
     }
-    if any(steps.count for steps, _ in known):
+    if any(steps.count for steps, _ in counts):
         one_by_one |= {
-            "steps_an_answer": sum(steps.count for steps, _ in known) / len(known),
-            "steps_per_second": alone.rate([steps.count for steps, _ in known]),
+            "steps_an_answer": sum(steps.count for steps, _ in counts) / len(counts),
+            "steps_per_second": alone.rate([steps.count for steps, _ in counts]),
         }
-    one_by_one["weights_read_gb_s"] = alone.rate([read for _, read in known]) / 1e9
-    at_once: dict[str, Any] = {"inputs": len(many), **batched.told(), "answers_per_second": batched.rate([len(many)])}
+    one_by_one["weights_read_gb_s"] = alone.rate([read for _, read in counts]) / 1e9
+    at_once: dict[str, Any] = {
+        "inputs": len(batch),
+        **batched.to_dict(),
+        "answers_per_second": batched.rate([len(batch)]),
+    }
     if counted.count:
         at_once["rows_per_second"] = batched.rate([counted.rows])
-    return {"way": way.name, "beam": way.beam, "one_by_one": one_by_one, "at_once": at_once}
+    return {"way": mode.name, "beam": mode.beam, "one_by_one": one_by_one, "at_once": at_once}
 
 
-def look_into(
-    trained: Trained, inputs: Sequence[Any], way: Way, device: torch.device, *, seconds: float
+def profile_mode(
+    trained: TrainedRun, inputs: Sequence[Any], mode: InferenceMode, device: torch.device, *, seconds: float
 ) -> dict[str, Any]:
-    """Where the time of answers one at a time goes."""
+    """Profile a mode one input at a time."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        calls = [partial(scoped(trained.predict, CHOOSING), [one], **way.options) for one in inputs[:_ONE_BY_ONE]]
-        each = min(timed(calls[:1], seconds=0.0, device=device, least=2).seconds)
-        few = max(1, min(len(calls), int(seconds / 4 / each)))
-        looked = watched(calls[:few], trained._model, device)
-    return {"way": way.name, **looked.told(few)}
+        calls = [
+            partial(with_scope(trained.predict, CHOOSING), [item], **mode.options) for item in inputs[:_ONE_BY_ONE]
+        ]
+        duration = min(time_calls(calls[:1], seconds=0.0, device=device, least=2).seconds)
+        few = max(1, min(len(calls), int(seconds / 4 / duration)))
+        profile = profile_calls(calls[:few], trained._model, device)
+    return {"way": mode.name, **profile.to_dict(few)}
 
 
 _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
-def _known(trained: Trained, calls: Sequence[Callable[[], object]]) -> list[tuple[Steps, int]]:
-    """Steps of each call, and bytes of weights that it reads; it warms up as well.
+def _count_reads(trained: TrainedRun, calls: Sequence[Callable[[], object]]) -> list[tuple[Steps, int]]:
+    """Count the decoding steps of each call and the bytes of parameters that it reads; this also warms up.
 
-    Other engines take the same steps, of weights that may have fewer bytes, but only torch's can be counted.
+    Only torch's reads can be counted. Other engines take the same steps, possibly with smaller parameters.
     """
     name, compute_type = trained.engine.name, trained.engine.compute_type
     if name == "torch":
-        return [_counted(trained, call) for call in calls]
+        return [_count_call(trained, call) for call in calls]
     trained.compile("torch")
-    known = [_counted(trained, call) for call in calls]
+    counts = [_count_call(trained, call) for call in calls]
     trained.compile(name, compute_type=compute_type)
     calls[0]()
-    return [(steps, read * _BYTES.get(compute_type, 4) // 4) for steps, read in known]
+    return [(steps, read * _BYTES.get(compute_type, 4) // 4) for steps, read in counts]
 
 
-def _counted(trained: Trained, call: Callable[[], object]) -> tuple[Steps, int]:
-    """The steps of a call, and the bytes of weights that it reads; it warms up as well."""
-    with torch.no_grad(), counted_steps(trained._model) as steps, WeightReads(trained._model) as reads:
+def _count_call(trained: TrainedRun, call: Callable[[], object]) -> tuple[Steps, int]:
+    """Count the decoding steps of a call and the bytes of parameters that it reads."""
+    with torch.no_grad(), count_steps(trained._model) as steps, WeightReads(trained._model) as reads:
         call()
     return steps, reads.bytes

@@ -1,4 +1,4 @@
-"""The compiled loops on a processor with fewer instructions than the one at hand."""
+"""The compiled loops on a simulated processor with fewer instructions."""
 
 import os
 import subprocess
@@ -15,11 +15,11 @@ import sys
 from llvmlite import binding
 
 lanes, lacks, *files = sys.argv[1:]
-told = binding.get_host_cpu_features
+host_features = binding.get_host_cpu_features
 
 
 def narrow():
-    features = told()
+    features = host_features()
     features.update({name: False for name in features if name.startswith(tuple(lacks.split(",")))})
     return features
 
@@ -40,11 +40,11 @@ sys.exit(failed)
 def test_products_and_loops_without_some_instructions(tmp_path, lanes, lacks):
     files = [str(HERE / name) for name in ("test_lanes.py", "test_products.py")]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", NARROW, str(lanes), lacks, *files],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]

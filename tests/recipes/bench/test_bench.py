@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regard.cli.bench_words import hints, in_words
+from regard.cli.bench_words import format_report, hints
 from regard.cli.main import main
 from regard.recipes.bench import bench, engines, machine, using, watch
 from regard.recipes.bench.inputs import with_validation_as_test
@@ -26,12 +26,12 @@ RUNS = {
 
 
 one_core = pytest.mark.parametrize("finished", ["transformer"], indirect=True)
-"""Of the runs that are trained for all tests of this folder."""
+"""Only one of the runs that are trained for all tests of this folder."""
 
 
 @pytest.fixture(autouse=True)
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matrices, memory and inputs that take no time."""
+    """Use matrices, memory and inputs that take no time."""
     monkeypatch.setattr(using, "_ONE_BY_ONE", 2)
     monkeypatch.setattr(bench, "MANY", 2)
     monkeypatch.setattr(watch, "_PAIRS", 1)
@@ -47,7 +47,7 @@ def hashes(folder: Path) -> dict[str, str]:
     }
 
 
-def measured(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+def run_bench(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     capsys.readouterr()
     assert main(["bench", *words, *QUICK, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -59,7 +59,7 @@ def check_shares(where: list[dict[str, Any]]) -> None:
 
 
 @one_core
-def test_table_of_a_run_says_what_was_measured(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_of_a_run_has_all_measurements(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = hashes(finished)
     assert main(["bench", str(finished), *QUICK]) == 0
     out, err = capsys.readouterr()
@@ -68,10 +68,10 @@ def test_table_of_a_run_says_what_was_measured(finished: Path, capsys: pytest.Ca
     for line in (
         r"matrix products, bfloat16 +\S+ GFLOP/s",
         r"training in \w+, on 2 of the \d+ steps of an epoch",
-        r"targets a second +\S+",
+        r"targets per second +\S+",
         r"greedy +\S+ ms +\S+ ms",
         r"beam 3 +\S+ ms +\S+ ms",
-        r"greedy +\S+ steps an answer +\S+ steps/s +weights read at \S+ GB/s",
+        r"greedy +\S+ steps per answer +\S+ steps/s +parameters read at \S+ GB/s",
         r"where the time goes, %: training",
         r"where the time goes, %: greedy, one at a time",
     ):
@@ -80,14 +80,14 @@ def test_table_of_a_run_says_what_was_measured(finished: Path, capsys: pytest.Ca
 
 @one_core
 def test_json_holds_the_same(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = measured(capsys, str(finished))
-    assert found["recipe"] == "translate"
-    training = found["training"]
+    results = run_bench(capsys, str(finished))
+    assert results["recipe"] == "translate"
+    training = results["training"]
     assert training["gflops"] > 0
     assert training["percent_of_limit"] == pytest.approx(100 * training["gflops"] / training["limit_gflops"])
     check_shares(training["where"])
     assert {"matrix products", "output layer and loss", "optimizer"} <= {one["group"] for one in training["where"]}
-    using = found["using"]
+    using = results["using"]
     assert using["inputs_from"] == "test data"
     assert [(one["way"], one["beam"]) for one in using["ways"]] == [("greedy", 1), ("beam 3", 3)]
     for one in using["ways"]:
@@ -100,19 +100,19 @@ def test_json_holds_the_same(finished: Path, capsys: pytest.CaptureFixture[str])
 def test_every_kind_of_recipe_is_measured(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RUNS[recipe].split(), "--run", str(tmp_path / "run")]) == 0
     before = hashes(tmp_path)
-    found = measured(capsys, str(tmp_path / "run"))
+    results = run_bench(capsys, str(tmp_path / "run"))
     assert hashes(tmp_path) == before
-    assert found["training"]["flop_a_step"] > 0
-    (way,) = found["using"]["ways"]
+    assert results["training"]["flop_a_step"] > 0
+    (way,) = results["using"]["ways"]
     assert way["one_by_one"]["answers_per_second"] > 0
     assert ("steps_per_second" in way["one_by_one"]) == (recipe == "language")
-    check_shares(found["training"]["where"])
-    check_shares(found["using"]["where"][0]["where"])
+    check_shares(results["training"]["where"])
+    check_shares(results["using"]["where"][0]["where"])
 
 
 @pytest.fixture
-def moved(finished: Path, tmp_path: Path) -> Path:
-    """A run whose data files are gone."""
+def moved_run(finished: Path, tmp_path: Path) -> Path:
+    """Run whose data files are missing."""
     copy = tmp_path / "moved"
     shutil.copytree(finished, copy)
     text = (copy / "run.json").read_text(encoding="utf-8").replace(str(finished.parent), str(tmp_path / "gone"))
@@ -122,21 +122,21 @@ def moved(finished: Path, tmp_path: Path) -> Path:
 
 
 @one_core
-def test_missing_data_is_said_and_the_rest_is_measured(moved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", str(moved), *QUICK]) == 0
+def test_missing_data_is_reported_and_the_rest_is_measured(moved_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", str(moved_run), *QUICK]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"training: not measured, for the data cannot be read: .*train.tsv", out)
-    assert re.search(r"using: not measured: .*test.tsv.* \(--input FILE gives others\)", out)
+    assert re.search(r"training: not measured, because the data cannot be read: .*train.tsv", out)
+    assert re.search(r"inference: not measured: .*test.tsv.* \(--input FILE gives other inputs\)", out)
     assert "matrix products, float32" in out
 
 
 @one_core
-def test_given_inputs_are_asked(moved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_given_inputs_are_used(moved_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("ada bob sees dan\n\neve dan sees gus\n", encoding="utf-8")
-    found = measured(capsys, str(moved), "--input", str(texts))
-    assert (found["using"]["inputs"], found["using"]["inputs_from"]) == (2, "given inputs")
-    assert "train.tsv" in found["training"]["missing"]
+    results = run_bench(capsys, str(moved_run), "--input", str(texts))
+    assert (results["using"]["inputs"], results["using"]["inputs_from"]) == (2, "given inputs")
+    assert "train.tsv" in results["training"]["missing"]
 
 
 @one_core
@@ -163,11 +163,11 @@ def test_picture_is_drawn_and_never_over_another_file(
 
 
 BAD = {
-    "bench": "which run?",
+    "bench": "RUN is missing",
     "bench nowhere": "nowhere does not exist",
-    "bench {run} --seconds 0": "--seconds must be from 0.001 to 3,600, but is 0",
-    "bench {run} --batches 0": "--batches must be from 1 to 10,000, but is 0",
-    "bench {run} --input nowhere.txt": "nowhere.txt: there is no such file",
+    "bench {run} --seconds 0": "--seconds must be from 0.001 to 3,600, got 0",
+    "bench {run} --batches 0": "--batches must be from 1 to 10,000, got 0",
+    "bench {run} --input nowhere.txt": "nowhere.txt: no such file",
     "bench {run} --engine torhc": "unknown engine 'torhc'; did you mean torch?",
     "bench {run} --out where.jpg": "must end in one of .png, .svg, .pdf",
     "bench {run} text": "'text' is one argument too many",
@@ -176,7 +176,7 @@ BAD = {
 
 @one_core
 @pytest.mark.parametrize("line", BAD)
-def test_mistake_is_told_in_one_line(line: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistake_is_reported_in_one_line(line: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(line.format(run=finished).split()) == 2
     out, err = capsys.readouterr()
@@ -190,15 +190,15 @@ def test_engines_are_measured_side_by_side(
     finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(engines.ENGINES, "twin", engines.ENGINES["torch"])
-    found = measured(capsys, str(finished), "--engine=torch,twin")
-    names = [(one["engine"], one["way"]) for one in found["using"]["ways"]]
+    results = run_bench(capsys, str(finished), "--engine=torch,twin")
+    names = [(one["engine"], one["way"]) for one in results["using"]["ways"]]
     assert names == [(engine, way) for engine in ("torch", "twin") for way in ("greedy", "beam 3")]
-    assert [one["engine"] for one in found["using"]["where"]] == ["torch", "twin"]
-    assert re.search(r"beam 3, twin +\S+ ms", in_words(found))
+    assert [one["engine"] for one in results["using"]["where"]] == ["torch", "twin"]
+    assert re.search(r"beam 3, twin +\S+ ms", format_report(results))
 
 
 def test_hints_follow_from_the_figures() -> None:
-    found = {
+    results = {
         "machine": {
             "has_native_bfloat16": True,
             "products_gflops": {"float32": {"torch.mm": 100.0}, "bfloat16": {"torch.mm": 210.0}},
@@ -206,7 +206,7 @@ def test_hints_follow_from_the_figures() -> None:
         "training": {"precision": "float32", "where": [{"group": "matrix products", "percent": 60.0}]},
         "using": {"ways": [{"one_by_one": {"answers_per_second": 10}, "at_once": {"answers_per_second": 45}}]},
     }
-    told = " / ".join(hints(found))
-    assert "2.1 times as fast" in told
-    assert "4.5 times as fast" in told
-    assert hints({**found, "training": {"missing": "x"}, "using": {"missing": "x"}}) == []
+    text = " / ".join(hints(results))
+    assert "2.1 times as fast" in text
+    assert "4.5 times as fast" in text
+    assert hints({**results, "training": {"missing": "x"}, "using": {"missing": "x"}}) == []

@@ -1,17 +1,17 @@
-"""What is counted while a model runs: operations of products, bytes of weights, steps; by numbers worked by hand."""
+"""Counts while a model runs: FLOPs, bytes of parameters, steps; checked against values computed by hand."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.data.windows import Window
+from regard.data.windows import WindowBatch
 from regard.layers.multihead import MultiHead
 from regard.recipes.bench.flops import count_flops
-from regard.recipes.bench.machine import better, limit_of
-from regard.recipes.bench.reads import WeightReads, bandwidth_share, counted_steps
-from regard.recipes.bench.timing import Times, percentile, timed
-from regard.recipes.bench.training import filled
+from regard.recipes.bench.machine import merge_best, peak_gflops
+from regard.recipes.bench.reads import WeightReads, bandwidth_share, count_steps
+from regard.recipes.bench.timing import Times, percentile, time_calls
+from regard.recipes.bench.training import count_positions
 
 CPU = torch.device("cpu")
 
@@ -41,7 +41,7 @@ def test_flops_of_attention_are_those_of_its_products(kernel: str) -> None:
     attention = MultiHead(dim, num_heads=3, kernel=kernel)
     items = torch.randn(batch, time, dim, requires_grad=True)
     projections = 4 * 2 * batch * time * dim * dim
-    reads = 2 * 2 * batch * time * time * dim  # scores, and what is read by them; all heads together
+    reads = 2 * 2 * batch * time * time * dim  # scores and weighted values; all heads together
     forward = projections + reads
     assert count_flops(lambda: attention(items, attention.memory(items))) == forward
     assert count_flops(lambda: attention(items, attention.memory(items)).sum().backward()) == 3 * forward
@@ -53,7 +53,7 @@ def test_flops_of_a_vector_by_a_matrix_are_counted() -> None:
 
 
 class Decoder(nn.Module):
-    """A table and a layer: what is embedded is read by rows, what multiplies is read whole."""
+    """Embedding table, which is read by rows, and linear layer, which is read as a whole."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Decoder(nn.Module):
         self.layer = nn.Linear(4, 6)
 
     def step(self, tokens: Tensor, state: int) -> tuple[Tensor, int]:
-        """A step."""
+        """Return logits and the next state."""
         return self.layer(self.table(tokens)), state + 1
 
 
@@ -72,7 +72,7 @@ def test_reads_count_rows_of_a_table_and_the_whole_of_a_layer() -> None:
     assert reads.bytes == 4 * (2 * 4 + 4 * 6 + 6)
 
 
-def test_reads_do_not_count_views_nor_what_is_no_weight() -> None:
+def test_reads_count_neither_views_nor_other_tensors() -> None:
     model, other = Decoder(), torch.randn(50, 50)
     with torch.no_grad(), WeightReads(model) as reads:
         model.layer.weight.t().unsqueeze(0)
@@ -82,12 +82,12 @@ def test_reads_do_not_count_views_nor_what_is_no_weight() -> None:
 
 def test_steps_are_counted_and_the_model_is_as_it_was() -> None:
     model = Decoder()
-    with counted_steps(model) as steps:
+    with count_steps(model) as steps:
         model.step(torch.tensor([1, 2, 3]), 0)
         model.step(torch.tensor([1]), 1)
     assert (steps.count, steps.rows) == (2, 4)
     assert "step" not in vars(model)
-    with counted_steps(nn.Linear(2, 2)) as none:
+    with count_steps(nn.Linear(2, 2)) as none:
         pass
     assert none.count == 0
 
@@ -97,10 +97,10 @@ def test_share_of_the_bandwidth_is_bytes_by_time() -> None:
     assert bandwidth_share(10e6 * 300, 2.0, 30.0) == pytest.approx(5.0)
 
 
-def test_rate_counts_what_was_done_by_all_the_time() -> None:
+def test_rate_is_the_total_amount_by_the_total_time() -> None:
     times = Times(seconds=(1.0, 3.0, 1.0), calls=(0, 1, 0))
     assert times.rate([10, 60]) == pytest.approx((10 + 60 + 10) / 5)
-    assert times.told()["median_ms"] == 1000
+    assert times.to_dict()["median_ms"] == 1000
 
 
 @pytest.mark.parametrize(("percent", "value"), [(0, 1), (10, 1), (50, 5), (90, 9), (95, 10), (100, 10)])
@@ -109,22 +109,22 @@ def test_percentile_is_a_value_that_so_many_do_not_exceed(percent: int, value: i
 
 
 def test_percentile_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="must hold one at least"):
+    with pytest.raises(ValueError, match="values must not be empty"):
         percentile([], 50)
 
 
-def test_calls_are_timed_in_turns_until_enough_were_made() -> None:
-    made: list[str] = []
-    times = timed([lambda: made.append("a"), lambda: made.append("b")], seconds=0.0, device=CPU, least=3)
-    assert made == ["a", "b", "a"]
+def test_calls_are_timed_in_turns_until_enough_were_calls() -> None:
+    calls: list[str] = []
+    times = time_calls([lambda: calls.append("a"), lambda: calls.append("b")], seconds=0.0, device=CPU, least=3)
+    assert calls == ["a", "b", "a"]
     assert times.calls == (0, 1, 0)
 
 
-def test_places_of_a_batch_that_hold_something_are_counted() -> None:
+def test_positions_of_a_batch_are_counted_without_and_with_padding() -> None:
     padded = Padded(torch.zeros(2, 5, dtype=torch.int64), torch.tensor([5, 2]))
-    assert filled(padded) == (7, 10)
-    assert filled(Window(torch.tensor([[1, 2, 3], [4, 5, -1]]), (0, 1))) == (5, 6)
-    assert filled(torch.zeros(3, 4)) == (0, 0)
+    assert count_positions(padded) == (7, 10)
+    assert count_positions(WindowBatch(torch.tensor([[1, 2, 3], [4, 5, -1]]), (0, 1))) == (5, 6)
+    assert count_positions(torch.zeros(3, 4)) == (0, 0)
 
 
 def test_limits_are_the_higher_ones_of_two_measurements() -> None:
@@ -134,7 +134,7 @@ def test_limits_are_the_higher_ones_of_two_measurements() -> None:
         "products_gflops": {"float32": {"torch.mm": 99.0, "oneDNN": 150.0}},
         "memory_read_gb_s": 20.0,
     }
-    found = better(once, again)
-    assert found["products_gflops"]["float32"] == {"torch.mm": 99.0, "oneDNN": 200.0}
-    assert (found["memory_read_gb_s"], found["threads"]) == (30.0, 2)
-    assert limit_of(found, "float32") == 200.0
+    merged = merge_best(once, again)
+    assert merged["products_gflops"]["float32"] == {"torch.mm": 99.0, "oneDNN": 200.0}
+    assert (merged["memory_read_gb_s"], merged["threads"]) == (30.0, 2)
+    assert peak_gflops(merged, "float32") == 200.0

@@ -1,4 +1,4 @@
-"""Operators in words: each in one group, unknown ones among the others, and all shares together the whole."""
+"""Groups of operators: each operator in one group, unknown ones in `other operators`, shares add up to 100 %."""
 
 import pytest
 import torch
@@ -17,13 +17,13 @@ from regard.recipes.bench.groups import (
     Span,
     group_of,
     shares,
-    without_watching,
+    subtract_overhead,
 )
-from regard.recipes.bench.watch import marked, scoped, spans_of, watched
+from regard.recipes.bench.watch import build_spans, mark_modules, profile_calls, with_scope
 
 
 def chain(*names: str) -> Span:
-    """A span inside of others, the outermost first."""
+    """Return a span nested in others, the outermost first."""
     span = None
     for name in names:
         span = Span(name, 1.0, parent=span, within=span)
@@ -45,7 +45,7 @@ def chain(*names: str) -> Span:
         (["aten::tanh"], "activations"),
         (["aten::scaled_dot_product_attention", "aten::copy_"], "attention"),
         (["aten::native_layer_norm"], "normalization"),
-        ([SCOPE + "dropout", "_FewBits", "aten::mul"], "dropout"),
+        ([SCOPE + "dropout", "_SixteenBitDropout", "aten::mul"], "dropout"),
         ([SCOPE + OUTPUT, "_ChunkedLoss", "aten::mm"], OUTPUT),
         ([SCOPE + OTHER, SCOPE + OUTPUT, "aten::linear"], OUTPUT),
         ([SCOPE + UPDATE, "aten::copy_"], UPDATE),
@@ -60,77 +60,81 @@ def chain(*names: str) -> Span:
         (["autograd::engine::evaluate_function: MulBackward0"], PYTHON),
     ],
 )
-def test_group_of_an_operator_is_its_own_or_that_of_what_it_is_part_of(names: list[str], group: str) -> None:
+def test_group_of_an_operator_is_its_own_or_that_of_an_enclosing_one(names: list[str], group: str) -> None:
     assert group_of(chain(*names)) == group
 
 
 def test_shares_are_the_whole_and_python_what_is_left() -> None:
     outer = Span("aten::linear", 1.0)
     spans = [outer, Span("aten::addmm", 2.0, parent=outer), Span("mine::unknown", 3.0), Span(SCOPE + "attention", 9.0)]
-    found = {one.group: one for one in shares(spans, wall=8.0)}
-    assert {group: one.seconds for group, one in found.items()} == {"matrix products": 3.0, OTHER: 3.0, PYTHON: 2.0}
-    assert sum(one.percent for one in found.values()) == pytest.approx(100)
-    assert found["matrix products"].percent == pytest.approx(37.5)
-    assert found["matrix products"].operators == ("aten::addmm", "aten::linear")
+    result = {share.group: share for share in shares(spans, wall=8.0)}
+    assert {group: share.seconds for group, share in result.items()} == {
+        "matrix products": 3.0,
+        OTHER: 3.0,
+        PYTHON: 2.0,
+    }
+    assert sum(share.percent for share in result.values()) == pytest.approx(100)
+    assert result["matrix products"].percent == pytest.approx(37.5)
+    assert result["matrix products"].operators == ("aten::addmm", "aten::linear")
 
 
 def test_shares_are_never_negative_where_clocks_differ() -> None:
-    found = shares([Span("aten::mm", 2.0)], wall=1.9)
-    assert [(one.group, one.percent) for one in found] == [("matrix products", 100.0), (PYTHON, 0.0)]
+    result = shares([Span("aten::mm", 2.0)], wall=1.9)
+    assert [(share.group, share.percent) for share in result] == [("matrix products", 100.0), (PYTHON, 0.0)]
 
 
-def test_nothing_at_all_has_shares() -> None:
-    assert [one.percent for one in shares([], wall=0.0)] == [0.0]
+def test_no_spans_have_a_share_of_zero() -> None:
+    assert [share.percent for share in shares([], wall=0.0)] == [0.0]
 
 
-def test_what_watching_cost_is_taken_from_what_ran_around() -> None:
+def test_overhead_is_subtracted_from_the_enclosing_span() -> None:
     outer = Span("aten::linear", 5.0)
     inside = [Span("aten::t", 0.5, within=outer), Span("aten::addmm", 2.0, within=outer)]
-    assert [span.own for span in without_watching([outer, *inside], 1.0)] == [3.0, 0.5, 2.0]
-    assert [span.own for span in without_watching([outer, *inside], 4.0)] == [0.0, 0.5, 2.0]
+    assert [span.own for span in subtract_overhead([outer, *inside], 1.0)] == [3.0, 0.5, 2.0]
+    assert [span.own for span in subtract_overhead([outer, *inside], 4.0)] == [0.0, 0.5, 2.0]
 
 
 class Small(nn.Module):
-    """A part of each kind."""
+    """Model with a module of each kind."""
 
     def __init__(self) -> None:
         super().__init__()
         self.parts = nn.Sequential(nn.Linear(8, 8), Dropout(0.5), nn.LayerNorm(8))
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the parts say, one after the other."""
+        """Apply the modules in sequence."""
         return self.parts(x)
 
 
-def test_what_is_differentiated_belongs_to_what_was_computed_forward() -> None:
+def test_backward_operators_belong_to_the_group_of_their_forward_operators() -> None:
     model, x = Small(), torch.randn(5, 8)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profiler:
-        scoped(model.parts[1], "dropout")(x.double().requires_grad_()).sum().backward()
-    spans = spans_of(list(profiler.events() or []))
-    backward = [span for span in spans if span.name.startswith("_FewBitsBackward")]
+        with_scope(model.parts[1], "dropout")(x.double().requires_grad_()).sum().backward()
+    spans = build_spans(list(profiler.events() or []))
+    backward = [span for span in spans if span.name.startswith("_SixteenBitDropoutBackward")]
     assert backward
     products = [span for span in spans if span.name in ("aten::mul", "aten::mul_")]
     assert len(products) >= 4  # two forward, two backward
     assert {group_of(span) for span in products} == {"dropout"}
 
 
-def test_watching_counts_no_time_twice_and_leaves_the_model_as_it_was() -> None:
+def test_profile_counts_no_time_twice_and_restores_the_model() -> None:
     model, x = Small(), torch.randn(64, 8)
     before = [set(vars(module)) for module in model.modules()]
-    found = watched([lambda: model(x).sum().backward()], model, torch.device("cpu"))
-    assert sum(one.percent for one in found.shares) == pytest.approx(100)
-    assert sum(one.seconds for one in found.shares) == pytest.approx(found.seconds)
-    groups = [one.group for one in found.shares]
+    result = profile_calls([lambda: model(x).sum().backward()], model, torch.device("cpu"))
+    assert sum(share.percent for share in result.shares) == pytest.approx(100)
+    assert sum(share.seconds for share in result.shares) == pytest.approx(result.seconds)
+    groups = [share.group for share in result.shares]
     assert len(set(groups)) == len(groups)
     assert {"matrix products", "dropout", "normalization", PYTHON} <= set(groups)
     assert [set(vars(module)) for module in model.modules()] == before
 
 
-def test_marks_leave_the_fused_paths_as_they_are() -> None:
+def test_marks_keep_the_fused_paths() -> None:
     """The profiler sees the paths that training takes: no part has its own forward. The classes are restored."""
     model = nn.Sequential(nn.LayerNorm(4), Dropout(0.5))
     before = nn.LayerNorm.forward, Dropout.forward
-    with marked(model):
+    with mark_modules(model):
         assert all(is_exact(type(part), part) for part in model)
         assert nn.LayerNorm.forward is not before[0]
         assert model.train()(torch.ones(2, 4)).shape == (2, 4)

@@ -1,4 +1,4 @@
-/** Queries down, keys across, the number as a color; as large as there is room, closer on request. */
+/** The attention matrix: queries as rows, keys as columns, weights as colors; with zoom and pan. */
 
 import * as axes from "../axes.js";
 import { context, font, make, styled } from "../dom.js";
@@ -16,7 +16,7 @@ const CLOSER = 1.3;
 
 export const alignment: View = {
   name: "alignment",
-  about: "Queries down, keys across: the stronger a cell's color, the more that query read of that key.",
+  about: "Queries as rows, keys as columns; stronger colors are larger weights.",
   fits: () => true,
   open: (host, pane) => new Alignment(host, pane),
 };
@@ -33,7 +33,7 @@ class Alignment implements Drawn {
   private labels: { of: string; down: axes.Labels; across: axes.Labels } | null = null;
   private hovered: { query: number; key: number } | null = null;
   private frame = 0;
-  private scene: Shown["scene"] | null = null;
+  private sample: Shown["sample"] | null = null;
 
   constructor(
     private readonly host: HTMLElement,
@@ -96,10 +96,10 @@ class Alignment implements Drawn {
   private layOut(shown: Shown, table: Table): void {
     const size = { width: this.host.clientWidth, height: this.host.clientHeight };
     const drawing = context(this.base, size.width, size.height);
-    const [down, across] = [shown.scene.axes[shown.read.queries]!, shown.scene.axes[shown.read.keys]!];
+    const [down, across] = [shown.sample.axes[shown.read.queries]!, shown.sample.axes[shown.read.keys]!];
     const of = `${shown.read.queries} ${shown.read.keys} ${size.width}`;
     const same = this.labels?.of === of && this.viewport.queries === table.queries && this.viewport.keys === table.keys;
-    if (!same || this.scene !== shown.scene) {
+    if (!same || this.sample !== shown.sample) {
       const most = Math.min(axes.MOST_PX, size.width * 0.28);
       this.labels = { of, down: new axes.Labels(down.labels, drawing, most), across: new axes.Labels(across.labels, drawing) };
     }
@@ -113,7 +113,7 @@ class Alignment implements Drawn {
     const roomy = fit(trial.cell.x);
     if (this.viewport.queries === table.queries && this.viewport.keys === table.keys) this.viewport.resize(roomy);
     else this.viewport = new Viewport(table.queries, table.keys, roomy);
-    this.scene = shown.scene;
+    this.sample = shown.sample;
   }
 
   private draw(): void {
@@ -273,8 +273,8 @@ class Alignment implements Drawn {
 }
 
 function described(shown: Shown, table: Table): string {
-  const { scene, read } = shown;
-  const [queries, keys] = [scene.axes[read.queries]!, scene.axes[read.keys]!];
+  const { sample, read } = shown;
+  const [queries, keys] = [sample.axes[read.queries]!, sample.axes[read.keys]!];
   const size = `${table.queries} queries (${queries.what}) by ${table.keys} keys (${keys.what})`;
   const pinned = shown.query === null ? "" : `; pinned: ${readable(queries.labels[shown.query] ?? "")}`;
   const head = headName(read.heads, shown.head);

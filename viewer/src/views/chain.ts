@@ -1,4 +1,4 @@
-/** A memory read word after word: the text once a step, each line as far as it has been read. */
+/** Attention of a sequence to its own past: one line per step, with the tokens so far. */
 
 import { scaleOf, type Scale } from "../color.js";
 import { font, styled } from "../dom.js";
@@ -13,11 +13,11 @@ const [LEFT, TOP] = [20, 14];
 
 export const chain: View = {
   name: "chain",
-  about: "The text once a step: the word being read in a red frame, earlier words the darker the more was read of them",
-  fits: (scene, read) => {
-    const size = scene.axes[read.queries]?.labels.length ?? 0;
+  about: "The text at each step: the current token in a red frame, earlier tokens darker for larger weights.",
+  fits: (sample, read) => {
+    const size = sample.axes[read.queries]?.labels.length ?? 0;
     if (read.queries !== read.keys || size < 1) return false;
-    return read.kind === "chain" || (size <= MOST && !scene.axes[read.queries]!.on);
+    return read.kind === "chain" || (size <= MOST && !sample.axes[read.queries]!.on);
   },
   open: (host, pane) => new Chain(host, pane),
 };
@@ -54,7 +54,7 @@ class Chain implements Drawn {
     this.shown = shown;
     this.table = table;
     this.scale = scaleOf(shown, table);
-    this.words = shown.scene.axes[shown.read.keys]!.labels.map(worded);
+    this.words = shown.sample.axes[shown.read.keys]!.labels.map(worded);
     this.isAhead = shown.read.kind !== "chain" && looksAhead(table, shown.head);
     const measure = document.createElement("canvas").getContext("2d")!;
     measure.font = font(100, 700);
@@ -63,10 +63,10 @@ class Chain implements Drawn {
     const height = this.words.length * this.columns.line;
     this.sheet.size(this.columns.width + 2 * LEFT, height + 2 * TOP);
     const { canvas, scroller } = this.sheet;
-    const told = `${this.words.length} lines, one a word: what was read of the words before it`;
+    const told = `${this.words.length} lines, one per token: its weights on earlier tokens`;
     const { direction, heads } = shown.read;
     canvas.setAttribute("aria-label", [told, direction, headName(heads, shown.head)].filter(Boolean).join(", "));
-    scroller.setAttribute("aria-label", "chain; arrow keys move from word to word");
+    scroller.setAttribute("aria-label", "chain; arrow keys move between tokens");
     if (isOther) this.pointed = null;
     const isResized = this.size !== `${this.host.clientWidth} ${this.host.clientHeight}`;
     this.size = `${this.host.clientWidth} ${this.host.clientHeight}`;

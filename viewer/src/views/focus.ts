@@ -1,6 +1,6 @@
 /** Which side of a read lies on a picture, and so which side is chosen from and on which side the heat is drawn. */
 
-import type { Axis, Picture, Read, Scene } from "../page.js";
+import type { Axis, Picture, Read, Sample } from "../page.js";
 
 export interface Focus<P extends Picture = Picture> {
   picture: P;
@@ -12,14 +12,14 @@ export interface Focus<P extends Picture = Picture> {
 
 /** Null if neither queries nor keys lie on a picture of that kind. Keys come first: they are what is read. */
 export function focusOf<K extends Picture["kind"]>(
-  scene: Scene,
+  sample: Sample,
   read: Read,
   kind: K,
 ): Focus<Extract<Picture, { kind: K }>> | null {
-  const keys = scene.axes[read.keys];
-  const queries = scene.axes[read.queries];
+  const keys = sample.axes[read.keys];
+  const queries = sample.axes[read.queries];
   for (const [heat, axis, other] of [["keys", keys, queries], ["queries", queries, keys]] as const) {
-    const picture = axis ? scene.pictures[axis.on] : undefined;
+    const picture = axis ? sample.pictures[axis.on] : undefined;
     if (!axis || picture?.kind !== kind || !axis.places.some((place) => place)) continue;
     // Boxes that read patches lie on the same image, but pointing at a patch must not choose the box around it.
     const isOwn = other === axis;

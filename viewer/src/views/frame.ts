@@ -23,7 +23,7 @@ export class Frame {
   readonly tools = make("div", { class: "tools" });
   readonly stage = make("div", { class: "stage" });
   readonly canvas = make("canvas", { role: "img" });
-  readonly side = make("aside", { class: "side", "aria-label": "what can be chosen" });
+  readonly side = make("aside", { class: "side", "aria-label": "selection" });
   /** Below the lists: what changes with the place pointed at. */
   readonly below = make("div", { class: "below-lists" });
   light: Light | null = null;
@@ -32,7 +32,7 @@ export class Frame {
   readonly redraw = inFrame(() => {
     if (this.light) this.painter.draw(this.light);
   });
-  private readonly told = make("p", { class: "told", "aria-live": "polite" });
+  private readonly caption = make("p", { class: "caption", "aria-live": "polite" });
 
   constructor(
     readonly host: HTMLElement,
@@ -42,7 +42,7 @@ export class Frame {
   ) {
     this.stage.append(this.canvas);
     const timed = kind === "sound" ? " timed" : "";
-    host.append(make("div", { class: `pictured${timed}` }, this.tools, this.told, this.stage, this.side));
+    host.append(make("div", { class: `pictured${timed}` }, this.tools, this.caption, this.stage, this.side));
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerleave", () => this.point(null));
     this.canvas.addEventListener("click", (event) => this.pick(event));
@@ -50,20 +50,20 @@ export class Frame {
   }
 
   async show(shown: Shown): Promise<void> {
-    const focus = focusOf(shown.scene, shown.read, this.kind);
+    const focus = focusOf(shown.sample, shown.read, this.kind);
     if (!focus) return;
     const table = await this.pane.table(shown.read);
     const before = this.light;
     const light = new Light(this.pane, shown, table, focus, before);
     this.light = light;
-    if (before?.shown.read !== shown.read || before.shown.scene !== shown.scene) {
+    if (before?.shown.read !== shown.read || before.shown.sample !== shown.sample) {
       this.at = null;
       this.painter.build(light);
     }
     this.painter.draw(light);
   }
 
-  /** A tool that turns from what is read to who reads it. */
+  /** A toggle between the weights of a query and the weights on a key. */
   turn(text: string, about: string): HTMLButtonElement {
     const button = toggle(text, about, (isOn) => {
       const light = this.light!;
@@ -75,9 +75,9 @@ export class Frame {
     return button;
   }
 
-  /** Say what is drawn: `told` to all, `about` to those who do not see the canvas. */
-  tell(told: string, about: string, below: readonly HTMLElement[]): void {
-    if (this.told.textContent !== told) this.told.textContent = told;
+  /** Set the caption, and the description of the canvas for screen readers. */
+  describe(caption: string, about: string, below: readonly HTMLElement[]): void {
+    if (this.caption.textContent !== caption) this.caption.textContent = caption;
     this.canvas.setAttribute("aria-label", about);
     press(this.side, this.light!.entry);
     this.below.replaceChildren(...below);

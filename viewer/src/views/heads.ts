@@ -22,8 +22,8 @@ const LARGE_PX = 260;
 
 export const heads: View = {
   name: "heads",
-  about: "Every layer and head of this read at a glance. Click one to see it large.",
-  fits: (scene, read) => siblings(scene, read).length > 1 || read.heads.length > 1,
+  about: "All layers and heads. Click one to enlarge it.",
+  fits: (sample, read) => siblings(sample, read).length > 1 || read.heads.length > 1,
   open: (host, pane) => new Heads(host, pane),
 };
 
@@ -59,14 +59,14 @@ class Heads implements Drawn {
 
   async show(shown: Shown): Promise<void> {
     this.shown = shown;
-    const rows = siblings(shown.scene, shown.read);
-    const tables = await Promise.all(rows.map((read) => tableOf(shown.scene, read)));
+    const rows = siblings(shown.sample, shown.read);
+    const tables = await Promise.all(rows.map((read) => tableOf(shown.sample, read)));
     if (shown !== this.shown) return;
     this.tables = tables;
     this.grid = this.laidOut(rows, tables[0]!);
     this.scale = scaleTo(this.darkestOf(shown, tables), isSigned(shown.read));
     const layers = rows.map((read) => read.layer).join(", ");
-    this.canvas.setAttribute("aria-label", `Small pictures of ${this.grid.columns} heads in each of the layers ${layers}`);
+    this.canvas.setAttribute("aria-label", `Thumbnails of ${this.grid.columns} heads in each of the layers ${layers}`);
     this.draw();
     this.drawOver(null);
   }

@@ -15,9 +15,9 @@ type Image = Extract<Picture, { kind: "image" }>;
 
 export const image: View = {
   name: "image",
-  about: "Heat over the image: the stronger the color, the more was read of that place",
+  about: "Attention over the image; stronger colors are larger weights.",
   hasScale: true,
-  fits: (scene, read) => focusOf(scene, read, "image") !== null,
+  fits: (sample, read) => focusOf(sample, read, "image") !== null,
   open: (host, pane) => new ImageView(host, pane),
 };
 
@@ -33,7 +33,7 @@ class ImageView implements Drawn, Painter {
   }
 
   async show(shown: Shown): Promise<void> {
-    const focus = focusOf(shown.scene, shown.read, "image");
+    const focus = focusOf(shown.sample, shown.read, "image");
     if (focus) this.image = await picture(focus.picture.url);
     await this.frame.show(shown);
   }
@@ -57,14 +57,14 @@ class ImageView implements Drawn, Painter {
   private controls(light: Light): HTMLElement[] {
     const found: HTMLElement[] = [];
     if (light.focus.isOwn) {
-      found.push(this.frame.turn("who reads it", "Show who reads the place you point at, not what it reads"));
+      found.push(this.frame.turn("by key", "Show the weights of all queries on the selected key, instead of the weights of a query"));
     }
     found.push(slider("overlay", this.strength, (value) => {
       this.strength = value;
       this.frame.redraw();
     }));
     if (gridOf(light.axis(light.heatSide).places)) {
-      const smooth = toggle("smooth", "Blur from patch to patch; the numbers stay those of whole patches", (isOn) => {
+      const smooth = toggle("smooth", "Interpolate between patches", (isOn) => {
         this.isSmooth = isOn;
         this.frame.redraw();
       });
@@ -81,11 +81,11 @@ class ImageView implements Drawn, Painter {
     const entries = light.focus.isOwn ? withoutPlace(axis) : axis.labels.map((_, i) => i);
     const { boxes } = this;
     // Where there is one thing to choose from it is chosen already; beside places it is one more.
-    const list = entries.length > (light.focus.isOwn ? 0 : 1) ? chips(axis, entries, `${axis.what}: choose one`) : null;
+    const list = entries.length > (light.focus.isOwn ? 0 : 1) ? chips(axis, entries, `select a ${axis.what}`) : null;
     if (!boxes.length) return list ? [heading(plural(axis.what)), list] : [];
     const color = colorOf(boxes);
     const order = [...boxes].sort((one, other) => other.score - one.score);
-    const found = make("div", { class: "found", role: "group", "aria-label": "what was found" });
+    const found = make("div", { class: "found", role: "group", "aria-label": "detections" });
     for (const { label, score, query } of order) {
       const mark = make("span", { class: "mark" });
       mark.style.backgroundColor = color(label);
@@ -109,8 +109,8 @@ class ImageView implements Drawn, Painter {
     drawBoxes(drawing, this.picture.boxes, this.area, light.isFound ? light.entry : null);
     this.drawOutlines(drawing, light);
     this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...range(light, most)));
-    const told = light.told();
-    this.frame.tell(told, `image, heat over it: ${told}; strongest ${short(most)}`, this.below(light, most));
+    const caption = light.caption();
+    this.frame.describe(caption, `image with ${caption}; largest weight ${short(most)}`, this.below(light, most));
   }
 
   private drawOutlines(drawing: CanvasRenderingContext2D, light: Light): void {
@@ -121,12 +121,12 @@ class ImageView implements Drawn, Painter {
     if (pointed && at !== light.entry) outline(drawing, within(this.area, pointed));
   }
 
-  /** Who reads the place pointed at, or what it reads; and how much of what lies nowhere was read: as bars. */
+  /** Bars of the weights of the place under the pointer, and of the entries without a place. */
   private below(light: Light, most: number): HTMLElement[] {
     const parts: HTMLElement[] = [];
     const { at } = this.frame;
     if (!light.focus.isOwn && at !== null && light.axis(light.side).labels.length > 1) {
-      const about = `${named(light.axis(light.placed), at)} ${light.side === "query" ? "is read by" : "reads"}`;
+      const about = `${light.side === "query" ? "weights on key" : "weights of query"} ${named(light.axis(light.placed), at)}`;
       const numbers = light.of(light.placed, at);
       parts.push(heading(about), strongest(light.axis(light.side), numbers, { count: 6, about }));
     }
@@ -136,8 +136,8 @@ class ImageView implements Drawn, Painter {
       const numbers = light.numbers();
       const rows = Float32Array.from(nowhere, (entry) => numbers[entry]!);
       const labels = nowhere.map((entry) => axis.labels[entry]!);
-      parts.push(heading("beside the image"));
-      parts.push(strongest({ ...axis, labels }, rows, { count: 4, about: "what lies nowhere on the image", most }));
+      parts.push(heading("not on the image"));
+      parts.push(strongest({ ...axis, labels }, rows, { count: 4, about: "entries without a place on the image", most }));
     }
     return parts;
   }

@@ -10,7 +10,7 @@ import { magnitude } from "./largest.js";
 export type Side = "query" | "key";
 
 export class Light {
-  /** Where both sides lie on the picture: whether the chosen place is asked who reads it. */
+  /** If both sides are on the picture: whether the selected place is a key instead of a query. */
   isTurned = false;
   /** The entry pointed at, of the side that is chosen from; it goes before what is pinned. */
   pointed: number | null = null;
@@ -38,8 +38,8 @@ export class Light {
   }
 
   axis(side: Side): Axis {
-    const { scene, read } = this.shown;
-    return scene.axes[side === "query" ? read.queries : read.keys]!;
+    const { sample, read } = this.shown;
+    return sample.axes[side === "query" ? read.queries : read.keys]!;
   }
 
   /** What is chosen: pointed at, pinned, or the only one of its sort; null if it is all of them together. */
@@ -51,9 +51,9 @@ export class Light {
 
   /** Whether what was found in the picture was found by the entries that are chosen from. */
   get isFound(): boolean {
-    const { scene, read } = this.shown;
+    const { sample, read } = this.shown;
     const name = this.side === "query" ? read.queries : read.keys;
-    return name === "queries" || (!scene.axes["queries"] && !this.focus.isOwn);
+    return name === "queries" || (!sample.axes["queries"] && !this.focus.isOwn);
   }
 
   /** The side that lies on the picture; keys if both do. */
@@ -101,17 +101,17 @@ export class Light {
     this.pane.choose({ query: null, key: null, [this.side]: entry });
   }
 
-  /** What the heat shows, in words. */
-  told(): string {
+  /** The caption of the heat. */
+  caption(): string {
     const { entry } = this;
     const axis = this.axis(this.side);
     const head = headName(this.shown.read.heads, this.shown.head);
     const isQuery = this.side === "query";
     const all = counted(axis.labels.length, axis.what);
-    const everyone = isQuery ? `what ${all} read, on average` : `who reads ${all}, on average`;
-    const who = entry === null ? "" : this.called(entry);
-    const one = isQuery ? `what ${who} reads` : `who reads ${who}`;
-    return [entry === null ? everyone : one, head].filter(Boolean).join(" \u00b7 ");
+    const mean = isQuery ? `weights of queries, mean over ${all}` : `weights on keys, mean over ${all}`;
+    const name = entry === null ? "" : this.called(entry);
+    const single = isQuery ? `weights of query ${name}` : `weights on key ${name}`;
+    return [entry === null ? mean : single, head].filter(Boolean).join(" \u00b7 ");
   }
 
   /** An entry by its name, and by what it found. */
@@ -131,7 +131,7 @@ export class Light {
     this.pane.tip(at, this.shown, pair.query, pair.key, more);
   }
 
-  /** Of keys the one that was read most unevenly: queries share out 1 each, so that the mean over keys says nothing. */
+  /** The key whose weights vary most over queries: the weights of a query sum to 1, so the mean over keys is uninformative. */
   private liveliest(): number | null {
     if (this.side === "query" || this.focus.isOwn || this.shown.read.measure !== "weight") return null;
     if (this.best === undefined) {

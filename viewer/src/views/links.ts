@@ -1,4 +1,4 @@
-/** Words of both sides, and a line between each two, the stronger the more was read. */
+/** Queries and keys as words, connected by lines whose strength is the weight. */
 
 import { isDark, scaleOf, type Scale } from "../color.js";
 import { font, make, styled } from "../dom.js";
@@ -22,9 +22,9 @@ interface Lit {
 
 export const links: View = {
   name: "links",
-  about: "Lines between what asks and what is read: the stronger the line, the larger the weight",
-  fits: (scene, read) => {
-    const sizes = [read.queries, read.keys].map((name) => scene.axes[name]?.labels.length ?? 0);
+  about: "Lines between queries and keys; stronger lines are larger weights.",
+  fits: (sample, read) => {
+    const sizes = [read.queries, read.keys].map((name) => sample.axes[name]?.labels.length ?? 0);
     return Math.min(...sizes) > 0 && Math.max(...sizes) <= MOST;
   },
   open: (host, pane) => new Links(host, pane),
@@ -53,10 +53,10 @@ class Links implements Drawn {
     this.sheet = new Sheet(host, (drawing) => this.paint(drawing));
     this.sheet.scroller.classList.add("links");
     this.sheet.content.append(this.sides.query, this.sides.key);
-    for (const side of ["query", "key"] as const) this.hear(side);
+    for (const side of ["query", "key"] as const) this.watch(side);
   }
 
-  private hear(side: Side): void {
+  private watch(side: Side): void {
     listen(this.sides[side], {
       point: (entry, at) => this.point(entry === null ? null : { side, entry }, at),
       pick: (entry) => {
@@ -68,7 +68,7 @@ class Links implements Drawn {
 
   async show(shown: Shown): Promise<void> {
     const table = await this.pane.table(shown.read);
-    const isOther = this.shown?.read !== shown.read || this.shown.scene !== shown.scene;
+    const isOther = this.shown?.read !== shown.read || this.shown.sample !== shown.sample;
     this.shown = shown;
     this.table = table;
     this.scale = scaleOf(shown, table);
@@ -85,13 +85,13 @@ class Links implements Drawn {
   }
 
   /** The words, as buttons. */
-  private write({ scene, read }: Shown): void {
+  private write({ sample, read }: Shown): void {
     for (const side of ["query", "key"] as const) {
-      const axis = scene.axes[side === "query" ? read.queries : read.keys]!;
+      const axis = sample.axes[side === "query" ? read.queries : read.keys]!;
       this.buttons[side] = axis.labels.map((label, i) =>
         make("button", { type: "button", class: "link-word", "data-entry": i, title: label }, worded(label)),
       );
-      const name = side === "query" ? `what asks (${axis.what})` : `what is read (${axis.what})`;
+      const name = side === "query" ? `queries (${axis.what})` : `keys (${axis.what})`;
       this.sides[side].setAttribute("aria-label", name);
       this.sides[side].replaceChildren(...this.buttons[side]);
       rove(this.sides[side]);
@@ -123,7 +123,7 @@ class Links implements Drawn {
     this.sheet.canvas.setAttribute(
       "aria-label",
       `Lines from ${this.buttons.query.length} queries to ${this.buttons.key.length} keys, ` +
-        `${headName(shown.read.heads, shown.head)}; point at a word to see what it reads`,
+        `${headName(shown.read.heads, shown.head)}; hover over a word to see its weights`,
     );
   }
 
@@ -166,7 +166,7 @@ class Links implements Drawn {
     return side === "query" ? table!.row(shown!.head, entry) : table!.column(shown!.head, entry);
   }
 
-  /** Shade the words that the lit one reads, or by which it is read. */
+  /** Shade the words of the other side by their weights for the selected one. */
   private light(): void {
     const { shown, scale } = this;
     if (!shown || !scale) return;
@@ -216,9 +216,9 @@ class Links implements Drawn {
       drawing.stroke(path);
     });
     drawing.globalAlpha = 1;
-    const told = largest(numbers, NUMBERS);
-    if (this.opposite !== null && !told.includes(this.opposite)) told.push(this.opposite);
-    for (const entry of told) this.paintNumber(drawing, lit.side, entry, numbers[entry]!);
+    const entries = largest(numbers, NUMBERS);
+    if (this.opposite !== null && !entries.includes(this.opposite)) entries.push(this.opposite);
+    for (const entry of entries) this.paintNumber(drawing, lit.side, entry, numbers[entry]!);
   }
 
   /** The number at the far side of a word, where no line passes. */
@@ -235,13 +235,13 @@ class Links implements Drawn {
     drawing.fillText(short(number), x, y);
   }
 
-  /** Which side asks, and which is read. */
+  /** The headings of the two sides. */
   private paintNames(drawing: CanvasRenderingContext2D): void {
     const { shown, spots: places } = this;
     if (!places || !shown) return;
-    const { scene, read } = shown;
-    const keys = `${plural(scene.axes[read.keys]!.what)} that are read`;
-    const queries = `${plural(scene.axes[read.queries]!.what)} that ask`;
+    const { sample, read } = shown;
+    const keys = heading("keys", read.keys, sample.axes[read.keys]!.what);
+    const queries = heading("queries", read.queries, sample.axes[read.queries]!.what);
     drawing.font = font(12);
     drawing.fillStyle = styled("--pale");
     drawing.textBaseline = "middle";
@@ -269,16 +269,16 @@ class Links implements Drawn {
     this.sheet.redraw();
     const pair = { query: null as number | null, key: null as number | null };
     for (const each of isOpposite ? [pinned, lit] : [lit]) if (each) pair[each.side] = each.entry;
-    this.pane.tip(at, shown, pair.query, pair.key, lit && !isOpposite ? this.told(lit) : []);
+    this.pane.tip(at, shown, pair.query, pair.key, lit && !isOpposite ? this.largestWeights(lit) : []);
   }
 
   /** The largest numbers, in words, for the tip. */
-  private told(lit: Lit): string[] {
+  private largestWeights(lit: Lit): string[] {
     const numbers = this.numbers(lit);
     const name = lit.side === "query" ? "keys" : "queries";
-    const axis = this.shown!.scene.axes[this.shown!.read[name]]!;
+    const axis = this.shown!.sample.axes[this.shown!.read[name]]!;
     const rows = largest(numbers, 3).map((i) => `${worded(axis.labels[i] ?? "")}  ${short(numbers[i]!)}`);
-    return [lit.side === "query" ? "reads most:" : "is read most by:", ...(rows.length ? rows : ["nothing"])];
+    return [lit.side === "query" ? "largest weights (keys):" : "largest weights (queries):", ...(rows.length ? rows : ["none"])];
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
@@ -307,6 +307,12 @@ class Links implements Drawn {
     this.pane.tip(null, this.shown!, null, null);
     this.sheet.close();
   }
+}
+
+/** The heading of a side, such as "queries (target tokens)". */
+function heading(role: "queries" | "keys", axis: string, what: string): string {
+  const origin = { said: "target ", fed: "target ", source: "source " }[axis] ?? "";
+  return `${role} (${origin}${plural(what)})`;
 }
 
 function column(side: Side): HTMLElement {

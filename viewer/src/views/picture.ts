@@ -50,7 +50,7 @@ export function drawPicture(
     drawing.font = font(13);
     drawing.textAlign = "left";
     drawing.textBaseline = "top";
-    drawing.fillText("This picture is damaged.", left + 8, top + 8, width - 16);
+    drawing.fillText("This image is damaged.", left + 8, top + 8, width - 16);
     return;
   }
   drawing.save();

@@ -1,4 +1,4 @@
-/** Who attends to whom, among those who move over a plane: ways seen and ways ahead, and lines between people. */
+/** Attention between agents on a plane: observed and predicted tracks, and lines between agents. */
 
 import { category, darkest } from "../color.js";
 import { context, font, make, styled } from "../dom.js";
@@ -16,16 +16,16 @@ import { overlap, spread, ticks, type Rectangle } from "./spread.js";
 
 type Plane = Extract<Picture, { kind: "plane" }>;
 
-/** Lines that are drawn while nobody is chosen, for each person. */
+/** Number of lines per agent while none is selected. */
 const FAINT_LINES = 3;
 const NUMBERS = 8;
 const NEAR = 18;
 
 export const plane: View = {
   name: "plane",
-  about: "Who attends to whom: lines from one person to the others, the wider the more was read",
+  about: "Attention between agents, as lines; wider lines are larger weights.",
   hasScale: true,
-  fits: (scene, read) => focusOf(scene, read, "plane") !== null,
+  fits: (sample, read) => focusOf(sample, read, "plane") !== null,
   open: (host, pane) => new PlaneView(host, pane),
 };
 
@@ -47,19 +47,19 @@ class PlaneView implements Drawn, Painter {
 
   build(light: Light): void {
     const { tools, side, below } = this.frame;
-    const about = "Show who reads the person you point at, not whom they read";
+    const about = "Show the weights of all queries on the selected key, instead of the weights of a query";
     tools.replaceChildren(
-      ...(light.focus.isOwn ? [this.frame.turn("who reads them", about)] : []),
-      make("span", { class: "key-line" }, "seen"),
-      make("span", { class: "key-line is-ahead" }, "ahead"),
+      ...(light.focus.isOwn ? [this.frame.turn("by key", about)] : []),
+      make("span", { class: "key-line" }, "observed"),
+      make("span", { class: "key-line is-ahead" }, "predicted"),
     );
     const axis = light.axis(light.side);
-    const group = chips(axis, axis.labels.map((_, i) => i), `${axis.what}: choose one`);
+    const group = chips(axis, axis.labels.map((_, i) => i), `select a ${axis.what}`);
     rove(group);
     side.replaceChildren(make("h3", {}, plural(axis.what)), group, below);
   }
 
-  /** Where the person of an entry stands now: at the end of what was seen. */
+  /** The current position of the agent of an entry: the end of its observed track. */
   private spot(side: Side, entry: number): Point | null {
     const place = this.frame.light!.axis(side).places[entry];
     const track = place && this.tracks[place[0]!];
@@ -77,7 +77,7 @@ class PlaneView implements Drawn, Painter {
     else this.drawLines(drawing, light, light.entry);
     this.tracks.forEach((track, i) => this.drawTrack(drawing, track, this.isChosen(i)));
     this.drawNames(drawing, light);
-    this.tell(light);
+    this.describe(light);
   }
 
   private isChosen(track: number): boolean {
@@ -148,7 +148,7 @@ class PlaneView implements Drawn, Painter {
     drawing.stroke();
   }
 
-  /** Of each person the strongest few lines, faint; bent, so that there and back can be told apart. */
+  /** The lines of the largest weights of each agent, faint; curved, so that both directions are visible. */
   private drawAll(drawing: CanvasRenderingContext2D, light: Light): void {
     const most = darkest(light.shown, light.table);
     const count = light.axis(light.side).labels.length;
@@ -188,17 +188,17 @@ class PlaneView implements Drawn, Painter {
   private drawNames(drawing: CanvasRenderingContext2D, light: Light): void {
     drawing.font = font(12, 600);
     const numbers = light.numbers();
-    const told = new Set(light.entry === null ? [] : largest(numbers, NUMBERS));
+    const labeled = new Set(light.entry === null ? [] : largest(numbers, NUMBERS));
     const axis = light.axis(light.heatSide);
     const lines = this.tracks.map((track, i) => {
       const entry = axis.places.findIndex((place) => place?.[0] === i);
-      const number = told.has(entry) ? `  ${short(numbers[entry]!)}` : "";
+      const number = labeled.has(entry) ? `  ${short(numbers[entry]!)}` : "";
       const at = track.seen.at(-1) ?? track.ahead[0];
       const isBelow = (numbers[entry] ?? 0) < 0;
       return { name: readable(track.label, 16, " "), number, isBelow, at, isChosen: this.isChosen(i) };
     });
     const there = lines.filter(({ at }) => at !== undefined);
-    // Whoever has a number comes first: its name gets the best place.
+    // Agents with a number are first: their names get the best places.
     there.sort((one, other) => Number(!!other.number) - Number(!!one.number));
     const names = there.map(({ name, number, at }) => {
       const { x, y } = this.plan.spot(at!);
@@ -210,7 +210,7 @@ class PlaneView implements Drawn, Painter {
     const drawn: Rectangle[] = [];
     there.forEach((line, i) => {
       const box = boxes[i]!;
-      // In a crowd some names are left out; they are told on pointing.
+      // In a crowd some names are left out; they are shown on hover.
       const isCovered = drawn.some((other) => overlap(box, other) > 0.1 * box.width * box.height);
       if (isCovered && !line.number && !line.isChosen) return;
       drawn.push(box);
@@ -233,16 +233,16 @@ class PlaneView implements Drawn, Painter {
     drawing.fillText(line.number, box.left + 4 + drawing.measureText(line.name).width, y);
   }
 
-  private tell(light: Light): void {
+  private describe(light: Light): void {
     const isAll = light.entry === null;
-    const told = isAll ? `all ${this.tracks.length}, each with those it reads most; point at one` : light.told();
-    const about = light.side === "query" ? "reads" : "is read by";
+    const caption = isAll ? `the largest weights of all ${this.tracks.length}; select one` : light.caption();
+    const about = light.side === "query" ? "largest weights (keys)" : "largest weights (queries)";
     const list = strongest(light.axis(light.heatSide), light.numbers(), { count: NUMBERS, about });
     const below = isAll ? [] : [make("h3", {}, about), list];
-    this.frame.tell(told, `${this.tracks.length} ways over a plane; ${told}`, below);
+    this.frame.describe(caption, `${this.tracks.length} tracks on a plane; ${caption}`, below);
   }
 
-  private personAt(event: MouseEvent, side: Side): number | null {
+  private agentAt(event: MouseEvent, side: Side): number | null {
     const { x, y } = this.frame.inside(event);
     let found: number | null = null;
     let least = NEAR;
@@ -257,14 +257,14 @@ class PlaneView implements Drawn, Painter {
   point(event: PointerEvent | null, light: Light): void {
     const isFree = light.focus.isOwn && !light.isPinned;
     const side = isFree ? light.side : light.heatSide;
-    const at = event && this.personAt(event, side);
+    const at = event && this.agentAt(event, side);
     this.frame.at = at;
     light.pointed = isFree ? at : null;
     light.tip(event && at !== null ? { x: event.clientX, y: event.clientY } : null, side, at);
   }
 
   picked(event: MouseEvent, light: Light): number | null {
-    return light.focus.isOwn ? this.personAt(event, light.side) : null;
+    return light.focus.isOwn ? this.agentAt(event, light.side) : null;
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
@@ -324,7 +324,7 @@ function arrow(drawing: CanvasRenderingContext2D, from: Point, to: Point, { widt
   drawing.fill();
 }
 
-/** Around a person who reads itself. */
+/** A loop for the weight of an agent on itself. */
 function ring(drawing: CanvasRenderingContext2D, at: Point, { width, color }: Stroke): void {
   drawing.strokeStyle = color;
   drawing.lineWidth = Math.min(6, width);

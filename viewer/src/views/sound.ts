@@ -1,8 +1,8 @@
-/** What is read over time: a curve above the spectrogram, and the events that were heard. */
+/** Attention over time: a curve above the spectrogram, and the detected events. */
 
 import { context, font, make, styled } from "../dom.js";
 import { plural, readable, short } from "../format.js";
-import type { Picture, Sounding } from "../page.js";
+import type { Picture, SoundEvent } from "../page.js";
 import type { Drawn, Pane, Shown, View } from "../view.js";
 import { focusOf, spanAt, withoutPlace } from "./focus.js";
 import { lanes, type Lane } from "./lanes.js";
@@ -20,9 +20,9 @@ const [CURVE, LANE, AXIS] = [96, 24, 34];
 
 export const sound: View = {
   name: "sound",
-  about: "What is read over time: the curve stands above the moments of the sound that it is about",
+  about: "Attention over time, as a curve above the spectrogram.",
   hasScale: true,
-  fits: (scene, read) => focusOf(scene, read, "sound") !== null,
+  fits: (sample, read) => focusOf(sample, read, "sound") !== null,
   open: (host, pane) => new SoundView(host, pane),
 };
 
@@ -40,7 +40,7 @@ class SoundView implements Drawn, Painter {
   }
 
   async show(shown: Shown): Promise<void> {
-    const focus = focusOf(shown.scene, shown.read, "sound");
+    const focus = focusOf(shown.sample, shown.read, "sound");
     if (focus) this.image = await picture(focus.picture.url);
     await this.frame.show(shown);
   }
@@ -51,8 +51,8 @@ class SoundView implements Drawn, Painter {
 
   build(light: Light): void {
     const { tools, side, below } = this.frame;
-    const about = "Show who reads the moment you point at, not what it reads";
-    tools.replaceChildren(...(light.focus.isOwn ? [this.frame.turn("who reads it", about)] : []));
+    const about = "Show the weights of all queries on the selected key, instead of the weights of a query";
+    tools.replaceChildren(...(light.focus.isOwn ? [this.frame.turn("by key", about)] : []));
     const axis = light.axis(light.side);
     const entries = light.focus.isOwn ? withoutPlace(axis) : axis.labels.map((_, i) => i);
     side.replaceChildren(below);
@@ -62,7 +62,7 @@ class SoundView implements Drawn, Painter {
       const own = found.get(i) ?? "";
       return label.includes(own) ? label : `${label}: ${own}`;
     });
-    const group = chips({ ...axis, labels }, entries, `${axis.what}: choose one`);
+    const group = chips({ ...axis, labels }, entries, `select a ${axis.what}`);
     rove(group);
     side.prepend(make("h3", {}, plural(axis.what)), group);
   }
@@ -89,7 +89,7 @@ class SoundView implements Drawn, Painter {
     const spans = this.sound.events.map((event) => ({
       left: this.x(event.onset),
       width: Math.max(3, this.x(event.onset + event.duration) - this.x(event.onset)),
-      name: measure.measureText(heard(event)).width + 12,
+      name: measure.measureText(eventName(event)).width + 12,
     }));
     this.lanes = lanes(spans, this.width - RIGHT);
     const rows = this.rows();
@@ -101,9 +101,9 @@ class SoundView implements Drawn, Painter {
     this.drawCurve(drawing, rows.curve, { numbers, most, places: light.axis(light.heatSide).places });
     this.drawEvents(drawing, light, rows);
     this.drawMoments(drawing, light, rows);
-    const told = light.told();
-    const about = `spectrogram of ${short(this.sound.seconds)} seconds, over it ${told}; at most ${short(most)}`;
-    this.frame.tell(told, about, this.below(light));
+    const caption = light.caption();
+    const about = `spectrogram of ${short(this.sound.seconds)} seconds with ${caption}; largest weight ${short(most)}`;
+    this.frame.describe(caption, about, this.below(light));
   }
 
   private drawSeconds(drawing: CanvasRenderingContext2D, curve: Area, area: Area): void {
@@ -171,7 +171,7 @@ class SoundView implements Drawn, Painter {
       drawing.fillStyle = color(event.label);
       drawing.fillRect(left, top, width, LANE - 4);
       drawing.fillStyle = isInside ? inkFor(color(event.label)) : styled("--ink");
-      drawing.fillText(heard(event), nameLeft + 6, top + (LANE - 4) / 2 + 0.5);
+      drawing.fillText(eventName(event), nameLeft + 6, top + (LANE - 4) / 2 + 0.5);
       if (isChosen || !isOne) this.bracket(drawing, left, width, below, color(event.label));
     });
     drawing.globalAlpha = 1;
@@ -191,7 +191,7 @@ class SoundView implements Drawn, Painter {
     drawing.setLineDash([]);
   }
 
-  /** The chosen moment and the one pointed at, down to the spectrogram. */
+  /** Markers of the selected time and the time under the pointer, down to the spectrogram. */
   private drawMoments(drawing: CanvasRenderingContext2D, light: Light, { curve, sound: area }: Rows): void {
     const { at } = this.frame;
     const chosen = light.focus.isOwn ? light.entry : null;
@@ -206,16 +206,16 @@ class SoundView implements Drawn, Painter {
     }
   }
 
-  /** Who reads the moment pointed at, or what it reads, as bars. */
+  /** Bars of the weights of the time under the pointer. */
   private below(light: Light): HTMLElement[] {
     const { at } = this.frame;
     if (light.focus.isOwn || at === null || light.axis(light.side).labels.length < 2) return [];
-    const about = `${named(light.axis(light.placed), at)} ${light.side === "query" ? "is read by" : "reads"}`;
+    const about = `${light.side === "query" ? "weights on key" : "weights of query"} ${named(light.axis(light.placed), at)}`;
     const bars = strongest(light.axis(light.side), light.of(light.placed, at), { count: 6, about });
     return [make("h3", {}, about), bars];
   }
 
-  private eventAt(event: MouseEvent, light: Light): Sounding | null {
+  private eventAt(event: MouseEvent, light: Light): SoundEvent | null {
     const { x, y } = this.frame.inside(event);
     const down = y - this.rows().events.top;
     if (!light.isFound || down < 0) return null;
@@ -226,7 +226,7 @@ class SoundView implements Drawn, Painter {
     return this.sound.events[found] ?? null;
   }
 
-  private momentAt(event: MouseEvent, light: Light): number | null {
+  private timeAt(event: MouseEvent, light: Light): number | null {
     const across = this.frame.inside(event).x - LEFT;
     const seconds = (across / (this.width - LEFT - RIGHT)) * this.sound.seconds;
     const found = spanAt(light.axis(light.pointedSide).places, seconds);
@@ -235,12 +235,12 @@ class SoundView implements Drawn, Painter {
 
   point(event: PointerEvent | null, light: Light): void {
     const found = event && this.eventAt(event, light);
-    const at = event && !found ? this.momentAt(event, light) : null;
+    const at = event && !found ? this.timeAt(event, light) : null;
     const where = event && { x: event.clientX, y: event.clientY };
     this.frame.at = at;
     if (found) {
       light.pointed = found.query;
-      const span = `${heard(found)}, from ${short(found.onset)} s, for ${short(found.duration)} s`;
+      const span = `${eventName(found)}, from ${short(found.onset)} s, for ${short(found.duration)} s`;
       light.tip(where, light.side, found.query, [span]);
       return;
     }
@@ -250,7 +250,7 @@ class SoundView implements Drawn, Painter {
   }
 
   picked(event: MouseEvent, light: Light): number | null {
-    return this.eventAt(event, light)?.query ?? (light.focus.isOwn ? this.momentAt(event, light) : null);
+    return this.eventAt(event, light)?.query ?? (light.focus.isOwn ? this.timeAt(event, light) : null);
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
@@ -287,6 +287,6 @@ interface Curve {
   places: readonly (number[] | null)[];
 }
 
-function heard({ label, score }: Sounding): string {
+function eventName({ label, score }: SoundEvent): string {
   return `${readable(label, 24, " ")} ${score.toFixed(2)}`;
 }

@@ -1,9 +1,9 @@
-/** An answer as it was said, token by token: what else could have been said, and what was read meanwhile. */
+/** The decoding steps of an output: candidates, beams, and the attention at each step. */
 
 import { scaleOf } from "../color.js";
 import { context, make, styled } from "../dom.js";
 import { exact, headName, plural, readable, short } from "../format.js";
-import type { Read, Scene, Step } from "../page.js";
+import type { Read, Sample, Step } from "../page.js";
 import type { Drawn, Pane, Shown, Table, View } from "../view.js";
 import { largest, magnitude } from "./largest.js";
 import { bars, press } from "./lists.js";
@@ -11,37 +11,37 @@ import { listen, middle, reveal, rove } from "./parts.js";
 import { drawHeat, drawPicture, fitted, picture, type Area } from "./picture.js";
 
 const PACE_MS = 900;
-/** Words beyond these are left out of what was read. */
+/** Largest number of source words that are shown. */
 const MOST_WORDS = 2000;
 
 export const steps: View = {
   name: "steps",
-  about: "The answer as it was said: what else could have been said, and what was read at that moment",
-  fits: (scene) => scene.steps.length > 0,
+  about: "The output step by step: candidates for each token, and the attention at this step.",
+  fits: (sample) => sample.steps.length > 0,
   open: (host, pane) => new Steps(host, pane),
 };
 
-/** The read that tells what was read while the answer was said: the one shown, or the first that does. */
-export function readBySaid(scene: Scene, shown: Read): Read | null {
+/** The read of the decoding steps: the one shown, or the last cross-attention. */
+export function decoderRead(sample: Sample, shown: Read): Read | null {
   if (shown.queries === "said") return shown;
-  const said = scene.reads.filter((read) => read.queries === "said");
-  const far = said.filter((read) => read.kind === "cross" || read.kind === "recurrent");
-  return far.at(-1) ?? said[0] ?? null;
+  const reads = sample.reads.filter((read) => read.queries === "said");
+  const cross = reads.filter((read) => read.kind === "cross" || read.kind === "recurrent");
+  return cross.at(-1) ?? reads[0] ?? null;
 }
 
-export interface Offered {
+export interface Candidate {
   token: string;
   probability: number;
-  isSaid: boolean;
+  isOutput: boolean;
 }
 
-/** The alternatives as bars, and the token that was said, wherever it stands among them. */
-export function offered({ token, probability, alternatives }: Step): Offered[] {
-  const rows = alternatives.map((each) => ({ ...each, isSaid: false }));
+/** The alternatives and the output token, which is added if it is not among them. */
+export function candidates({ token, probability, alternatives }: Step): Candidate[] {
+  const rows = alternatives.map((each) => ({ ...each, isOutput: false }));
   const alike = rows.filter((row) => row.token === token);
-  const said = alike.find((row) => row.probability === probability) ?? alike[0];
-  if (said) said.isSaid = true;
-  else rows.push({ token, probability, isSaid: true });
+  const output = alike.find((row) => row.probability === probability) ?? alike[0];
+  if (output) output.isOutput = true;
+  else rows.push({ token, probability, isOutput: true });
   return rows;
 }
 
@@ -50,8 +50,8 @@ class Steps implements Drawn {
   private readonly before = make("button", { type: "button", click: () => this.go(-1) }, "\u2190 previous");
   private readonly play = make("button", { type: "button", click: () => this.turnPlay() }, "play");
   private readonly after = make("button", { type: "button", click: () => this.go(1) }, "next \u2192");
-  private readonly answer = make("div", { class: "answer", role: "group", "aria-label": "the answer, token by token" });
-  private readonly said = make("section", {});
+  private readonly answer = make("div", { class: "answer", role: "group", "aria-label": "output tokens" });
+  private readonly prediction = make("section", {});
   private readonly heading = make("h3", {});
   private readonly words = make("div", { class: "words", role: "group" });
   private readonly canvas = make("canvas", { role: "img" });
@@ -67,16 +67,16 @@ class Steps implements Drawn {
     private readonly pane: Pane,
   ) {
     const tools = make("div", { class: "tools" }, this.before, this.play, this.after, this.count);
-    const body = make("div", { class: "steps-body" }, this.said, this.source);
+    const body = make("div", { class: "steps-body" }, this.prediction, this.source);
     host.append(make("div", { class: "steps" }, tools, this.answer, body));
     listen(this.answer, { point: (step, at) => this.pointStep(step, at), pick: (step) => this.to(step) });
     listen(this.words, { point: (key, at) => this.pointWord(key, at), pick: () => {} });
   }
 
   async show(shown: Shown): Promise<void> {
-    const { scene } = shown;
-    const isOther = this.shown?.scene !== scene;
-    const read = readBySaid(scene, shown.read);
+    const { sample } = shown;
+    const isOther = this.shown?.sample !== sample;
+    const read = decoderRead(sample, shown.read);
     if (read) {
       this.table = await this.pane.table(read);
       await this.table.bring(headOf(shown, read));
@@ -86,27 +86,27 @@ class Steps implements Drawn {
     this.read = read;
     if (isOther) this.step = 0;
     if (shown.read.queries === "said" && shown.query !== null) this.step = shown.query;
-    this.step = Math.min(scene.steps.length - 1, Math.max(0, this.step));
-    if (isOther) this.writeAnswer(scene.steps);
+    this.step = Math.min(sample.steps.length - 1, Math.max(0, this.step));
+    if (isOther) this.writeAnswer(sample.steps);
     if (isOtherRead) this.writeWords();
     this.mark();
-    this.writeSaid(scene.steps[this.step]!);
+    this.writePrediction(sample.steps[this.step]!);
     await this.drawSource();
   }
 
   private writeAnswer(all: Step[]): void {
     const buttons = all.map(({ token, probability }, i) => {
-      const button = make("button", { type: "button", class: "said-token", "data-entry": i }, readable(token));
-      // The less sure, the more it stands out.
+      const button = make("button", { type: "button", class: "output-token", "data-entry": i }, readable(token));
+      // Less probable tokens are highlighted.
       button.style.setProperty("--doubt", `${Math.round((1 - Math.min(1, probability)) * 100)}%`);
       return button;
     });
     this.answer.replaceChildren(...buttons);
   }
 
-  /** What stands at the current step, and what is still to come. */
+  /** Mark the current step, and the steps after it. */
   private mark(): void {
-    const { steps: all } = this.shown!.scene;
+    const { steps: all } = this.shown!.sample;
     press(this.answer, this.step);
     const isInside = this.answer.contains(document.activeElement);
     [...this.answer.children].forEach((token, i) => {
@@ -123,30 +123,30 @@ class Steps implements Drawn {
     this.after.disabled = this.step === all.length - 1;
   }
 
-  private writeSaid(step: Step): void {
-    const rows = offered(step).map(({ token, probability, isSaid }) => ({
+  private writePrediction(step: Step): void {
+    const rows = candidates(step).map(({ token, probability, isOutput }) => ({
       label: readable(token),
       number: probability,
       share: probability,
-      isMarked: isSaid,
+      isMarked: isOutput,
       told: exact(probability, 9),
     }));
-    const title = make("h3", {}, "said here: ", make("b", { class: "token" }, readable(step.token)));
-    const parts: HTMLElement[] = [title, bars(rows, "probabilities of what could have been said")];
-    if (step.beams.length) parts.push(make("h3", {}, "beams after this step"), beams(step));
-    this.said.replaceChildren(...parts);
+    const title = make("h3", {}, "prediction: ", make("b", { class: "token" }, readable(step.token)));
+    const parts: HTMLElement[] = [title, bars(rows, "probabilities of the candidates")];
+    if (step.beams.length) parts.push(make("h3", {}, "beam after this step"), beams(step));
+    this.prediction.replaceChildren(...parts);
   }
 
   private get picture() {
-    const axis = this.read && this.shown?.scene.axes[this.read.keys];
-    const found = axis ? this.shown!.scene.pictures[axis.on] : undefined;
+    const axis = this.read && this.shown?.sample.axes[this.read.keys];
+    const found = axis ? this.shown!.sample.pictures[axis.on] : undefined;
     return found && found.kind !== "plane" ? found : null;
   }
 
   private writeWords(): void {
     this.source.hidden = this.read === null;
     if (!this.read) return;
-    const axis = this.shown!.scene.axes[this.read.keys]!;
+    const axis = this.shown!.sample.axes[this.read.keys]!;
     const isPictured = this.picture !== null;
     this.words.hidden = isPictured;
     this.canvas.hidden = !isPictured;
@@ -156,7 +156,7 @@ class Steps implements Drawn {
         make("button", { type: "button", class: "read-word", "data-entry": i }, readable(label)),
       ),
     );
-    this.words.setAttribute("aria-label", `${plural(axis.what)} that were read`);
+    this.words.setAttribute("aria-label", `keys (${plural(axis.what)})`);
     if (entries.length) rove(this.words);
   }
 
@@ -165,7 +165,7 @@ class Steps implements Drawn {
     if (!read || !table || !shown) return;
     const head = headOf(shown, read);
     const name = [`${read.kind}, layer ${read.layer}`, headName(read.heads, head)].filter(Boolean).join(", ");
-    this.heading.replaceChildren("read meanwhile: ", make("span", { class: "pale" }, name));
+    this.heading.replaceChildren("attention at this step: ", make("span", { class: "pale" }, name));
     if (this.step >= table.queries) return;
     const row = table.row(head, this.step);
     if (this.picture) {
@@ -181,7 +181,7 @@ class Steps implements Drawn {
     reveal(this.words, this.words.children[largest(row, 1)[0] ?? -1]);
   }
 
-  /** Heat over the image, or over the moments of a sound. */
+  /** Heat over the image, or over the times of a sound. */
   private async drawPicture(row: Float32Array): Promise<void> {
     const found = this.picture!;
     const image = await picture(found.url);
@@ -192,18 +192,18 @@ class Steps implements Drawn {
     const drawing = context(this.canvas, width, tall);
     const area: Area = fitted(shape, { left: 0, top: 0, width, height: tall });
     drawPicture(drawing, image, area, 1);
-    const { places } = this.shown!.scene.axes[this.read!.keys]!;
+    const { places } = this.shown!.sample.axes[this.read!.keys]!;
     const boxes = isImage ? places : places.map((place) => place && spanned(place, found.seconds));
     drawHeat(drawing, boxes, area, { numbers: row, most: magnitude(row) || 1, strength: 0.85, isSmooth: false });
     drawing.strokeStyle = styled("--line");
     drawing.strokeRect(area.left + 0.5, area.top + 0.5, area.width - 1, area.height - 1);
-    const told = `heat over what was read at step ${this.step + 1}; strongest ${short(magnitude(row))}`;
+    const told = `attention at step ${this.step + 1}; largest weight ${short(magnitude(row))}`;
     this.canvas.setAttribute("aria-label", `${found.kind}, ${told}`);
   }
 
   private to(step: number): void {
     const { shown, read } = this;
-    const last = (shown?.scene.steps.length ?? 1) - 1;
+    const last = (shown?.sample.steps.length ?? 1) - 1;
     const next = Math.min(last, Math.max(0, step));
     if (!shown) return;
     this.step = next;
@@ -221,7 +221,7 @@ class Steps implements Drawn {
       this.stop();
       return;
     }
-    const last = this.shown!.scene.steps.length - 1;
+    const last = this.shown!.sample.steps.length - 1;
     if (this.step === last) this.to(0);
     this.play.textContent = "pause";
     this.clock = window.setInterval(() => {
@@ -237,13 +237,13 @@ class Steps implements Drawn {
   }
 
   private pointStep(step: number | null, at: { x: number; y: number } | null): void {
-    const found = step === null ? undefined : this.shown?.scene.steps[step];
+    const found = step === null ? undefined : this.shown?.sample.steps[step];
     if (!found || !this.shown) {
       if (this.shown) this.pane.tip(null, this.shown, null, null);
       return;
     }
     const query = this.shown.read.queries === "said" ? step : null;
-    this.pane.tip(at, this.shown, query, null, [`said with probability ${exact(found.probability, 9)}`]);
+    this.pane.tip(at, this.shown, query, null, [`probability ${exact(found.probability, 9)}`]);
   }
 
   private pointWord(key: number | null, at: { x: number; y: number } | null): void {
@@ -286,18 +286,18 @@ function spanned(place: readonly number[], seconds: number): number[] {
   return [start / seconds, 0, (stop - start) / seconds, 1];
 }
 
-/** The end of a long text: there hypotheses differ. */
+/** The end of a long text, where hypotheses differ. */
 function ending(text: string): string {
   const characters = [...text];
   return characters.length > 120 ? `\u2026${characters.slice(-119).join("")}` : text;
 }
 
-/** Hypotheses, best first; the one that became the answer has a mark. */
+/** Hypotheses, best first; the one that the output continues has a mark. */
 function beams(step: Step): HTMLElement {
   const list = make("ol", { class: "beams" });
   for (const { text, score, chosen } of step.beams) {
-    const mark = make("span", { class: "beam-mark", title: chosen ? "led to the answer" : "" }, chosen ? "\u2713" : "");
-    if (chosen) mark.setAttribute("aria-label", "led to the answer");
+    const mark = make("span", { class: "beam-mark", title: chosen ? "continued by the output" : "" }, chosen ? "\u2713" : "");
+    if (chosen) mark.setAttribute("aria-label", "continued by the output");
     const told = make("span", { class: "bar-number" }, exact(score, 9));
     const words = make("span", { class: "beam-text", title: text }, readable(ending(text), Infinity, " "));
     list.append(make("li", { class: chosen ? "is-marked" : "" }, mark, words, told));

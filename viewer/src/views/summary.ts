@@ -1,4 +1,4 @@
-/** What each head's weights come to: a number a head, layers down, heads across, with what it means. */
+/** Summaries of the weights of each head: one number per head, layers as rows, heads as columns, with explanations. */
 
 import { scaleTo } from "../color.js";
 import { make } from "../dom.js";
@@ -6,13 +6,13 @@ import { exact, headName } from "../format.js";
 import { watchGrid } from "../grid.js";
 import type { Read } from "../page.js";
 import { siblings } from "../reads.js";
-import { EXPLAINED, explained, WARNING, type Explained } from "../texts.js";
+import { EXPLAINED, explained, WARNING, type Explanation } from "../texts.js";
 import type { Drawn, Pane, Shown, View } from "../view.js";
 
 export const summary: View = {
   name: "summary",
-  about: "What each head comes to, in one number: how spread its weights are, how far they reach.",
-  fits: (scene, read) => namesOf(siblings(scene, read)).length > 0 || read.measure in EXPLAINED,
+  about: "Summary of each head: entropy of its weights, and mean attention distance.",
+  fits: (sample, read) => namesOf(siblings(sample, read)).length > 0 || read.measure in EXPLAINED,
   open: (host, pane) => new Summary(host, pane),
 };
 
@@ -36,9 +36,9 @@ class Summary implements Drawn {
   }
 
   show(shown: Shown): void {
-    const reads = siblings(shown.scene, shown.read);
+    const reads = siblings(shown.sample, shown.read);
     const theme = document.documentElement.dataset["theme"];
-    const now = [theme, ...reads.map((read) => `${read.name} ${read.measure}`), shown.scene.title].join("|");
+    const now = [theme, ...reads.map((read) => `${read.name} ${read.measure}`), shown.sample.title].join("|");
     if (now !== this.drawn) this.fill(reads, shown);
     this.drawn = now;
     for (const cell of this.box.querySelectorAll<HTMLElement>("button[data-row]")) {
@@ -97,14 +97,14 @@ function rounded(number: number): string {
   return Math.abs(number) >= 100 ? number.toFixed(0) : Math.abs(number) >= 10 ? number.toFixed(1) : number.toFixed(2);
 }
 
-function explanation(text: Explained): HTMLElement {
+function explanation(text: Explanation): HTMLElement {
   const item = (name: string, words: string) => [make("dt", {}, name), make("dd", {}, words)];
   return make(
     "dl",
     {},
     ...item("Formula", text.formula),
     ...item("Means", text.means),
-    ...item("Does not show", text.not),
+    ...item("Limitations", text.not),
     ...item("Source", text.source),
   );
 }

@@ -314,7 +314,5 @@ def test_attend_refuses_arguments_that_are_not_a_memory():
         attend(query[:, :0], (keys[:, :0], values))
     with pytest.raises(ValueError, match=r"beta must broadcast to the rows of the read, \(3, 1\), got shape \(2, 1\)"):
         attend(query, (keys, values), choose=Soft(torch.ones(2, 1)))
-    with pytest.raises(
-        ValueError, match=r"combined must broadcast, .* \(2, 1, 4\) and \(3, 1, 1\)"
-    ):
+    with pytest.raises(ValueError, match=r"combined must broadcast, .* \(2, 1, 4\) and \(3, 1, 1\)"):
         attend(query, (keys, values), mask=padding([4, 4]) & dense(torch.ones(3, 1, 1) > 0))

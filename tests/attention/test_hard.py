@@ -228,7 +228,7 @@ def test_nothing_is_collected_outside_the_context():
     assert len(outer.log_probs) == len(inner.log_probs) == 1
     with pytest.raises(ValueError, match=r"must run inside `with reinforce\(model\) as samples` in training"):
         choose(scores)
-    with pytest.raises(ValueError, match="must run inside .* in training"):
+    with pytest.raises(ValueError, match=r"must run inside .* in training"):
         attend(scores, (torch.randn(7, 5), torch.randn(7, 2)), choose=choose)
     choose(scores.detach())
     choose.eval()(scores)

@@ -359,9 +359,3 @@ def split_interval(mask: Mask | None, positions: Positions) -> tuple[Interval | 
         return (right if left is None else left), rest
     both = torch.maximum(*align_pair(left[0], right[0])), torch.minimum(*align_pair(left[1], right[1]))
     return both, rest
-
-
-if __name__ == "__main__":
-    _STRIPES = dense(torch.arange(15).outer(torch.arange(15)) % 4 < 2)
-    _EXAMPLES = (causal(), padding([9]), _STRIPES, causal() & padding([9]), causal() | _STRIPES, ~causal())
-    save_from_command_line(side_by_side([mask.picture(15, 15) for mask in _EXAMPLES]), "masks.svg")

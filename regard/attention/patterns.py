@@ -340,26 +340,3 @@ def _to_ids(name: str, ids: Tensor | Sequence[int] | Sequence[Sequence[int]]) ->
     if tensor.dim() < 1:
         raise ValueError(f"{name} must be (..., item), got a tensor without axes")
     return tensor.to(torch.int64, copy=True)
-
-
-if __name__ == "__main__":
-    _PACKED = documents([0] * 5 + [1] * 7 + [2] * 6)
-    _BLOCKS = random_blocks(3, 1, seed=2, length=18)
-    _STRIPES = dense(torch.arange(18).outer(torch.arange(18)) % 4 < 2)
-    _EXAMPLES = {
-        "causal()": causal(),
-        "padding([11])": padding([11]),
-        "window(5)": window(5),
-        "window(7, ahead=3)": window(7, ahead=3),
-        "prefix([6])": prefix([6]),
-        "documents([0, 0, 0, 0, 0, 1, 1, ...])": _PACKED,
-        "random_blocks(3, 1, seed=2, length=18)": _BLOCKS,
-        "dense(tensor)": _STRIPES,
-        "causal() & padding([11])": causal() & padding([11]),
-        "causal() & documents(ids)": causal() & _PACKED,
-        "random_blocks(...) | window(5, ahead=2)": _BLOCKS | window(5, ahead=2),
-        "causal() & ~window(5)": causal() & ~window(5),
-    }
-    save_from_command_line(
-        side_by_side([mask.picture(18, 18, title=name) for name, mask in _EXAMPLES.items()]), "masks.svg"
-    )

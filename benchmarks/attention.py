@@ -32,7 +32,7 @@ from regard.attention.attend import attend
 from regard.attention.masks import causal
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, BareAdditive
-from regard.train.allocator import keep_freed_memory
+from regard.system.allocator import keep_freed_memory
 
 SQUARE = [(32, 32, 32, 128), (8, 256, 256, 128), (2, 1024, 1024, 128)]
 LONG = [(1, 4096, 4096, 64), (1, 16384, 16384, 64)]

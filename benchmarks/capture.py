@@ -26,7 +26,7 @@ from regard.decode.search import search
 from regard.look.record import record
 from regard.models.build import build
 from regard.models.config import ModelConfig, TransformerConfig
-from regard.telling import RowOrder, emit
+from regard.trace import RowOrder, emit
 
 _WORK = [(1, 1), (1, 5), (16, 1), (16, 5)]
 """Batch sizes and beam sizes."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from regard.recipes.draw import TrainedDraw
-from regard.recipes.task import load
+from regard.recipes.draw.recipe import TrainedDraw
+from regard.recipes.load import load
 
 COLUMNS, EACH = 5, 3
 

@@ -37,7 +37,7 @@ def work(pipe: Connection, options: argparse.Namespace, contestant: str) -> None
     """Load the run, then decode with each beam size that is received; a beam of 0 ends the process."""
     import torch  # noqa: PLC0415
 
-    from regard.recipes.task import load  # noqa: PLC0415
+    from regard.recipes.load import load  # noqa: PLC0415
 
     engine, compute_type, workers, threads = [*contestant.split(":"), "", "", ""][:4]
     torch.set_num_threads(int(threads or options.threads))

@@ -26,13 +26,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.attention.attend import attend
-from regard.attention.choices import Choice, Soft
-from regard.attention.features import FeatureMap
-from regard.attention.hard import Hard
-from regard.attention.linear import Proportional
+from regard.attention.choices import Choice, Hard, Proportional, Soft
 from regard.attention.masks import Mask, causal
-from regard.attention.scores import BareAdditive, ScaledDot, Score
-from regard.train.allocator import keep_freed_memory
+from regard.attention.scores import BareAdditive, FeatureMap, ScaledDot, Score
+from regard.system.allocator import keep_freed_memory
 
 READS: dict[str, tuple[Score, Choice, Mask | None, str, int]] = {
     "reference": (ScaledDot(), Soft(), None, "reference", 4096),

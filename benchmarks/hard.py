@@ -15,9 +15,8 @@ import torch
 from matplotlib.figure import Figure
 
 from regard.attention.attend import attend
-from regard.attention.choices import Choice, Soft
-from regard.attention.hard import Hard
-from regard.train.allocator import keep_freed_memory
+from regard.attention.choices import Choice, Hard, Soft
+from regard.system.allocator import keep_freed_memory
 
 HEADS, QUERIES, DIM = 8, 64, 64
 KEYS = [64, 256, 1024, 4096, 16384]

@@ -33,11 +33,8 @@ from torch import Tensor
 
 from regard.attention import memory as plain
 from regard.attention.attend import attend
-from regard.attention.memories import RingMemory, StaticMemory
-from regard.attention.memory import KeyValueCache, Memory
-from regard.attention.quantized import QuantizedMemory
-from regard.attention.sliding import SlidingMemory
-from regard.train.allocator import keep_freed_memory
+from regard.attention.memory import KeyValueCache, Memory, QuantizedMemory, RingMemory, SlidingMemory, StaticMemory
+from regard.system.allocator import keep_freed_memory
 
 LAYERS, HEADS, DIM, WINDOW = 4, 4, 32, 128
 Layers = tuple[KeyValueCache, ...]

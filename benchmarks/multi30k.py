@@ -21,8 +21,8 @@ import torch
 from matplotlib.figure import Figure
 from sacrebleu.metrics.bleu import BLEUScore
 
-from regard.recipes.task import load
-from regard.recipes.text_to_text import TrainedTexts
+from regard.recipes.base.text_to_text import TrainedTexts
+from regard.recipes.load import load
 
 NUM_JOINED = (1, 2, 3, 4)
 EDGES = (0, 10, 15, 20, 25, 30, 40, 50, 60)

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 
 from regard.data.config import LabeledConfig
-from regard.data.labeled import read_labeled
+from regard.data.text.labels import read_labeled
 
 
 def grams(text: str) -> list[str]:

@@ -26,17 +26,17 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from regard.recipes.bench.machine import processor_name
-from regard.recipes.config import DatesRunConfig
-from regard.recipes.folder import Run
-from regard.recipes.running import train
-from regard.recipes.task import load
+from regard.bench.machine import processor_name
+from regard.recipes.base.run import Run
+from regard.recipes.dates.config import DatesRunConfig
+from regard.recipes.load import load
+from regard.recipes.training import train
 from regard.train import precision
 from regard.train.config import TrainConfig
-from regard.train.contracts import TrainingBatches
 from regard.train.distribution import Replica, World
 from regard.train.optimizer import build_optimizer
 from regard.train.precision import PRECISIONS, Measurement, Precision, measure_products, resolve_precision
+from regard.train.protocols import TrainingBatches
 from regard.train.step import add_gradients
 
 CPU = torch.device("cpu")

@@ -32,11 +32,11 @@ from torch.nn import functional
 
 from regard.data.batches import EncodedPairs, PairBatch, TokenBatches
 from regard.data.config import TokenizerConfig
-from regard.data.tokenize import train_tokenizers
+from regard.data.tokenizer import train_tokenizers
 from regard.models.build import build, build_image_classifier, build_language_model
 from regard.models.config import ClassifierConfig, LanguageModelConfig, ModelConfig, TransformerConfig
-from regard.models.writes.classes import ClassWriter
-from regard.train.allocator import keep_freed_memory
+from regard.models.writers.classes import ClassWriter
+from regard.system.allocator import keep_freed_memory
 
 SIZES = {
     "tiny": TransformerConfig(layers=4, width=128, heads=4, feedforward=256, norm="post"),

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from docs.gallery.browser import launch_browser
 from regard.look.capture import Capture
-from regard.look.map import AttentionMap, SampleMaps
-from regard.look.scene import Axis, Sample
+from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.sample import Axis, Sample
 
 _FRAMES = """seconds => new Promise(done => {
   const times = [];

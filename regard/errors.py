@@ -1,4 +1,7 @@
-"""Errors caused by the user's input; the command line prints them in one line, without a traceback."""
+"""Errors that the user can mend, and the hints they give."""
+
+import difflib
+from collections.abc import Iterable
 
 
 class UserError(ValueError):
@@ -10,3 +13,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     texts = ("can't allocate memory", "out of memory", "Invalid buffer size", "bad_alloc")
     is_torch = isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
     return isinstance(error, MemoryError) or is_torch
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a sentence that suggests the known names most similar to `name`, or an empty text."""
+    similar = difflib.get_close_matches(name, list(known), n=3)
+    return f" Did you mean {' or '.join(repr(suggestion) for suggestion in similar)}?" if similar else ""

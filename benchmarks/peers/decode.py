@@ -25,7 +25,7 @@ from benchmarks.peers.options import Options, Report, parse_options
 from benchmarks.peers.rounds import take_turns
 from benchmarks.peers.same_weights import as_marian, our_translator, save_for_ctranslate2, token_name
 from benchmarks.peers.translators import SIZES
-from regard.train.allocator import keep_freed_memory
+from regard.system.allocator import keep_freed_memory
 
 SETTINGS = {
     "greedy, batch 1": (1, 1),

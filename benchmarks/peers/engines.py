@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.data.batches import pad
-from regard.data.tokenize import BOS, EOS, PAD
+from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import search

@@ -28,7 +28,7 @@ from regard.decode.config import SampleConfig
 from regard.decode.sample import sample
 from regard.engines.registry import prepare
 from regard.models.language import LanguageModel
-from regard.train.allocator import keep_freed_memory
+from regard.system.allocator import keep_freed_memory
 
 PROMPT, NEW = 16, 200
 ROWS = (1, 32)

@@ -28,14 +28,14 @@ from matplotlib.figure import Figure
 from benchmarks.peers.options import Options, Report, parse_options
 from regard.attention.masks import Padded
 from regard.data.batches import PairBatch
-from regard.data.tokenize import BOS, EOS, PAD
+from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.beam import beam as beam_search
 from regard.decode.config import DecodeConfig
 from regard.engines.registry import prepare
 from regard.models.build import build
 from regard.models.config import CoreConfig, ModelConfig, RecurrentConfig, TransformerConfig
 from regard.models.model import Model
-from regard.train.allocator import keep_freed_memory
+from regard.system.allocator import keep_freed_memory
 
 VOCAB = 500
 

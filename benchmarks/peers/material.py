@@ -15,8 +15,8 @@ from torch import Tensor
 from regard.attention.masks import Padded
 from regard.data.batches import EncodedPairs, PairBatch, TokenBatches
 from regard.data.config import TokenizerConfig
-from regard.data.tokenize import EOS, Tokenizer, train_tokenizers
-from regard.data.windows import WindowBatch, WindowBatches
+from regard.data.text.windows import WindowBatch, WindowBatches
+from regard.data.tokenizer import EOS, Tokenizer, train_tokenizers
 
 __all__ = [
     "CHARACTERS",

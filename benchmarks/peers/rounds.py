@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 
 from benchmarks.peers.options import Options, Report
-from regard.train.allocator import keep_freed_memory
+from regard.system.allocator import keep_freed_memory
 
 __all__ = ["OURS", "Times", "measure_growth", "measure_growth_alone", "product_rate", "report_ratios", "take_turns"]
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from benchmarks.peers.gpt_own import Sizes
 from benchmarks.peers.material import VOCAB
 from benchmarks.peers.translators import marian
-from regard.data.tokenize import BOS, EOS, PAD
+from regard.data.tokenizer import BOS, EOS, PAD
 from regard.layers.positions import sinusoids
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig

@@ -19,10 +19,10 @@ from benchmarks.peers.material import character_batches
 from benchmarks.peers.options import Options, Report, parse_options, training_precisions
 from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
-from regard.data.windows import WindowBatch
+from regard.data.text.windows import WindowBatch
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig, TransformerConfig
-from regard.train.allocator import keep_freed_memory
+from regard.system.allocator import keep_freed_memory
 
 SIZES, ROWS = Sizes(), 12
 WITHOUT, COMPILED = ", no attention dropout", ", compiled"

@@ -20,7 +20,7 @@ from benchmarks.peers.translators import DROPOUT, SMOOTHING
 from regard.data.batches import PairBatch
 from regard.models.build import build
 from regard.models.config import ModelConfig, RecurrentConfig
-from regard.train.allocator import keep_freed_memory
+from regard.system.allocator import keep_freed_memory
 
 SIZE = 256
 NAMES = ("JoeyNMT", "plain PyTorch")

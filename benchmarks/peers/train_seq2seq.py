@@ -20,7 +20,7 @@ from benchmarks.peers.translators import DROPOUT, PEERS, SIZES, SMOOTHING, flops
 from regard.data.batches import PairBatch
 from regard.models.build import build
 from regard.models.config import ModelConfig
-from regard.train.allocator import keep_freed_memory
+from regard.system.allocator import keep_freed_memory
 
 WITHOUT = ", no attention dropout"
 ALSO_WITHOUT = ("Transformers, BART", "Transformers, Marian", "x-transformers, flash")

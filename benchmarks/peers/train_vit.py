@@ -17,8 +17,8 @@ from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, 
 from benchmarks.peers.stepping import Step, our_step, their_step
 from regard.models.build import build_image_classifier
 from regard.models.config import ClassifierConfig, TransformerConfig
-from regard.models.writes.classes import ClassWriter
-from regard.train.allocator import keep_freed_memory
+from regard.models.writers.classes import ClassWriter
+from regard.system.allocator import keep_freed_memory
 
 WIDTH, LAYERS, HEADS, SIDE, PATCH, CLASSES, ROWS = 192, 12, 3, 32, 4, 10, 64
 NAMES = ("Transformers, ViT", "torch.nn.TransformerEncoder")

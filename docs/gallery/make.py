@@ -27,13 +27,15 @@ from docs.gallery.browser import launch_browser
 from docs.gallery.plan import LOOKS, PAGES, GalleryPage, Look
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.map import SampleMaps
-from regard.look.names import KINDS, Kind
+from regard.look.maps import SampleMaps
 from regard.look.record import record
-from regard.recipes.folder import Run, read_run
+from regard.look.roles import KINDS, Kind
+from regard.recipes.base.recipe import TrainedRun
+from regard.recipes.base.run import Run
+from regard.recipes.load import load
 from regard.recipes.registry import RECIPES
-from regard.recipes.settings import apply_changes, find_differences, to_plain
-from regard.recipes.task import TrainedRun, load
+from regard.recipes.run_folder import read_run
+from regard.settings.tree import apply_changes, find_differences, to_plain
 
 __all__ = ["main"]
 

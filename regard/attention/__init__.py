@@ -1,1 +1,1 @@
-"""The read: queries read a memory of key-value pairs. Scores, choices, masks, memory and kernels."""
+"""Attention: queries read a memory of key-value pairs. One folder for each exchangeable part."""

@@ -9,34 +9,19 @@ Everything else in this library computes the inputs of this read or visualizes i
 Source: lectures, A; vaswani2017, section 3.2.
 """
 
-import math
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import is_inspectable
-from regard.attention.biases import Bias, TensorBias
-from regard.attention.checks import (
-    ReadTensors,
-    align_to_query,
-    are_finite,
-    broadcast_leading,
-    check_finite,
-    check_finite_bias,
-    check_pair,
-    unpack_memory,
-    zero_hidden,
-)
+from regard.attention.biases import Bias
+from regard.attention.checks import ReadTensors
 from regard.attention.choices import Choice, Soft
-from regard.attention.features import Features
+from regard.attention.finite import _prepare_again, _run_checked
+from regard.attention.inputs import AttentionInputs, prepare_inputs
 from regard.attention.kernels import reference, table
-from regard.attention.kernels.problem import AttentionInputs
-from regard.attention.linear import LinearState
-from regard.attention.masks import All, Mask
-from regard.attention.memory import KeyValueCache, Memory
-from regard.attention.scores import InnerProduct, ScaledDot, Score
+from regard.attention.masks import Mask
+from regard.attention.memory import KeyValueCache, LinearState
+from regard.attention.scores import ScaledDot, Score
 
 _SCALED_DOT = ScaledDot()
 _SOFT = Soft()
@@ -105,112 +90,6 @@ def attention_weights(
     return run(inputs) if isinstance(memory, KeyValueCache) else _run_checked(run, inputs, ReadTensors(query, *memory))
 
 
-def prepare_inputs(
-    query: Tensor,
-    memory: KeyValueCache | tuple[Tensor, Tensor],
-    *,
-    score: Score,
-    choose: Choice,
-    mask: Mask | None,
-    bias: Bias | Tensor | None,
-) -> AttentionInputs:
-    """Check the arguments of `attend`, align their axes, map queries and keys, and combine the masks, for a kernel."""
-    if mask is not None and not isinstance(mask, Mask):
-        raise TypeError(f"mask must be a Mask, got {type(mask).__name__}; wrap tensors in regard.dense")
-    if bias is not None and not isinstance(bias, Bias):
-        bias = TensorBias(bias)
-    if not isinstance(memory, KeyValueCache):
-        query, keys, values = unpack_memory(query, memory)
-        memory = Memory(keys, values)
-    check_pair(query, memory.keys, memory.values)
-    mapped = memory.map_keys_with(score)
-    keys, values = mapped.keys, mapped.values
-    if not query.dim() == keys.dim() == values.dim():
-        query, keys, values = _with_equal_axes(query, keys, values, score)
-    raw_query, query = query, score.map_query(query)
-    leading = broadcast_leading(query, keys, values)
-    if score.num_heads is not None and score.num_heads not in leading[-1:]:
-        raise ValueError(
-            f"the last leading axis of a read by {type(score).__name__} must be its {score.num_heads} heads, "
-            f"got leading axes {leading}"
-        )
-    if mask is not None and memory.mask is not None:
-        mask = All(mask, memory.mask)
-    inputs = AttentionInputs(
-        query=query,
-        keys=keys,
-        values=values,
-        score=score,
-        form=score.form(query.shape[-1]),
-        choose=choose,
-        mask=memory.mask if mask is None else mask,
-        bias=bias,
-        positions=memory.positions(query.shape[-2]),
-        raw_query=raw_query,
-        kernel_cache=memory.kernel_cache if mapped is memory else None,
-    )
-    choose.check(leading, query.shape[-2])
-    return inputs.expand_leading(leading)
-
-
-def _with_equal_axes(query: Tensor, keys: Tensor, values: Tensor, score: Score) -> tuple[Tensor, Tensor, Tensor]:
-    """Align keys and values to the axes of the query. Raises ValueError if the heads of mapped keys are ambiguous."""
-    tensors = align_to_query(query, keys, values)
-    if score.num_heads is not None and keys.dim() < query.dim():
-        raise ValueError(
-            f"keys that {type(score).__name__} maps per head must have as many axes as the query, {query.dim()}, "
-            f"got shape {tuple(keys.shape)}; add an axis of heads, of size 1 if all heads share the keys"
-        )
-    return tensors
-
-
-def _run_checked(run: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs, tensors: ReadTensors) -> Tensor:
-    """Run a kernel on a pair; zero non-finite numbers that are masked, and raise ValueError for those that are not.
-
-    Where the output shows non-finite inputs, only the output is checked: zero times infinity is NaN, and so is the
-    softmax of infinite scores. Gradients and bounded scores do not show them, so there the inputs are checked first.
-    """
-    is_checked = is_inspectable(tensors.query)
-    if is_checked and not _output_shows_nonfinite(inputs) and not _is_in_range(inputs, tensors):
-        inputs = _zero_masked(inputs, tensors)
-        if not are_finite(inputs.query, inputs.keys):
-            raise ValueError(
-                f"queries and keys mapped by {type(inputs.score).__name__} must be finite, but overflow "
-                f"{inputs.query.dtype}; the tensors that were passed are finite"
-            )
-    out = run(inputs)
-    if not is_checked or are_finite(out):
-        return out
-    out = run(_zero_masked(inputs, tensors))
-    if are_finite(out):
-        return out
-    raise ValueError(
-        f"the output must be finite, but overflows {inputs.query.dtype}; query, keys and values are finite, "
-        "but their products or sums are too large"
-    )
-
-
-def _output_shows_nonfinite(inputs: AttentionInputs) -> bool:
-    """Return True if every non-finite number that is read makes the output non-finite, and no gradient is needed."""
-    if not (isinstance(inputs.form, InnerProduct) and isinstance(inputs.choose, Soft)):
-        return False
-    tensors = inputs.query, inputs.keys, inputs.values
-    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return not needs_grad and not isinstance(inputs.score, Features)
-
-
-def _is_in_range(inputs: AttentionInputs, tensors: ReadTensors) -> bool:
-    """Return True if all numbers are finite and no inner product of a query and a key, masked or not, can overflow."""
-    if _has_infinite_bias(inputs) or not are_finite(*tensors):
-        return False
-    if not isinstance(inputs.form, InnerProduct):
-        return True
-    wide = torch.promote_types(inputs.query.dtype, torch.float32)
-    # |<q, k>| <= |q| |k|, which is at most the product of the norms of all queries and of all keys.
-    norms = (torch.linalg.vector_norm(x.detach(), dtype=wide).item() for x in (inputs.query, inputs.keys))
-    return math.prod(norms) < torch.finfo(inputs.query.dtype).max / 8
-
-
 def _empty_result(
     inputs: AttentionInputs, query: Tensor, memory: KeyValueCache | tuple[Tensor, Tensor], size: int
 ) -> Tensor:
@@ -219,29 +98,3 @@ def _empty_result(
         # The mapped tensors of `problem` may be infinite, and their gradients then NaN.
         inputs = _prepare_again(inputs, *(torch.zeros_like(x) + x[..., :0].sum() for x in (query, *memory)))
     return inputs.zeros(size)
-
-
-def _prepare_again(inputs: AttentionInputs, query: Tensor, keys: Tensor, values: Tensor) -> AttentionInputs:
-    """Prepare the same read with other numbers in query, keys and values."""
-    rules = {"score": inputs.score, "choose": inputs.choose, "mask": inputs.mask, "bias": inputs.bias}
-    return prepare_inputs(query, (keys, values), **rules)
-
-
-def _has_infinite_bias(inputs: AttentionInputs) -> bool:
-    return inputs.bias is not None and inputs.bias.may_be_infinite()
-
-
-def _zero_masked(inputs: AttentionInputs, tensors: ReadTensors) -> AttentionInputs:
-    """Zero the queries, keys and values that are fully masked. Raises ValueError if others are not finite."""
-    bias = inputs.bias_tensor()
-    allowed = inputs.allowed_pairs(bias)
-    if bias is not None:
-        check_finite_bias(bias, allowed)
-    if not are_finite(*tensors):
-        aligned = unpack_memory(tensors.query, tensors[1:])
-        zeroed = zero_hidden(aligned, allowed, inputs.leading)
-        for name, tensor, original in zip(ReadTensors._fields, zeroed, tensors, strict=True):
-            check_finite(name, tensor.view(original.shape))
-        inputs = _prepare_again(inputs, *zeroed)
-    mapped = ReadTensors(inputs.query, inputs.keys, inputs.values)
-    return inputs._replace(**zero_hidden(mapped, allowed, inputs.leading)._asdict())

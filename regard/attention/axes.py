@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.attention.places import Positions
+from regard.attention.positions import Positions
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """rule(row, head, query, key) of integer tensors, as the mask_mod of FlexAttention: True if the query may attend."""
@@ -77,3 +77,8 @@ def check_broadcasts(name: str, tensor: Tensor, positions: Positions) -> None:
         )
     if tensor.device != positions.device:
         raise ValueError(f"{name} must be on the query's device {positions.device}, got {tensor.device}")
+
+
+def widen(tensor: Tensor) -> Tensor:
+    """Convert to float32 if the dtype is narrower: long sums in half precision stop growing."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

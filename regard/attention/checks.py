@@ -1,6 +1,5 @@
 """Checks of the inputs of a read: errors are raised, with names and shapes, before anything is computed."""
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -103,64 +102,13 @@ def broadcast_leading(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int,
     return leading
 
 
-def check_finite(name: str, tensor: Tensor) -> None:
-    """Raise ValueError, with the first index, unless all numbers are finite (masked ones are zeros by now)."""
-    bad = ~tensor.detach().isfinite()
-    if bool(bad.any()):
-        index = tuple(bad.nonzero()[0].tolist())
-        raise ValueError(
-            f"{name} must be finite where not masked, got {tensor[index].item()} at {index} "
-            f"({int(bad.sum())} such numbers in total)"
-        )
-
-
-def check_finite_bias(bias: Tensor, allowed: Tensor | None) -> None:
-    """Raise ValueError, with the first index, unless the bias of every allowed pair is finite."""
-    bad = ~bias.detach().isfinite()
-    if allowed is not None:
-        bad = bad & allowed
-    if bool(bad.any()):
-        index = tuple(bad.nonzero()[0].tolist())
-        raise ValueError(
-            "bias must be finite, or -inf to hide a pair, where not masked, "
-            f"got {bias.expand(bad.shape)[index].item()} at {index}"
-        )
-
-
-def are_finite(*tensors: Tensor) -> bool:
-    """Return True if all numbers are finite: one sum per tensor, and every number only if that is not finite."""
-    for tensor in tensors:
-        numbers = tensor.detach() if tensor.requires_grad else tensor
-        total = numbers.sum(dtype=torch.float32) if numbers.dtype == torch.float16 else numbers.sum()
-        if not math.isfinite(total.item()) and not bool(numbers.isfinite().all()):
-            return False
-    return True
-
-
-def zero_hidden(tensors: ReadTensors, allowed: Tensor | None, leading: tuple[int, ...]) -> ReadTensors:
-    """Zero keys and values that no query attends to, and queries whose row is fully masked.
-
-    allowed: (..., query, key) with as many axes, broadcasting to the read; None: no pair is masked.
-    """
-    if allowed is None:
-        return tensors
-    allowed = allowed.expand(*leading, tensors.query.shape[-2], tensors.keys.shape[-2])
-    has_key, has_query = allowed.any(-1), allowed.any(-2)
-    return ReadTensors(
-        *(
-            torch.where(_any_over_broadcast(used, tensor).unsqueeze(-1), tensor, 0.0)
-            for used, tensor in zip((has_key, has_query, has_query), tensors, strict=True)
-        )
-    )
-
-
-def _any_over_broadcast(used: Tensor, tensor: Tensor) -> Tensor:
-    """Reduce `used`, (..., item) of the read, over the leading axes that the tensor (..., item, dim) broadcasts."""
-    for axis, size in enumerate(tensor.shape[:-2]):
-        if used.shape[axis] != size:
-            used = used.unflatten(axis, (size, -1)).any(axis + 1)
-    return used
-
-
 def _describe(memory: object) -> str:
     return f"{type(memory).__name__} of {len(memory)}" if isinstance(memory, tuple | list) else type(memory).__name__
+
+
+def check_integer(name: str, value: int, least: int) -> None:
+    """Raise TypeError unless `value` is an integer, ValueError if it is below `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")

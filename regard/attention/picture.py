@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.places import Positions
+from regard.attention.positions import Positions
 
 _MAX_CELLS = 40_000
 _MAX_SIDE = 400

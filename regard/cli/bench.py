@@ -8,20 +8,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
-from regard.cli.bench_words import format_report, panels
+from regard.bench.report import format_report, panels
 from regard.cli.exits import DONE
-from regard.cli.help import page
 from regard.cli.inputs import is_file, is_single_input, read_lines
 from regard.cli.notices import print_notice
-from regard.cli.options import NoSettings, parse, wants_help
-from regard.cli.use import UseOptions, read_run_argument
+from regard.cli.runs import UseOptions, read_run_argument
 from regard.errors import UserError
-from regard.look.files import check_path
-from regard.ranges import Range, check_ranges
-from regard.recipes.folder import Run
-from regard.recipes.settings import collect_groups
-from regard.run_files import check_output
-from regard.train.allocator import keep_freed_memory
+from regard.look.figures.output import check_path
+from regard.recipes.base.run import Run
+from regard.settings.help import page
+from regard.settings.options import NoSettings, parse, wants_help
+from regard.settings.ranges import Range, check_ranges
+from regard.settings.tree import collect_groups
+from regard.system.allocator import keep_freed_memory
+from regard.system.output_files import check_output
 
 USAGE = "regard bench RUN [options]"
 ABOUT = (
@@ -77,7 +77,7 @@ def run(argv: list[str]) -> int:
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
     keep_freed_memory()  # as in training
-    results = importlib.import_module("regard.recipes.bench.bench").bench(
+    results = importlib.import_module("regard.bench.bench").bench(
         folder,
         device=options.device,
         engines=options.engine,
@@ -111,7 +111,7 @@ def _draw(results: dict, options: BenchOptions) -> None:
     if not profiles:
         print_notice("nothing was profiled, so there is nothing to plot")
         return
-    picture = importlib.import_module("regard.recipes.bench.picture")
+    picture = importlib.import_module("regard.bench.picture")
     machine = results["machine"]
     title = f"{results['run']} on {machine['processor']}, {machine['threads']} threads: where the time goes"
     print_notice(str(picture.draw_shares(profiles, options.out, title=title, overwrite=options.force)))

@@ -5,14 +5,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from regard.cli.exits import DONE
-from regard.cli.help import page
 from regard.cli.notices import print_notice
-from regard.cli.options import parse, wants_help
 from regard.cli.report import score_table
-from regard.cli.use import DecodingOptions, load_trained, read_run_argument
+from regard.cli.runs import DecodingOptions, load_trained, read_run_argument
 from regard.decode.config import DecodeConfig, DrawingConfig
-from regard.recipes.folder import Run
-from regard.recipes.other_data import (
+from regard.recipes.base.config import (
     OtherBoxes,
     OtherData,
     OtherImages,
@@ -23,8 +20,11 @@ from regard.recipes.other_data import (
     OtherText,
     OtherTracks,
 )
+from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
-from regard.recipes.settings import collect_groups
+from regard.settings.help import page
+from regard.settings.options import parse, wants_help
+from regard.settings.tree import collect_groups
 
 USAGE = "regard evaluate RUN [options]"
 ABOUT = "Evaluate a trained model on the test data of its run, or on other data of the same kind."

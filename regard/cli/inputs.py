@@ -6,14 +6,14 @@ from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import cast
 
-from regard.data.lines import describe_decode_error
+from regard.data.text.lines import describe_decode_error
 from regard.errors import UserError
-from regard.files import check_readable, read_unpacked
-from regard.packed import is_packed, plain_name
-from regard.pipes import is_pipe, open_pipe
-from regard.recipes.config import TracksRunConfig
-from regard.recipes.folder import Run
+from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
+from regard.recipes.tracks.config import TracksRunConfig
+from regard.system.compression import is_packed, plain_name
+from regard.system.files import check_readable, read_unpacked
+from regard.system.pipes import is_pipe, open_pipe
 
 MOST_BYTES = 1_000_000
 """Maximum length of a line."""

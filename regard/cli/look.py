@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from regard.cli.exits import DONE
-from regard.cli.help import page
 from regard.cli.inputs import decode_argument, is_file, is_single_input, read_lines
 from regard.cli.notices import print_notice
-from regard.cli.options import NoSettings, parse, wants_help
-from regard.cli.use import UseOptions, load_trained, read_run_argument
+from regard.cli.runs import UseOptions, load_trained, read_run_argument
 from regard.errors import UserError
-from regard.look.files import SUFFIXES, check_path
-from regard.ranges import Range, check_ranges
-from regard.recipes.folder import Run
-from regard.recipes.settings import collect_groups
-from regard.run_files import check_output, claim_folder
+from regard.look.figures.output import SUFFIXES, check_path
+from regard.recipes.base.run import Run
+from regard.settings.help import page
+from regard.settings.options import NoSettings, parse, wants_help
+from regard.settings.ranges import Range, check_ranges
+from regard.settings.tree import collect_groups
+from regard.system.output_files import check_output, claim_folder
 
 USAGE = "regard look RUN [INPUT ...] [--test NUMBER ...] [options]"
 ABOUT = (

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from regard import __version__
 from regard.cli.exits import BROKEN_PIPE, DEFECT, DONE, INTERRUPTED, UNUSABLE
-from regard.cli.help import two_columns
-from regard.cli.streams import usable_streams
-from regard.display import one_line
 from regard.errors import UserError, is_out_of_memory
-from regard.recipes.kinds import suggest
+from regard.settings.help import two_columns
+from regard.settings.values import suggest
+from regard.system.streams import usable_streams
+from regard.system.terminal import one_line
 
 COMMANDS = {
     "train": "train the model of a recipe, or resume a run that was stopped",

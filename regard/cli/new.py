@@ -3,11 +3,11 @@
 import keyword
 from pathlib import Path
 
-from regard.cli.help import page
-from regard.cli.options import NoSettings, parse, wants_help
 from regard.errors import UserError
-from regard.files import write_atomically
 from regard.recipes.registry import RECIPES
+from regard.settings.help import page
+from regard.settings.options import NoSettings, parse, wants_help
+from regard.system.writing import write_atomically
 
 USAGE = "regard new NAME"
 ABOUT = (

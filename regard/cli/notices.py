@@ -1,10 +1,37 @@
-"""Notices on standard error; they may quote data, so control characters are escaped."""
+"""Notices on standard error: warnings, and what takes long."""
 
+import logging
 import sys
 
-from regard.display import escape_text
+from regard.system.terminal import escape_text
 
 
 def print_notice(text: str) -> None:
     """Print a notice to standard error."""
     print(escape_text(text), file=sys.stderr, flush=True)
+
+
+_LOG = logging.getLogger("regard.native.cache")
+
+
+def announce_compiling() -> None:
+    """Print a notice on standard error when a loop is first compiled, once."""
+    if not any(isinstance(handler, _CompilationNotice) for handler in _LOG.handlers):
+        _LOG.setLevel(logging.INFO)
+        _LOG.addHandler(_CompilationNotice())
+
+
+class _CompilationNotice(logging.Handler):
+    """Logging handler that prints a notice for the first record."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._is_printed = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the notice."""
+        if not self._is_printed:
+            self._is_printed = True
+            remedy = getattr(record, "remedy", None)
+            more = f" They cannot be cached: {remedy}." if remedy else ""
+            print_notice(f"Compiling loops for this machine: this may take half a minute.{more}")

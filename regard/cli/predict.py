@@ -18,17 +18,18 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
 from regard.cli.exits import DONE
-from regard.cli.help import page
 from regard.cli.inputs import decode_argument, is_file, is_single_input, read_lines, read_stream_lines
-from regard.cli.options import parse, peek_option, wants_help
-from regard.cli.use import DecodingOptions, load_trained, read_run_argument
+from regard.cli.runs import DecodingOptions, load_trained, read_run_argument
 from regard.decode.config import DecodeConfig, DrawingConfig, SampleConfig
 from regard.errors import UserError
-from regard.ranges import Range, check_ranges
-from regard.recipes.config import DrawRunConfig, LanguageRunConfig
-from regard.recipes.folder import Run
+from regard.recipes.base.run import Run
+from regard.recipes.draw.config import DrawRunConfig
+from regard.recipes.language.config import LanguageRunConfig
 from regard.recipes.registry import get_entry
-from regard.recipes.settings import collect_groups
+from regard.settings.help import page
+from regard.settings.options import parse, peek_option, wants_help
+from regard.settings.ranges import Range, check_ranges
+from regard.settings.tree import collect_groups
 
 USAGE = "regard predict RUN [TEXT|FILE ...|-] [options]"
 ABOUT = (

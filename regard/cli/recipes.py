@@ -1,8 +1,8 @@
 """`regard recipes`: list the recipes."""
 
-from regard.cli.help import page, two_columns
-from regard.cli.options import NoSettings, parse, wants_help
 from regard.recipes.registry import RECIPES
+from regard.settings.help import page, two_columns
+from regard.settings.options import NoSettings, parse, wants_help
 
 
 def run(argv: list[str]) -> int:

@@ -1,7 +1,9 @@
 """Tables of scores and sample outputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from regard.system.terminal import table
 
 _NAMES = {
     "exact": "exact match, %",
@@ -43,7 +45,6 @@ _NAMES = {
     "nll": "nll, nats per token",
     "perplexity": "perplexity per token",
 }
-_WIDE = 48
 
 
 def score_table(scores: Mapping[str, Any]) -> str:
@@ -67,12 +68,3 @@ def score_table(scores: Mapping[str, Any]) -> str:
         samples.append([sample["source"].strip(), sample["output"], reference])
     outputs = f"\n\nsample outputs\n{table(samples)}" if samples else ""
     return f"{title}\n{table(rows)}{by_class}{outputs}"
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Format rows as aligned columns, two spaces apart; a very wide cell does not widen its column."""
-    rows = [[cell.replace("\n", "\\n") for cell in row] for row in rows]  # one line per row
-    columns = list(zip(*rows, strict=True))
-    widths = [max((len(cell) for cell in column if len(cell) <= _WIDE), default=0) for column in columns]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(f"  {line.rstrip()}" for line in lines)

@@ -8,16 +8,17 @@ from typing import Any
 import yaml
 
 from regard.cli.exits import INTERRUPTED
-from regard.cli.help import page, two_columns
 from regard.cli.notices import print_notice
-from regard.cli.options import apply_variants, parse, peek_option, wants_help
 from regard.cli.report import score_table
 from regard.errors import UserError
-from regard.ranges import Seed, Threads, check_ranges
-from regard.recipes.folder import Run
-from regard.recipes.registry import RECIPES, Entry, get_entry
-from regard.recipes.settings import apply_changes, collect_groups, to_plain
-from regard.train.allocator import keep_freed_memory
+from regard.recipes.base.entry import Entry
+from regard.recipes.base.run import Run
+from regard.recipes.registry import RECIPES, get_entry
+from regard.settings.help import page, two_columns
+from regard.settings.options import apply_variants, parse, peek_option, wants_help
+from regard.settings.ranges import Seed, Threads, check_ranges
+from regard.settings.tree import apply_changes, collect_groups, to_plain
+from regard.system.allocator import keep_freed_memory
 
 USAGE = "regard train RECIPE [options]"
 ABOUT = (
@@ -58,7 +59,7 @@ def run(argv: list[str]) -> int:
     config = chosen.config()
     file = peek_option(rest, "config")
     if file is not None:
-        settings = importlib.import_module("regard.cli.settings_file").read_settings(Path(file))
+        settings = importlib.import_module("regard.settings.yaml_file").read_settings(Path(file))
         config = apply_changes(config, settings.settings, called=settings.describe)
     if wants_help(rest):
         print(_help(chosen, apply_variants(config, rest)))
@@ -73,8 +74,8 @@ def run(argv: list[str]) -> int:
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
     keep_freed_memory()
-    importlib.import_module("regard.cli.waits").announce_compiling()
-    result = importlib.import_module("regard.recipes.running").train(folder, run, threads=threads, tell=print_notice)
+    importlib.import_module("regard.cli.notices").announce_compiling()
+    result = importlib.import_module("regard.recipes.training").train(folder, run, threads=threads, tell=print_notice)
     if result.is_interrupted:
         return INTERRUPTED
     if not result.report:

@@ -12,7 +12,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.files import file_limit, read_bytes
+from regard.system.files import file_limit, read_bytes
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _KINDS = "biufUS"

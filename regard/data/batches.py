@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.attention.masks import Padded
-from regard.data.tokenize import BOS, EOS, PAD
+from regard.data.tokenizer import BOS, EOS, PAD
 from regard.errors import UserError
 
 

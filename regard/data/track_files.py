@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.data.config import OnBad
-from regard.data.lines import describe_decode_error, read_lines
-from regard.data.numbers import format_number, parse_number
+from regard.data.text.lines import describe_decode_error, read_lines
+from regard.data.text.numbers import format_number, parse_number
 from regard.errors import UserError
 
 Frames = dict[float, dict[str, tuple[float, float]]]

@@ -21,11 +21,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.masks import Padded
+from regard.decode.finished import Candidates, FinishedHypotheses
 from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis, Rules, expand_max_length
-from regard.decode.pool import Candidates, FinishedHypotheses
 from regard.decode.stepper import StateT, Stepper, top_tokens
-from regard.telling import BeamStep, SearchEnd, SearchStep, emit
+from regard.trace import BeamStep, SearchEnd, SearchStep, emit
 
 
 def beam(

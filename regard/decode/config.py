@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from regard.ranges import Count, Draws, Length, Range, check_ranges
+from regard.settings.ranges import Count, Draws, Length, Range, check_ranges
 
 _LEAST_TEMPERATURE = 0.001
 """Dividing logits by a smaller temperature overflows float32."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.attention.masks import Padded
 from regard.decode.hypothesis import Hypothesis, Rules, expand_max_length
 from regard.decode.stepper import StateT, Stepper, top_tokens
-from regard.telling import SearchEnd, SearchOutput, SearchStep, emit
+from regard.trace import SearchEnd, SearchOutput, SearchStep, emit
 
 
 class GeneratedToken(NamedTuple):

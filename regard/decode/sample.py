@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.decode.config import SampleConfig
 from regard.decode.stepper import top_tokens
-from regard.telling import RowOrder, SearchEnd, SearchOutput, SearchStep, emit, is_traced
+from regard.trace import RowOrder, SearchEnd, SearchOutput, SearchStep, emit, is_traced
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import StateT, Stepper
-from regard.telling import RowOrder, emit
+from regard.trace import RowOrder, emit
 
 
 def search(

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.telling import StepScores
+from regard.trace import StepScores
 
 _ALTERNATIVES = 8
 

@@ -1,1 +1,1 @@
-"""Engines: implementations of decoding with a trained model; torch is the reference."""
+"""Engines: ways to run a trained model for decoding. The engine torch is the reference."""

@@ -10,12 +10,12 @@ auto          compiled if it supports the model and is optimized for the process
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.ranges import Threads, check_ranges
+from regard.settings.ranges import Threads, check_ranges
 
 ENGINES = {
-    "torch": "regard.engines.reference",
+    "torch": "regard.engines.torch",
     "compiled": "regard.engines.compiled.engine",
-    "ctranslate2": "regard.engines.ctranslate2",
+    "ctranslate2": "regard.engines.ctranslate2.engine",
 }
 """Module of each engine (see `regard.engines.registry.EngineModule`), imported when the engine is first used."""
 

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
+from regard.attention.biases import Alibi, DistanceBias, RelativeBias
 from regard.attention.choices import Soft
-from regard.attention.positional import Alibi, DistanceBias, RelativeBias
 from regard.attention.scores import Dot, InnerProduct, ScaledDot
 from regard.engines.interpret import probe
 from regard.layers.blocks import DecoderBlock, EncoderBlock
@@ -44,8 +44,8 @@ from regard.layers.residual import Residual
 from regard.models.cores.transformer import NoPositions, TransformerCore
 from regard.models.language import LanguageModel
 from regard.models.model import Model
-from regard.models.reads.tokens import TokenReader
-from regard.models.writes.tokens import TokenWriter
+from regard.models.readers.tokens import TokenReader
+from regard.models.writers.tokens import TokenWriter
 
 KNOWN: frozenset[type] = frozenset(
     {

@@ -9,7 +9,7 @@ import torch
 from regard.engines.config import ENGINES
 from regard.engines.engine import Engine
 from regard.engines.lowering import UnsupportedModelError, lower
-from regard.engines.reference import TorchEngine
+from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 from regard.models.cores.transformer import TransformerCore

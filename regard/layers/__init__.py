@@ -1,1 +1,1 @@
-"""Layers, independent of any task: multi-head attention, positions, feed-forward, add & norm, recurrent cells."""
+"""Layers, independent of any task: linear maps, multi-head attention, positions, feed-forward, residual connections."""

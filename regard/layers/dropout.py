@@ -14,9 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.kernels.rows import is_supported
-
-_LEVELS = 1 << 16
+from regard.ops.dropout import _SixteenBitDropout, draw_seed, drop, to_threshold
+from regard.ops.softmax import is_supported
 
 
 class Dropout(nn.Module):
@@ -44,47 +43,3 @@ class Dropout(nn.Module):
     def extra_repr(self) -> str:
         """Return p, for repr."""
         return f"p={self.p}"
-
-
-def draw_seed() -> int:
-    """Draw a seed of 63 bits from torch's generator."""
-    return int(torch.empty((), dtype=torch.int64).random_())
-
-
-def to_threshold(p: float) -> int:
-    """Return round(65536 p), at most 65535."""
-    return min(round(p * _LEVELS), _LEVELS - 1)
-
-
-def drop(x: Tensor, seed: int, threshold: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Return x with the elements dropped that the seed selects, as `dtype`: float32 or bfloat16."""
-    return _Drop.apply(x, seed, threshold, x.dtype if dtype is None else dtype)
-
-
-class _Drop(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x: Tensor, seed: int, threshold: int, dtype: torch.dtype) -> Tensor:
-        from regard.layers import residual_cpu  # noqa: PLC0415  # brings numba along, on first use
-
-        ctx.arguments = seed, threshold, x.dtype
-        return residual_cpu.drop(x.contiguous(), seed, threshold, dtype)
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return drop(gradient, *ctx.arguments), None, None, None
-
-
-class _SixteenBitDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x: Tensor, threshold: int) -> Tensor:
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
-        mask = bits >= threshold - _LEVELS // 2  # int16 is centered on zero
-        ctx.scale = _LEVELS / (_LEVELS - threshold)
-        ctx.save_for_backward(mask)
-        return (x * mask).mul_(ctx.scale)
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
-        (mask,) = ctx.saved_tensors
-        return (gradient * mask).mul_(ctx.scale), None

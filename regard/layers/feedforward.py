@@ -10,9 +10,9 @@ Source: lectures, D; vaswani2017, section 3.3.
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.kernels.maps import linear
 from regard.layers.forms import FeedForwardForm, LinearForm, form_of
 from regard.layers.linear import Linear, is_exact
+from regard.ops.linear import linear
 
 _ACTIVATIONS = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
 

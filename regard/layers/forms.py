@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from regard.attention.positional import DistanceBias
+from regard.attention.biases import DistanceBias
 from regard.attention.scores import Form
 
 FormT = TypeVar("FormT")

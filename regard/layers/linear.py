@@ -1,6 +1,6 @@
 """Linear layers: torch.nn.Linear by the fastest matrix products of the CPU, and several layers fused into one product.
 
-The products are in regard.attention.kernels.maps.
+The products are in regard.ops.linear.
 """
 
 import torch
@@ -8,12 +8,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.axes import is_eager
-from regard.attention.kernels.maps import MIN_SIZE, linear
 from regard.layers.forms import LinearForm
+from regard.ops.linear import MIN_SIZE, linear
 
 
 class Linear(nn.Linear):
-    """torch.nn.Linear with the same parameters, computed by `regard.attention.kernels.maps.linear`."""
+    """torch.nn.Linear with the same parameters, computed by `regard.ops.linear.linear`."""
 
     def forward(self, input: Float[Tensor, "*batch in"]) -> Float[Tensor, "*batch out"]:
         """Return input W^T + b."""

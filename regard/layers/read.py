@@ -7,13 +7,12 @@ changes to the model.
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.attend import attend, prepare_inputs
-from regard.attention.biases import Bias, TensorBias
+from regard.attention.attend import attend
+from regard.attention.biases import Bias, DistanceBias, TensorBias
 from regard.attention.choices import Choice, Soft
-from regard.attention.kernels.problem import AttentionInputs
+from regard.attention.inputs import AttentionInputs, prepare_inputs
 from regard.attention.masks import Mask
 from regard.attention.memory import KeyValueCache
-from regard.attention.positional import DistanceBias
 from regard.attention.scores import ScaledDot, Score
 from regard.layers.forms import NoFormError, ReadForm
 

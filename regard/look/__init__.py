@@ -1,1 +1,1 @@
-"""Recording and visualization of attention weights."""
+"""Attention visualization: recorded weights, captures, figures and an interactive page."""

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.look.capture_file import open_capture, save_capture
-from regard.look.files import check_path
-from regard.look.gradients import GradientCall, multiply_by_gradients
-from regard.look.map import GRADIENT, AttentionMap, SampleMaps
+from regard.look.figures.output import check_path
+from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
+from regard.look.measures import GradientCall, multiply_by_gradients
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
-from regard.look.story import Trace
+from regard.look.segments import Trace
 
 _NOTEBOOK_HEIGHT = 640
 
@@ -115,7 +115,7 @@ class Capture(Sequence[SampleMaps]):
             with record(model, gradients=True) as capture:
                 capture.differentiate(model(batch)[0, best])
 
-        See regard.look.gradients. Raises: ValueError if `number` is not a scalar computed in this recording, or if it
+        See regard.look.measures. Raises: ValueError if `number` is not a scalar computed in this recording, or if it
         was recorded without gradients=True.
         """
         if self._graph_calls is None or self._recording is None or self._trace is None:
@@ -156,7 +156,9 @@ class Capture(Sequence[SampleMaps]):
         check_path(path, overwrite, (".html", ".safetensors"))
         match path.suffix.lower():
             case ".html":
-                importlib.import_module("regard.look.page").write(path, [self] if beside is None else [self, beside])
+                importlib.import_module("regard.look.page.page").write(
+                    path, [self] if beside is None else [self, beside]
+                )
             case ".safetensors":
                 save_capture(path, self.title, self.model, self.samples, dtype=dtype)
             case _:
@@ -164,14 +166,14 @@ class Capture(Sequence[SampleMaps]):
         return path
 
     def plot(self, path: str | Path, **options: Any) -> Path:
-        """Plot one sample; see regard.look.figures.draw for the options."""
-        return importlib.import_module("regard.look.figures").draw(self, Path(path), **options)
+        """Plot one sample; see regard.look.figures.draw.draw for the options."""
+        return importlib.import_module("regard.look.figures.draw").draw(self, Path(path), **options)
 
     def _repr_html_(self) -> str:
         """Return the viewer in an iframe, for notebooks."""
         if self._is_empty():
             return f"<p>{html.escape(repr(self))}</p>"
-        page = importlib.import_module("regard.look.page").text([self])
+        page = importlib.import_module("regard.look.page.page").text([self])
         source = html.escape(page, quote=True)
         style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 0"
         return f'<iframe srcdoc="{source}" sandbox="allow-scripts" style="{style}" title="regard"></iframe>'

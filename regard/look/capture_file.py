@@ -20,12 +20,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.files import check_file, open_atomically, parse_json
-from regard.look.map import AttentionMap, SampleMaps
-from regard.look.names import KINDS
-from regard.look.plain import parse_dataclass
+from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.recording_file import DTYPES, numbers_of
-from regard.look.scene import (
+from regard.look.roles import KINDS
+from regard.look.sample import (
     Axis,
     DecodingStep,
     DetectedBox,
@@ -37,6 +35,9 @@ from regard.look.scene import (
     Sound,
     Track,
 )
+from regard.settings.from_json import parse_dataclass
+from regard.system.files import check_file, parse_json
+from regard.system.writing import open_atomically
 
 _FORMAT, _VERSION = "regard capture", 1
 _FLOATS = {name: dtype for dtype, name in DTYPES.items()}

@@ -8,7 +8,7 @@
 Every read of every model is a `Read`. A forward hook computes its weights with the reference formula from the same
 queries and keys: they are those of its score, choice, mask and bias whichever kernel ran, and the output is unchanged.
 Rows, heads, queries and calls that are not recorded are not computed; the others are computed tile by tile
-(regard.look.part), and kept in memory or written to disk (regard.look.recording_file).
+(regard.look.tiles), and kept in memory or written to disk (regard.look.recording_file).
 """
 
 import sys
@@ -20,14 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import table
-from regard.attention.kernels.problem import AttentionInputs
 from regard.layers.read import Read
-from regard.look.cut import sizes_of
-from regard.look.gradients import GradientCall
-from regard.look.part import Part, tiles
+from regard.look.measures import GradientCall
 from regard.look.recording import Recording, list_names, nearest_names
 from regard.look.recording_file import DTYPES, Call, Folder
+from regard.look.slicing import sizes_of
+from regard.look.tiles import Part, tiles
 
 TILE_BYTES = 8 << 20
 """Default size of the largest tensor that recording allocates: about the size of a processor's cache."""
@@ -68,7 +68,7 @@ def record_weights(
     dtype:       float32, float64, or float16: half the size, with a relative error of at most 2^-11 (weights below
                  2^-14: an error of at most 2^-25).
     tile_bytes:  largest size of a tensor that recording allocates; a choice that draws uses the tiles of its kernel.
-    taken:       list to which the calls that are part of an autograd graph are added, for regard.look.gradients.
+    taken:       list to which the calls that are part of an autograd graph are added, for regard.look.measures.
     Raises:      ValueError if the model has no `Read`, is compiled, or has none of the names in `only`, or if `to`
                  exists; at a call that does not have the rows, heads or queries, or runs inside torch.func.vmap.
                  TypeError for indices that are not integers.

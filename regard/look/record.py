@@ -4,7 +4,7 @@
         run.predict(["3 maart 2019"])
     capture.save("look.html")
 
-A trained run emits its inputs and outputs as events (regard.telling), so that queries and keys have labels and beams
+A trained run emits its inputs and outputs as events (regard.trace), so that queries and keys have labels and beams
 are resolved. For a bare module, queries and keys are numbered, unless `samples` describes the rows of its calls.
 """
 
@@ -17,11 +17,11 @@ import torch
 from torch import nn
 
 from regard.look.capture import Capture
-from regard.look.gradients import GradientCall
 from regard.look.listen import TILE_BYTES, record_weights
-from regard.look.scene import Sample
-from regard.look.story import Trace
-from regard.telling import subscribe
+from regard.look.measures import GradientCall
+from regard.look.sample import Sample
+from regard.look.segments import Trace
+from regard.trace import subscribe
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def record(
 
     model:     result of `regard.load`, or a module.
     samples:   samples of the rows of each call, if the model emits none: their axes "source", "queries", "said", "fed"
-               label the queries and keys (see regard.look.names).
+               label the queries and keys (see regard.look.roles).
     only, rows, heads, queries, steps, to, dtype, tile_bytes:  see regard.look.listen.record_weights.
     gradients: keep the autograd graph, for capture.differentiate(y).
     Raises:    as `record_weights`; ValueError if only a part is recorded with gradients.

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.look.part import Part, Tile
 from regard.look.recording_file import Call, Folder, ReadRecord, load, numbers_of
+from regard.look.tiles import Part, Tile
 
 
 class Recording:

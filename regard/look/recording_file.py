@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.files import check_file, parse_json, read_json
-from regard.look.part import Part, Tile
-from regard.look.plain import parse_dataclass
+from regard.look.tiles import Part, Tile
+from regard.settings.from_json import parse_dataclass
+from regard.system.files import check_file, parse_json, read_json
 
 DTYPES = {torch.float16: "F16", torch.float32: "F32", torch.float64: "F64"}
 """Dtypes of recorded weights, with their names in safetensors."""

@@ -13,13 +13,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from regard.look.map import AttentionMap, SampleMaps
-from regard.look.names import KINDS, Role, role_of
+from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.recording import Recording
 from regard.look.recording_file import Call
-from regard.look.scene import Axis, Sample
-from regard.look.story import Counts, Segment, Trace, decoding_steps, token_labels
-from regard.telling import SearchOutput
+from regard.look.roles import KINDS, Role, role_of
+from regard.look.sample import Axis, Sample
+from regard.look.segments import Counts, Segment, Trace, decoding_steps, token_labels
+from regard.trace import SearchOutput
 
 _REVERSED_SOURCE, _INPUT_AFTER_START = "source from the end", "fed, after the start"
 

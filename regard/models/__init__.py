@@ -1,1 +1,1 @@
-"""A model is what it reads, a core, and what it writes."""
+"""Models: a reader embeds the input, a core processes it, a writer computes the output and the loss."""

@@ -6,7 +6,8 @@ from functools import partial
 from torch import nn
 
 from regard.layers.pool import AttentionPooling
-from regard.models.autoencoder import Autoencoder
+from regard.models.autoencoders.autoencoder import Autoencoder
+from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.classifier import Classifier
 from regard.models.config import (
     AutoencoderConfig,
@@ -29,17 +30,16 @@ from regard.models.forecaster import Forecaster
 from regard.models.grid import GridModel
 from regard.models.language import LanguageModel
 from regard.models.model import Model
-from regard.models.opinionated import NaiveBayesClassifier
-from regard.models.quantized import QuantizedAutoencoder
-from regard.models.reads.images import ImageReader
-from regard.models.reads.tokens import TokenReader, embedding_table
-from regard.models.reads.tracks import TrackReader
+from regard.models.naive_bayes import NaiveBayesClassifier
+from regard.models.readers.images import ImageReader
+from regard.models.readers.tokens import TokenReader, embedding_table
+from regard.models.readers.tracks import TrackReader
 from regard.models.tagger import Tagger
-from regard.models.writes.sets import SetWriter
-from regard.models.writes.tags import TagWriter
-from regard.models.writes.tokens import TokenWriter
-from regard.models.writes.tracks import TrackWriter
-from regard.models.writes.vector import VectorWriter
+from regard.models.writers.sets import SetWriter
+from regard.models.writers.tags import TagWriter
+from regard.models.writers.tokens import TokenWriter
+from regard.models.writers.tracks import TrackWriter
+from regard.models.writers.vector import VectorWriter
 
 
 def build_core(

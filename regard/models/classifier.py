@@ -18,7 +18,7 @@ from regard.attention.masks import Padded
 from regard.layers.pool import AttentionPooling
 from regard.models.cores.core import Core
 from regard.models.model import BatchLoss
-from regard.models.writes.vector import VectorWriter
+from regard.models.writers.vector import VectorWriter
 
 
 @runtime_checkable

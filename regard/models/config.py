@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from regard.ranges import FractionBelowOne, Heads, Layers, Length, Range, Width, check_ranges
+from regard.settings.ranges import FractionBelowOne, Heads, Layers, Length, Range, Width, check_ranges
 
 _LATER = {"since": "0.2.0"}
 """Marks settings that runs of version 0.1.0 do not have; the defaults reproduce those runs."""

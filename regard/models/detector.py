@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.models.cores.core import Core
 from regard.models.model import BatchLoss
-from regard.models.writes.sets import SetPredictions, SetTargets, SetWriter
+from regard.models.writers.sets import SetPredictions, SetTargets, SetWriter
 
 
 @runtime_checkable

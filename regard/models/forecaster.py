@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.models.cores.core import Core
 from regard.models.model import BatchLoss
-from regard.models.reads.tracks import TrackReader
-from regard.models.writes.tracks import TrackWriter
+from regard.models.readers.tracks import TrackReader
+from regard.models.writers.tracks import TrackWriter
 
 
 @runtime_checkable

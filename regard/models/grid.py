@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.models.cores.core import Core, CoreState
 from regard.models.model import Model
-from regard.models.reads.tokens import TokenReader
-from regard.models.writes.tokens import TokenWriter
+from regard.models.readers.tokens import TokenReader
+from regard.models.writers.tokens import TokenWriter
 
 _SCALE = 0.5
 """Initial standard deviation of row and column vectors: together half the variance of embeddings."""

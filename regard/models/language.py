@@ -10,12 +10,12 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.kernels.maps import linear
-from regard.layers.cross_entropy import token_loss
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, CoreState
 from regard.models.model import BatchLoss
-from regard.models.reads.tokens import TokenReader
+from regard.models.readers.tokens import TokenReader
+from regard.ops.linear import linear
+from regard.ops.token_loss import token_loss
 
 
 @runtime_checkable

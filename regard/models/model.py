@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, CoreState
-from regard.models.writes.tokens import TokenWriter
+from regard.models.writers.tokens import TokenWriter
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.models.cores.core import Core
 from regard.models.model import BatchLoss
-from regard.models.writes.tags import TagWriter
+from regard.models.writers.tags import TagWriter
 
 
 @runtime_checkable
@@ -28,7 +28,7 @@ class TaggingBatch(Protocol):
 
     @property
     def target(self) -> Int[Tensor, "batch time"]:
-        """Tag of each item, or NONE (regard.models.writes.tags)."""
+        """Tag of each item, or NONE (regard.models.writers.tags)."""
         ...
 
 

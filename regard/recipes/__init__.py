@@ -1,1 +1,1 @@
-"""Recipes: the data, model and metric of whole training runs, configured by dataclasses."""
+"""Recipes: a task from its data to its answers, one folder each."""

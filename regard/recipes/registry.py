@@ -1,25 +1,8 @@
 """Registry of recipes by name. Their modules are not imported here."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 from regard.errors import UserError
-from regard.recipes.config import (
-    DatesRunConfig,
-    DrawRunConfig,
-    ImagesRunConfig,
-    LanguageRunConfig,
-    RebuildRunConfig,
-    ReviewsRunConfig,
-    TagsRunConfig,
-    TracksRunConfig,
-    TranslateRunConfig,
-)
-from regard.recipes.kinds import suggest
-from regard.recipes.other_data import (
+from regard.recipes.base.config import (
     OtherBoxes,
-    OtherData,
     OtherImages,
     OtherLabeled,
     OtherScenes,
@@ -28,28 +11,19 @@ from regard.recipes.other_data import (
     OtherText,
     OtherTracks,
 )
-from regard.recipes.sets_config import BoxesRunConfig, EventsRunConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """Registry entry of a recipe: its configuration, and the module that implements it."""
-
-    name: str
-    summary: str
-    """Description in one line, for lists."""
-    config: type[Any]
-    module: str = ""
-    """Module with `create_recipe(run, tell)`; imported when the recipe is used."""
-    other: type = OtherData
-    """Options of `evaluate` for data other than the run's test data."""
-    reads_files: bool = False
-    """True if an input is a file (an image, a sound, a recording) instead of a text."""
-    answers_in_lines: bool = False
-    """True if an answer has several lines, such as the boxes of an image."""
-    recipe: Callable[..., Any] | None = None
-    """The recipe's class (or a function that creates it), for recipes without a module: the user's own."""
-
+from regard.recipes.base.entry import Entry
+from regard.recipes.boxes.config import BoxesRunConfig
+from regard.recipes.dates.config import DatesRunConfig
+from regard.recipes.draw.config import DrawRunConfig
+from regard.recipes.events.config import EventsRunConfig
+from regard.recipes.images.config import ImagesRunConfig
+from regard.recipes.language.config import LanguageRunConfig
+from regard.recipes.rebuild.config import RebuildRunConfig
+from regard.recipes.reviews.config import ReviewsRunConfig
+from regard.recipes.tags.config import TagsRunConfig
+from regard.recipes.tracks.config import TracksRunConfig
+from regard.recipes.translate.config import TranslateRunConfig
+from regard.settings.values import suggest
 
 RECIPES = {
     entry.name: entry
@@ -58,33 +32,33 @@ RECIPES = {
             name="dates",
             summary="dates written in many languages, to ISO 8601; the data is built in",
             config=DatesRunConfig,
-            module="regard.recipes.dates",
+            module="regard.recipes.dates.recipe",
         ),
         Entry(
             name="translate",
             summary="text to text, from your own pairs: TSV, parallel files, JSONL, Hugging Face data sets",
             config=TranslateRunConfig,
-            module="regard.recipes.translate",
+            module="regard.recipes.translate.recipe",
         ),
         Entry(
             name="reviews",
             summary="text classification (sentiment of reviews), from your own texts; synthetic reviews if not given",
             config=ReviewsRunConfig,
-            module="regard.recipes.reviews",
+            module="regard.recipes.reviews.recipe",
             other=OtherLabeled,
         ),
         Entry(
             name="tags",
             summary="token tagging (NER), from columns or JSONL; synthetic sentences with dates if not given",
             config=TagsRunConfig,
-            module="regard.recipes.tags",
+            module="regard.recipes.tags.recipe",
             other=OtherTagged,
         ),
         Entry(
             name="images",
             summary="image classification: a folder of images per class, or IDX files; built-in digits if not given",
             config=ImagesRunConfig,
-            module="regard.recipes.images",
+            module="regard.recipes.images.recipe",
             other=OtherImages,
             reads_files=True,
         ),
@@ -92,14 +66,14 @@ RECIPES = {
             name="language",
             summary="causal language model (GPT, or recurrent) of your own text; of dates if not given",
             config=LanguageRunConfig,
-            module="regard.recipes.language",
+            module="regard.recipes.language.recipe",
             other=OtherText,
         ),
         Entry(
             name="tracks",
             summary="trajectory forecasting of pedestrians, from recordings; synthetic crowds if not given",
             config=TracksRunConfig,
-            module="regard.recipes.tracks",
+            module="regard.recipes.tracks.recipe",
             other=OtherTracks,
             reads_files=True,
             answers_in_lines=True,
@@ -108,7 +82,7 @@ RECIPES = {
             name="rebuild",
             summary="autoencoder of images; built-in digits if not given",
             config=RebuildRunConfig,
-            module="regard.recipes.rebuild",
+            module="regard.recipes.rebuild.recipe",
             other=OtherImages,
             reads_files=True,
         ),
@@ -116,7 +90,7 @@ RECIPES = {
             name="boxes",
             summary="object detection (DETR), from COCO JSON or CSV; shapes drawn on the fly if not given",
             config=BoxesRunConfig,
-            module="regard.recipes.boxes",
+            module="regard.recipes.boxes.recipe",
             other=OtherBoxes,
             reads_files=True,
             answers_in_lines=True,
@@ -125,7 +99,7 @@ RECIPES = {
             name="events",
             summary="sound event detection with onset and duration; synthetic scenes if not given",
             config=EventsRunConfig,
-            module="regard.recipes.events",
+            module="regard.recipes.events.recipe",
             other=OtherSounds,
             reads_files=True,
             answers_in_lines=True,
@@ -134,7 +108,7 @@ RECIPES = {
             name="draw",
             summary="text-to-image generation, from labeled images or your own images with captions",
             config=DrawRunConfig,
-            module="regard.recipes.draw",
+            module="regard.recipes.draw.recipe",
             other=OtherScenes,
         ),
     )

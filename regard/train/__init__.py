@@ -1,1 +1,1 @@
-"""Training loop, learning rate schedules, checkpoints, distributed training and logs."""
+"""Training: loop, optimizer, checkpoints, precision, distributed training and logs."""

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from regard.errors import UserError
-from regard.train.tensor_file import read_tensors
-from regard.train.weights import distribute_like, tensors_of
+from regard.train.tensors import distribute_like, read_tensors, tensors_of
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:

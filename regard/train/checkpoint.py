@@ -26,18 +26,17 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.checksums import add_checksum, file_checksum, verify_checksum
 from regard.errors import UserError
-from regard.files import check_file, flush_folder, read_json, write_atomically
-from regard.run_files import check_no_link, claim_folder
-from regard.train.directory import RunDirectory
+from regard.system.files import check_file, read_json
+from regard.system.fingerprints import add_checksum, file_checksum, verify_checksum
+from regard.system.output_files import check_no_link, claim_folder
+from regard.system.run_directory import RunDirectory
+from regard.system.writing import flush_folder, write_atomically
 from regard.train.progress import Progress
-from regard.train.tensor_file import read_tensors, write_tensors
-from regard.train.weights import publish
+from regard.train.tensors import publish, read_tensors, write_tensors
 
 FORMAT = 2
 """Version of the layout; later versions are refused. In version 1 state.json had no checksum."""
-
 _NAME = re.compile(r"step-(\d{8,})")
 _UNFINISHED = re.compile(r"step-\d{8,}\.(new|old|gone)")
 _SNAPSHOT = re.compile(r"step-(\d{8,})\.safetensors")
@@ -395,3 +394,32 @@ def _read_state(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise _DamagedError(f"{path} is damaged: it must hold an object.")
     return state
+
+
+def check_settings(saved: Checkpoint, settings: Mapping[str, Any]) -> None:
+    """Check that a checkpoint was written with the same settings.
+
+    Raises: CheckpointError with each setting that differs.
+    """
+    current = _flatten(json.loads(json.dumps(settings)))
+    previous = _flatten(saved.settings)
+    names = [*previous, *(name for name in current if name not in previous)]
+    changes = [
+        f"{name} was {previous.get(name, 'absent')!r}, is {current.get(name, 'absent')!r}"
+        for name in names
+        if name not in previous or name not in current or previous[name] != current[name]
+    ]
+    if changes:
+        raise CheckpointError(
+            f"{saved.folder} belongs to a run with other settings: {'; '.join(changes)}. "
+            "Use the same settings to resume it, or another folder to start a new run."
+        )
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as one dictionary with dotted names."""
+    flat = {}
+    for name, value in values.items():
+        path = f"{prefix}.{name}" if prefix else name
+        flat |= _flatten(value, path) if isinstance(value, dict) and value else {path: value}
+    return flat

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from regard.errors import UserError
-from regard.ranges import Count, FractionBelowOne, Range, check_device, check_ranges
+from regard.settings.ranges import Count, FractionBelowOne, Range, check_device, check_ranges
 
 # Settings that may change when a run is resumed: its limits, what it writes, and where it computes.
 _CHANGEABLE = {"steps", "epochs", "minutes", "patience", "log_every", "tensorboard"} | {

@@ -22,8 +22,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import UserError
-from regard.train.contracts import Trainable, TrainingLoss
-from regard.train.weights import load_tensors, tensors_of
+from regard.train.protocols import Trainable, TrainingLoss
+from regard.train.tensors import load_tensors, tensors_of
 
 Item = TypeVar("Item")
 

@@ -1,15 +1,4 @@
-"""Log of a run: a progress bar or lines on the terminal, log.jsonl, and curves for TensorBoard.
-
-log.jsonl holds one JSON object per line, with `kind`
-
-    train       every log_every steps: loss (as differentiated) and nll (-log p), per target token and averaged
-                since the last line; lr, norm (of the gradient before clipping), tokens_per_s (target tokens)
-    validation  metrics of the task
-    end         why the run stopped, and which weights were selected
-    diverged    the batch whose loss or gradient was not finite
-
-and step, epoch and seconds in every line. Numbers that JSON does not have (NaN, infinity) are null.
-"""
+"""Logs of training: lines of log.jsonl, the terminal, and TensorBoard."""
 
 import json
 import math
@@ -24,12 +13,12 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from regard.display import escape_text
 from regard.errors import UserError
-from regard.files import check_file
-from regard.run_files import check_no_link
-from regard.train.board import Board
+from regard.system.files import check_file
+from regard.system.output_files import check_no_link
+from regard.system.terminal import escape_text
 from regard.train.progress import Progress
+from regard.train.tensorboard import Board
 
 
 class Log:

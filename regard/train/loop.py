@@ -18,23 +18,20 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.errors import UserError
-from regard.run_files import check_no_link, claim_folder
+from regard.system.interrupt import handle_signals
+from regard.system.output_files import check_no_link, claim_folder
+from regard.system.run_directory import RunDirectory, lock_directory
 from regard.train.average import MovingAverage
-from regard.train.checkpoint import Checkpoint, CheckpointError, CheckpointStore
+from regard.train.checkpoint import Checkpoint, CheckpointError, CheckpointStore, check_settings
 from regard.train.config import TrainConfig
-from regard.train.contracts import TrainingBatches
-from regard.train.directory import RunDirectory, lock_directory
 from regard.train.distribution import Replica, join_process_group
-from regard.train.fingerprint import check_settings
-from regard.train.interrupt import handle_signals
 from regard.train.log import Log
-from regard.train.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors
+from regard.train.optimizer import build_optimizer, learning_rate, load_optimizer_tensors, optimizer_tensors
 from regard.train.progress import Progress
-from regard.train.schedule import learning_rate
+from regard.train.protocols import TrainingBatches
 from regard.train.step import add_gradients
-from regard.train.tensor_file import read_tensors, write_tensors
+from regard.train.tensors import find_nonfinite, load_tensors, read_tensors, tensors_of, ties_of, write_tensors
 from regard.train.validation import Validation
-from regard.train.weights import find_nonfinite, load_tensors, tensors_of, ties_of
 
 
 class Diverged(UserError):  # noqa: N818  # named like StopIteration

@@ -1,16 +1,16 @@
-"""Adam and AdamW, and loading and saving their state.
+"""The optimizer and its learning-rate schedule.
 
-The fused implementation is always used: on two CPU cores a step over 113 tensors with 2.3M parameters takes 1.6 ms,
-that of the foreach implementation 4.4 ms, that of the plain loop 4.9 ms (torch 2.13).
+lr(step) = peak * min(step / warmup, decay(step))
 """
 
+import math
 from collections.abc import Mapping
 
 from torch import Tensor, nn, optim
 
 from regard.errors import UserError
 from regard.train.config import TrainConfig
-from regard.train.weights import distribute_like
+from regard.train.tensors import distribute_like
 
 _KINDS = {"adam": optim.Adam, "adamw": optim.AdamW}
 
@@ -66,3 +66,21 @@ def load_optimizer_tensors(
 def _trainable_parameters(model: nn.Module) -> dict[str, Tensor]:
     """Return the parameters that require gradients, by name, tied ones once."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def learning_rate(config: TrainConfig, *, step: int, done: float, warm_at: float) -> float:
+    """Return the learning rate of step number `step` (from 1).
+
+    done:    completed fraction of the run.
+    warm_at: value of `done` at the end of the warm-up, where the decay begins.
+    """
+    if step <= config.warmup:
+        return config.lr * (step / config.warmup)
+    if config.schedule == "inverse_sqrt":
+        return config.lr * math.sqrt(max(config.warmup, 1) / step)
+    decayed = min(max((done - warm_at) / (1 - warm_at), 0.0), 1.0) if warm_at < 1 else 1.0
+    if config.schedule == "cosine":
+        return config.lr * (1 + math.cos(math.pi * decayed)) / 2
+    if config.schedule == "linear":
+        return config.lr * (1 - decayed)
+    return config.lr

@@ -31,10 +31,11 @@ import torch
 from torch import nn
 
 from regard import __version__
-from regard.attention.kernels.maps import linear
-from regard.checksums import add_checksum, verify_checksum
 from regard.errors import UserError
-from regard.files import read_json, write_atomically
+from regard.ops.linear import linear
+from regard.system.files import read_json
+from regard.system.fingerprints import add_checksum, verify_checksum
+from regard.system.writing import write_atomically
 
 PRECISIONS: tuple[Literal["float32"], Literal["bfloat16"]] = ("float32", "bfloat16")
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.train.contracts import TrainingBatch, TrainingBatches
 from regard.train.distribution import Replica
 from regard.train.precision import PRECISIONS
+from regard.train.protocols import TrainingBatch, TrainingBatches
 
 
 @dataclass(frozen=True, kw_only=True)

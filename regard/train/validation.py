@@ -5,9 +5,9 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from regard.system.interrupt import Interrupted, Interruption
 from regard.train.average import average_weights
 from regard.train.distribution import Replica
-from regard.train.interrupt import Interrupted, Interruption
 from regard.train.progress import is_better
 
 

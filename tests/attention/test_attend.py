@@ -11,8 +11,7 @@ from regard.attention.kernels import table
 from regard.attention.kernels.table import KERNELS
 from regard.attention.masks import causal, dense, padding
 from regard.attention.memory import Memory
-from regard.attention.scores import Additive, Concat, Dot, General, ScaledDot
-from regard.attention.scores_more import Cosine, SoftCap
+from regard.attention.scores import Additive, Concat, Cosine, Dot, General, ScaledDot, SoftCap
 from tests.helpers import close
 
 

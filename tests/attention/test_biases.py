@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from regard.attention.attend import attend
-from regard.attention.biases import TensorBias
+from regard.attention.biases import Alibi, RelativeBias, TensorBias
 from regard.attention.choices import Soft
 from regard.attention.masks import dense
-from regard.attention.places import Positions
-from regard.attention.positional import Alibi, RelativeBias
+from regard.attention.positions import Positions
 from regard.attention.scores import Additive
 from tests.helpers import close
 

@@ -5,10 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from regard.attention.best import best_keys
-from regard.attention.choices import Choice, Soft
-from regard.attention.hard import GRADIENTS, Hard
-from regard.attention.sparse import Sparse, TopK
+from regard.attention.choices import GRADIENTS, Choice, Hard, Soft, Sparse, TopK, best_keys
 from tests.helpers import close
 
 BATCH, QUERIES, KEYS = 3, 5, 7

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from regard.attention.attend import attend, attention_weights
-from regard.attention.features import FeatureMap, RandomFeatures, elu_plus_one, softmax
-from regard.attention.linear import Proportional
+from regard.attention.choices import Proportional
 from regard.attention.masks import causal
+from regard.attention.scores import FeatureMap, RandomFeatures, elu_plus_one, softmax
 from tests.helpers import close
 
 

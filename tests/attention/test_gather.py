@@ -6,16 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attend import prepare_inputs
-from regard.attention.choices import Choice, Soft
-from regard.attention.hard import Hard, reinforce
+from regard.attention.biases import ShawBias
+from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK, reinforce
+from regard.attention.inputs import AttentionInputs, prepare_inputs
 from regard.attention.kernels import gather, reference
-from regard.attention.kernels.problem import AttentionInputs
 from regard.attention.masks import causal, dense, padding
 from regard.attention.memory import Memory
-from regard.attention.positional import ShawBias
 from regard.attention.scores import Additive, Dot, General, ScaledDot
-from regard.attention.sparse import Sparse, TopK
 from tests.helpers import close
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 6, 5, 13, 3, 7

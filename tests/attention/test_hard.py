@@ -7,14 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention import hard
 from regard.attention.attend import attend
-from regard.attention.choices import Soft
-from regard.attention.hard import Hard, ReinforceSamples, reinforce
+from regard.attention.choices import Hard, ReinforceSamples, Soft, TopK, hard, reinforce
 from regard.attention.masks import dense, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Dot, General
-from regard.attention.sparse import TopK
 from regard.layers.read import Read
 from tests.helpers import close
 

@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from regard.attention.attend import attend, attention_weights
-from regard.attention.choices import Soft
-from regard.attention.features import FeatureMap, Features, RandomFeatures, elu_plus_one, softmax
+from regard.attention.choices import Proportional, Soft, divide
 from regard.attention.kernels import linear
-from regard.attention.linear import LinearState, Proportional, divide
 from regard.attention.masks import Mask, causal, dense, padding
-from regard.attention.memory import Memory
-from regard.attention.scores import Dot
+from regard.attention.memory import LinearState, Memory
+from regard.attention.scores import Dot, FeatureMap, Features, RandomFeatures, elu_plus_one, softmax
 from regard.layers.multihead import MultiHead
 from tests.helpers import close
 
@@ -223,7 +221,7 @@ def test_saved_tensors_grow_linearly_with_the_length():
 
 
 def test_compiled_and_exported_reads_are_the_same():
-    command = [sys.executable, "-m", "tests.attention.unhooked_linear"]
+    command = [sys.executable, "-m", "tests.attention.untyped_linear"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
     assert done.returncode == 0, done.stderr
 

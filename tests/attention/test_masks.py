@@ -5,9 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.attention.masks import Mask, Padded, causal, dense, padding, split_interval
-from regard.attention.patterns import documents, prefix
-from regard.attention.places import Positions
+from regard.attention.masks import Mask, Padded, causal, dense, documents, padding, prefix, split_interval
+from regard.attention.positions import Positions
 
 CPU = torch.device("cpu")
 

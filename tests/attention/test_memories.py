@@ -9,14 +9,10 @@ import torch
 from torch import Tensor
 
 from regard.attention.attend import attend, attention_weights
-from regard.attention.masks import causal, padding
-from regard.attention.memories import FilledSlots, RingMemory, StaticMemory
-from regard.attention.memory import Memory
-from regard.attention.patterns import window
-from regard.attention.places import Positions
-from regard.attention.quantized import QuantizedMemory, QuantizedVectors
+from regard.attention.masks import FilledSlots, causal, padding, window
+from regard.attention.memory import Memory, QuantizedMemory, QuantizedVectors, RingMemory, SlidingMemory, StaticMemory
+from regard.attention.positions import Positions
 from regard.attention.scores import Additive, General
-from regard.attention.sliding import SlidingMemory
 from tests.helpers import close
 
 CPU = torch.device("cpu")
@@ -40,7 +36,7 @@ def test_compiled_loops_are_correct() -> None:
     # Without shape checks: these are Python that the compiler cannot see through.
     options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "tests/attention/unhooked_memories.py"],
+        [sys.executable, "-m", "pytest", *options, "tests/attention/untyped_memories.py"],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

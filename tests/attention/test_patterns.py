@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.attention.attend import attend
-from regard.attention.masks import Mask, causal
-from regard.attention.patterns import documents, prefix, random_blocks, window
-from regard.attention.places import Positions
+from regard.attention.masks import Mask, causal, documents, prefix, random_blocks, window
+from regard.attention.positions import Positions
 from tests.helpers import close
 
 CPU = torch.device("cpu")

@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.biases import TensorBias
+from regard.attention.biases import Alibi, ShawBias, TensorBias
 from regard.attention.masks import causal, dense, padding
 from regard.attention.picture import Picture, side_by_side
-from regard.attention.positional import Alibi, ShawBias
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -195,7 +194,7 @@ def test_empty_and_nan_pictures_are_refused():
 
 
 def test_module_draws_the_image_in_the_docs(tmp_path):
-    command = [sys.executable, "-W", "error", "-m", "regard.attention.patterns", str(tmp_path / "masks.svg")]
+    command = [sys.executable, "-W", "error", "-m", "regard.attention.masks.random_blocks", str(tmp_path / "masks.svg")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(tmp_path / "masks.svg")
     assert (tmp_path / "masks.svg").read_text() == (ROOT / "docs" / "images" / "masks.svg").read_text()

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.attend import attend
+from regard.attention.biases import Alibi, RelativeBias, ShawBias
 from regard.attention.masks import causal
-from regard.attention.places import Positions
-from regard.attention.positional import Alibi, RelativeBias, ShawBias
+from regard.attention.positions import Positions
 from regard.attention.scores import Dot, ScaledDot
 from tests.helpers import close
 

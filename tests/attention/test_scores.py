@@ -15,14 +15,16 @@ from regard.attention.scores import (
     Additive,
     BareAdditive,
     Concat,
+    Cosine,
     Dot,
     General,
     InnerProduct,
+    Location,
     ScaledDot,
     Score,
+    SoftCap,
     TanhSum,
 )
-from regard.attention.scores_more import Cosine, Location, SoftCap
 from tests.helpers import close
 
 QUERY = torch.tensor([[1.0, 2.0]])

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention.choices import Soft
-from regard.attention.sparse import Sparse, TopK, entmax
+from regard.attention.choices import Soft, Sparse, TopK, entmax
 from tests.helpers import close
 
 D = torch.float64

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.look.record import record
-from regard.recipes.task import load
+from regard.recipes.load import load
 from tests.campaigns.campaign import Campaign, Outcome
 from tests.campaigns.child import command, judge, run_forked
 from tests.campaigns.options_data import finished_run, folder, inputs_of

@@ -21,13 +21,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.attention.masks import Padded
-from regard.data.tokenize import BOS, EOS, PAD
+from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import Stepper, score
 from regard.engines.engine import Engine
-from regard.engines.reference import TorchEngine
 from regard.engines.registry import prepare, refusal_reason
+from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig

@@ -12,23 +12,23 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401  # what a run would import, loaded once
 
-import regard.attention.kernels.rows
 import regard.cli.train
-import regard.layers.cross_entropy
 import regard.layers.dropout
-import regard.layers.recurrent_encoder
-import regard.layers.recurrent_run
+import regard.layers.recurrent.encoder
 import regard.layers.residual
-import regard.recipes.boxes
-import regard.recipes.draw
-import regard.recipes.events
-import regard.recipes.images
-import regard.recipes.language
-import regard.recipes.reviews
-import regard.recipes.running
-import regard.recipes.tags
-import regard.recipes.tracks
-import regard.recipes.translate
+import regard.ops.gru
+import regard.ops.softmax
+import regard.ops.token_loss
+import regard.recipes.boxes.recipe
+import regard.recipes.draw.recipe
+import regard.recipes.events.recipe
+import regard.recipes.images.recipe
+import regard.recipes.language.recipe
+import regard.recipes.reviews.recipe
+import regard.recipes.tags.recipe
+import regard.recipes.tracks.recipe
+import regard.recipes.training
+import regard.recipes.translate.recipe
 from tests.campaigns.campaign import Campaign, Outcome
 from tests.campaigns.child import command, judge
 from tests.campaigns.files_damage import apply_damage
@@ -38,11 +38,11 @@ from tests.campaigns.files_specimens import SPECIMENS, Specimen, specimen
 __all__ = ["CAMPAIGN", "train_on"]
 
 _COMPILED = (
-    regard.attention.kernels.rows,
-    regard.layers.cross_entropy,
+    regard.ops.softmax,
+    regard.ops.token_loss,
     regard.layers.dropout,
-    regard.layers.recurrent_encoder,
-    regard.layers.recurrent_run,
+    regard.layers.recurrent.encoder,
+    regard.ops.gru,
     regard.layers.residual,
 )
 _IMAGES = ("idx", "png", "jpeg", "bmp", "gif", "webp", "tiff", "pgm")

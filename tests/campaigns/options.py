@@ -27,10 +27,10 @@ from regard.cli.evaluate import EvaluateOptions
 from regard.cli.look import LookOptions
 from regard.cli.predict import PredictOptions
 from regard.cli.train import TrainOptions
-from regard.recipes.folder import read_run
-from regard.recipes.kinds import Kind
 from regard.recipes.registry import RECIPES, get_entry
-from regard.recipes.settings import Setting, collect_groups, to_plain
+from regard.recipes.run_folder import read_run
+from regard.settings.tree import Setting, collect_groups, to_plain
+from regard.settings.values import Kind
 from tests.campaigns.campaign import Campaign, Outcome
 from tests.campaigns.child import Ended, command, judge
 from tests.campaigns.options_damage import mutate, mutate_tree

@@ -7,19 +7,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention.biases import Bias
-from regard.attention.choices import Choice, Soft
-from regard.attention.features import FeatureMap
-from regard.attention.hard import Hard
-from regard.attention.linear import Proportional
-from regard.attention.masks import Mask, causal, dense, padding
-from regard.attention.memories import StaticMemory
-from regard.attention.memory import KeyValueCache, Memory
-from regard.attention.patterns import documents, prefix, window
-from regard.attention.positional import Alibi, RelativeBias, ShawBias
-from regard.attention.scores import Additive, BareAdditive, Concat, Dot, General, ScaledDot, Score
-from regard.attention.scores_more import Cosine, Location, SoftCap
-from regard.attention.sparse import Sparse, TopK
+from regard.attention.biases import Alibi, Bias, RelativeBias, ShawBias
+from regard.attention.choices import Choice, Hard, Proportional, Soft, Sparse, TopK
+from regard.attention.masks import Mask, causal, dense, documents, padding, prefix, window
+from regard.attention.memory import KeyValueCache, Memory, StaticMemory
+from regard.attention.scores import (
+    Additive,
+    BareAdditive,
+    Concat,
+    Cosine,
+    Dot,
+    FeatureMap,
+    General,
+    Location,
+    ScaledDot,
+    Score,
+    SoftCap,
+)
 from tests.campaigns.reads_layouts import lay_out
 from tests.campaigns.reads_misfits import numbers_that_do_not_fit, sizes_that_do_not_fit, used_items
 from tests.campaigns.reads_oracle import Case, leading_axes

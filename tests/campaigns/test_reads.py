@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from regard.attention.choices import TopK
+from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import additive
-from regard.attention.kernels.problem import AttentionInputs
-from regard.attention.scores_more import Cosine
-from regard.attention.sparse import TopK
+from regard.attention.scores import Cosine
 from tests.campaigns import reads
 
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.attention.axes import align
-from regard.attention.biases import Bias, TensorBias
-from regard.attention.places import Positions
-from regard.attention.positional import Alibi, RelativeBias, ShawBias
+from regard.attention.biases import Alibi, Bias, RelativeBias, ShawBias, TensorBias
+from regard.attention.positions import Positions
 from tests.helpers import close
 
 BATCH, HEADS, QUERIES, KEYS, DIM = 2, 3, 5, 7, 11

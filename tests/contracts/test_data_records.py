@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli.options import parse
 from regard.cli.train import TrainOptions
-from regard.digests import Content, find_changes, record_digests, summarize
-from regard.recipes.folder import Run, data_paths
+from regard.recipes.base.run import Run, data_paths
+from regard.recipes.load import create_recipe
 from regard.recipes.registry import get_entry
-from regard.recipes.task import create_recipe
+from regard.settings.options import parse
+from regard.system.fingerprints import Content, find_changes, record_digests, summarize
 from tests.campaigns.files_specimens import SPECIMENS, specimen
 
 

@@ -14,20 +14,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attend import attend, prepare_inputs
-from regard.attention.biases import Bias
-from regard.attention.choices import Choice, Soft
-from regard.attention.features import FeatureMap
-from regard.attention.hard import Hard
+from regard.attention.attend import attend
+from regard.attention.biases import Alibi, Bias, RelativeBias, ShawBias
+from regard.attention.choices import Choice, Hard, Proportional, Soft, Sparse, TopK
+from regard.attention.inputs import prepare_inputs
 from regard.attention.kernels import table
 from regard.attention.kernels.table import KERNELS
-from regard.attention.linear import Proportional
-from regard.attention.masks import Mask, causal, dense, padding
-from regard.attention.patterns import window
-from regard.attention.positional import Alibi, RelativeBias, ShawBias
-from regard.attention.scores import Additive, Concat, Dot, General, ScaledDot, Score
-from regard.attention.scores_more import Cosine, Location, SoftCap
-from regard.attention.sparse import Sparse, TopK
+from regard.attention.masks import Mask, causal, dense, padding, window
+from regard.attention.scores import (
+    Additive,
+    Concat,
+    Cosine,
+    Dot,
+    FeatureMap,
+    General,
+    Location,
+    ScaledDot,
+    Score,
+    SoftCap,
+)
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 3, 2, 5, 7, 11, 13
 HOLES = torch.rand(BATCH, QUERIES, KEYS, generator=torch.Generator().manual_seed(3)) > 0.4

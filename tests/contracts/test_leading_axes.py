@@ -11,14 +11,11 @@ import torch
 from torch import Tensor
 
 from regard.attention.attend import attend, attention_weights
-from regard.attention.choices import Choice, Soft
-from regard.attention.features import FeatureMap, elu_plus_one
+from regard.attention.choices import Choice, Proportional, Soft, TopK
 from regard.attention.kernels.table import KERNELS
-from regard.attention.linear import LinearState, Proportional
 from regard.attention.masks import dense
-from regard.attention.memory import Memory
-from regard.attention.scores import Additive, BareAdditive, General, ScaledDot, Score
-from regard.attention.sparse import TopK
+from regard.attention.memory import LinearState, Memory
+from regard.attention.scores import Additive, BareAdditive, FeatureMap, General, ScaledDot, Score, elu_plus_one
 from tests.helpers import close
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 3, 4, 5, 7, 6, 2

@@ -8,9 +8,18 @@ import torch
 from torch import Tensor
 
 from regard.attention.axes import align
-from regard.attention.masks import Mask, causal, dense, padding, split_interval
-from regard.attention.patterns import documents, prefix, random_blocks, window
-from regard.attention.places import Positions
+from regard.attention.masks import (
+    Mask,
+    causal,
+    dense,
+    documents,
+    padding,
+    prefix,
+    random_blocks,
+    split_interval,
+    window,
+)
+from regard.attention.positions import Positions
 
 BATCH = 3
 SIZES = [(5, 7), (7, 7), (7, 5), (1, 13), (13, 1)]

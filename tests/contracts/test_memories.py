@@ -8,16 +8,18 @@ from torch import Tensor
 
 from regard.attention import memory as plain
 from regard.attention.attend import attend
-from regard.attention.biases import Bias
-from regard.attention.masks import Mask, causal, padding
-from regard.attention.memories import RingMemory, StaticMemory
-from regard.attention.memory import KeyValueCache, Memory
-from regard.attention.patterns import window
-from regard.attention.positional import Alibi
-from regard.attention.quantized import QuantizedMemory, QuantizedVectors
-from regard.attention.scores import Additive, Dot, General, ScaledDot, Score
-from regard.attention.scores_more import Cosine, SoftCap
-from regard.attention.sliding import SlidingMemory
+from regard.attention.biases import Alibi, Bias
+from regard.attention.masks import Mask, causal, padding, window
+from regard.attention.memory import (
+    KeyValueCache,
+    Memory,
+    QuantizedMemory,
+    QuantizedVectors,
+    RingMemory,
+    SlidingMemory,
+    StaticMemory,
+)
+from regard.attention.scores import Additive, Cosine, Dot, General, ScaledDot, Score, SoftCap
 from tests.helpers import close
 
 BATCH, HEADS, TIME, DIM, VALUE_DIM, WINDOW, MOST = 3, 2, 13, 7, 5, 4, 5

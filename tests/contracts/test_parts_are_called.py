@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard.data.batches import pad
-from regard.data.tokenize import BOS, EOS
+from regard.data.tokenizer import BOS, EOS
 from regard.layers.dropout import Dropout
 from regard.models.build import build
 from regard.models.config import ModelConfig, TransformerConfig

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.batches import EncodedPairs, Ragged, TokenBatches, fill_ratio, pad, plan_batches
-from regard.data.tokenize import BOS, EOS, PAD
+from regard.data.tokenizer import BOS, EOS, PAD
 from regard.errors import UserError
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 23), st.integers(1, 23)), max_size=60)

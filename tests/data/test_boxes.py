@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.data.box_batches import BoxBatches, resize_and_pad
-from regard.data.boxed import AnnotatedImage
-from regard.data.boxes import BoxDataset, read_boxes
-from regard.data.labeled import Labels
-from regard.data.made_shapes import make_shapes
-from regard.data.sets_config import BoxesConfig
+from regard.data.config import BoxesConfig
+from regard.data.embedded.shapes import make_shapes
+from regard.data.images.annotations import AnnotatedImage
+from regard.data.images.box_batches import BoxBatches, resize_and_pad
+from regard.data.images.boxes import BoxDataset, read_boxes
+from regard.data.text.labels import Labels
 from regard.errors import UserError
 
 CONFIG = BoxesConfig(width=40, height=30)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from regard.data.boxes import read_boxes
-from regard.data.sets_config import BoxesConfig
+from regard.data.config import BoxesConfig
+from regard.data.images.boxes import read_boxes
 from regard.errors import UserError
 
 CONFIG = BoxesConfig(width=40, height=30)

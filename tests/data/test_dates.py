@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.dates import DatesDataset, DateText, compute_ceiling, normalize, split_of
-from regard.data.dates_config import LOCALES, DatesConfig
+from regard.data.embedded.dates import DatesDataset, DateText, compute_ceiling, normalize, split_of
+from regard.data.embedded.dates_config import LOCALES, DatesConfig
 from regard.errors import UserError
 
 STRAY = DatesConfig(stray_case=1.0, stray_space=1.0, native_digits=0.0)
@@ -34,7 +34,7 @@ def test_example_is_a_pure_function_of_its_numbers(seed, split, epoch, index):
 
 def test_examples_are_the_same_in_another_process():
     script = (
-        "from regard.data.dates import DatesDataset; "
+        "from regard.data.embedded.dates import DatesDataset; "
         "print(ascii(DatesDataset(seed=7).example('train', epoch=2, index=11)))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -243,7 +243,7 @@ def test_ceiling_of_croatian_and_polish_lists_their_october_and_november():
 def test_ceiling_of_all_locales_leaves_room_for_the_goal():
     # In a separate process without type checks, which are slow for half a million texts.
     script = """
-from regard.data.dates import DatesDataset
+from regard.data.embedded.dates import DatesDataset
 best = DatesDataset().compute_ceiling(years=(2023,))
 print(best.accuracy, best.ambiguities[0].loss, best.ambiguities[-1].loss)
 """
@@ -254,7 +254,7 @@ print(best.accuracy, best.ambiguities[0].loss, best.ambiguities[-1].loss)
 
 
 def test_dates_reject_years_too_few_for_three_splits(monkeypatch):
-    monkeypatch.setattr("regard.data.dates.split_of", lambda iso: "train")
+    monkeypatch.setattr("regard.data.embedded.dates.split_of", lambda iso: "train")
     with pytest.raises(ValueError, match="1812 to 1813, which has none of `val`"):
         DatesDataset(DatesConfig(first_year=1812, last_year=1813)).example("train", index=0)
 
@@ -278,6 +278,6 @@ def test_config_rejects_a_field_out_of_range(fields, message):
 
 
 def test_config_imports_neither_torch_nor_babel():
-    script = "import sys, regard.data.dates_config; print({'torch', 'babel'} & set(sys.modules))"
+    script = "import sys, regard.data.embedded.dates_config; print({'torch', 'babel'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"

@@ -7,12 +7,19 @@ import pytest
 import torch
 from scipy.io import wavfile
 
-import regard.data.events as events_module
-from regard.data.events import EventBatches, SoundEvent, augment_sound, make_sound_scenes, read_events, segment_starts
-from regard.data.labeled import Labels
-from regard.data.recordings import Recordings, make_sounds, mix_scene, read_recordings
-from regard.data.sets_config import EventsConfig
-from regard.data.sound_files import read_sound
+import regard.data.sound.events as events_module
+from regard.data.config import EventsConfig
+from regard.data.sound.events import (
+    EventBatches,
+    SoundEvent,
+    augment_sound,
+    make_sound_scenes,
+    read_events,
+    segment_starts,
+)
+from regard.data.sound.files import read_sound
+from regard.data.sound.recordings import Recordings, make_sounds, mix_scene, read_recordings
+from regard.data.text.labels import Labels
 from regard.errors import UserError
 
 RATE = 8000

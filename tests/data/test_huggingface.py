@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from regard.data.pairs import read_pairs
+from regard.data.text.pairs import read_pairs
 from regard.errors import UserError
 
 

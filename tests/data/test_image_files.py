@@ -14,8 +14,8 @@ from PIL import EpsImagePlugin, Image
 from PIL.PngImagePlugin import PngInfo
 
 from regard.data.config import ImagesConfig
-from regard.data.image_files import FORMATS, ImageFiles, prepare_image, read_image, resolve_path
-from regard.data.images import read_images
+from regard.data.images.dataset import read_images
+from regard.data.images.files import FORMATS, ImageFiles, prepare_image, read_image, resolve_path
 from regard.errors import UserError
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from regard.data.config import ImagesConfig
-from regard.data.image_folders import list_image_folders
-from regard.data.images import read_images, read_training_images
+from regard.data.images.dataset import read_images, read_training_images
+from regard.data.images.folders import list_image_folders
 from regard.errors import UserError
 
 

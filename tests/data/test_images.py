@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from regard.data.config import ImagesConfig
-from regard.data.images import load_digits, read_images, split_validation
+from regard.data.images.dataset import load_digits, read_images, split_validation
 from regard.errors import UserError
 
 

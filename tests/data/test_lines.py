@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.lines import describe_decode_error, read_filled_lines, read_lines
-from regard.errors import UserError
-from regard.files import did_you_mean
+from regard.data.text.lines import describe_decode_error, read_filled_lines, read_lines
+from regard.errors import UserError, did_you_mean
 
 LINES = st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line), min_size=1)
 CONTENT = b"".join(b"line %d is here\n" % number for number in range(5000))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.config import PairsConfig
-from regard.data.pairs import Pairs, Skipped, limit_length, read_pairs, read_split
+from regard.data.text.pairs import Pairs, Skipped, limit_length, read_pairs, read_split
 from regard.errors import UserError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\t"), min_size=1).filter(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.signal import resample_poly
 
-from regard.data.resample import resample
+from regard.data.sound.resample import resample
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ import pytest
 from PIL import Image
 
 from regard.data.config import ScenesConfig
-from regard.data.images import ImageDataset
-from regard.data.labeled import Labels
-from regard.data.scenes import (
+from regard.data.embedded.scenes import (
     NOTHING,
     DrawnScene,
     SceneDataset,
@@ -18,6 +16,8 @@ from regard.data.scenes import (
     load_training_canvases,
     split_cells,
 )
+from regard.data.images.dataset import ImageDataset
+from regard.data.text.labels import Labels
 from regard.errors import UserError
 
 NAMES = ("bag", "eel", "shoe")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.data.sentences import article, count_phrase, describe_items, describe_relation, plural
+from regard.data.embedded.sentences import article, count_phrase, describe_items, describe_relation, plural
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from regard.data.sound_containers import describe_truncation
+from regard.data.sound.containers import describe_truncation
 
 TONE = np.sin(np.arange(30_000) / 7) * 0.9
 FORMS = [("WAV", "little"), ("WAV", "big"), ("WAVEX", None), ("RF64", None), ("W64", None), ("AIFF", None)]

@@ -12,10 +12,10 @@ import soundfile
 from scipy.io import wavfile
 from scipy.signal import resample_poly
 
-from regard import files
-from regard.data import sound_files
-from regard.data.sound_files import SoundNotes, read_sound
+from regard.data.sound import files as sound_files
+from regard.data.sound.files import SoundNotes, read_sound
 from regard.errors import UserError
+from regard.system import files
 
 TONE = np.sin(np.arange(3000) / 7) * 0.9
 

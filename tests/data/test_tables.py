@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from regard.data.tables import read_rows, read_table
+from regard.data.text.tables import read_rows, read_table
 from regard.errors import UserError
 
 HEAD = b"file,label\n"

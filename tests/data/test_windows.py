@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from regard.data import windows
 from regard.data.config import TokenizerConfig
-from regard.data.tokenize import Tokenizer
-from regard.data.windows import WindowBatches, read_text, split_blocks
+from regard.data.text import windows
+from regard.data.text.windows import WindowBatches, read_text, split_blocks
+from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 
 IDS = np.arange(100, 200, dtype=np.int32)

@@ -11,19 +11,7 @@ from regard.decode.beam import beam, stable_topk
 from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import score
-from tests.decode.toys import (
-    BOS,
-    EOS,
-    IDS,
-    PAD,
-    HashStepper,
-    Prefixes,
-    TreeStepper,
-    generated,
-    padded,
-    same,
-    texts,
-)
+from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, Prefixes, TreeStepper, generated, padded, same, texts
 
 SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
 

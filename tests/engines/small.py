@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from regard.data.tokenize import BOS, EOS, PAD
+from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.engines.engine import Engine
-from regard.engines.reference import TorchEngine
 from regard.engines.registry import prepare, refusal_reason
+from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig

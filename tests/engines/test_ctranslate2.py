@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.data.tokenize import BOS, EOS, PAD
+from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import filter_logits
 from regard.decode.search import search
-from regard.engines.ctranslate2 import CTranslate2Engine
-from regard.engines.reference import TorchEngine
+from regard.engines.ctranslate2.engine import CTranslate2Engine
 from regard.engines.registry import prepare, refusal_reason
+from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
 from regard.models.config import (

@@ -12,15 +12,13 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.choices import Soft
-from regard.attention.hard import Hard
-from regard.attention.positional import Alibi
-from regard.attention.scores import InnerProduct, ScaledDot
-from regard.attention.scores_more import Cosine
+from regard.attention.biases import Alibi
+from regard.attention.choices import Hard, Soft
+from regard.attention.scores import Cosine, InnerProduct, ScaledDot
 from regard.engines.compiled import engine as compiled
 from regard.engines.lowering import _check_parameters, unsupported_features
-from regard.engines.reference import TorchEngine
 from regard.engines.registry import prepare, refusal_reason
+from regard.engines.torch import TorchEngine
 from regard.layers.blocks import DecoderBlock
 from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
@@ -29,17 +27,7 @@ from regard.layers.multihead import MultiHead
 from regard.layers.positions import Learned, Sinusoidal
 from regard.layers.read import Read
 from regard.models.config import ModelConfig, TransformerConfig
-from tests.engines.small import (
-    ENGINES,
-    SMALL,
-    VOCAB,
-    Change,
-    check,
-    encoder_decoder,
-    is_close,
-    language_model,
-    outputs,
-)
+from tests.engines.small import ENGINES, SMALL, VOCAB, Change, check, encoder_decoder, is_close, language_model, outputs
 
 pytestmark = [
     pytest.mark.usefixtures("unchecked"),

@@ -11,28 +11,22 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, parametrize, prune
 
-from regard.attention.positional import DistanceBias
+from regard.attention.biases import DistanceBias
 from regard.data.batches import pad
-from regard.data.tokenize import EOS
+from regard.data.tokenizer import EOS
 from regard.engines.interpret import logits
 from regard.engines.lowering import KNOWN, lower
-from regard.engines.reference import TorchEngine
 from regard.engines.registry import prepare, refusal_reason
+from regard.engines.torch import TorchEngine
 from regard.layers.blocks import DecoderBlock
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import FeedForwardForm, LinearForm, form_leaves
 from regard.layers.multihead import MultiHead
 from regard.layers.positions import Sinusoidal
 from regard.layers.residual import Residual
-from regard.models.reads.tokens import TokenReader
-from regard.models.writes.tokens import TokenWriter
-from tests.engines.small import (
-    SMALL,
-    Change,
-    encoder_decoder,
-    language_model,
-    outputs,
-)
+from regard.models.readers.tokens import TokenReader
+from regard.models.writers.tokens import TokenWriter
+from tests.engines.small import SMALL, Change, encoder_decoder, language_model, outputs
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # thousands of small models
 

@@ -8,18 +8,18 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from regard.cli.main import main
-from regard.data.tokenize import BOS, EOS, PAD
+from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.search import search
 from regard.engines.compiled.engine import is_optimized_cpu
 from regard.engines.config import ENGINES, EngineConfig
-from regard.engines.reference import TorchEngine
 from regard.engines.registry import EngineModule, prepare, refusal_reason, supporting_engines
+from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig, RecurrentConfig, TransformerConfig
-from regard.recipes.task import load
-from regard.telling import subscribe
+from regard.recipes.load import load
+from regard.trace import subscribe
 from tests.recipes.toy import SOURCES, toy_arguments
 
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}

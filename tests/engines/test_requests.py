@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from regard.data.tokenize import BOS, EOS, PAD
+from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import SampleConfig
 from regard.engines.registry import prepare
 from regard.engines.requests import check_prompts, check_sentences, check_specials

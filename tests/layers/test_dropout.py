@@ -5,7 +5,8 @@ import functools
 import pytest
 import torch
 
-from regard.layers.dropout import Dropout, drop
+from regard.layers.dropout import Dropout
+from regard.ops.dropout import drop
 
 
 def test_dropout_keeps_share_and_mean():

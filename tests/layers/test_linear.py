@@ -6,10 +6,10 @@ from torch.autograd import forward_ad
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from regard.attention.kernels import maps as module
-from regard.attention.kernels.maps import linear, uses_onednn
 from regard.layers.feedforward import FeedForward
 from regard.layers.linear import Linear, fused_linear
+from regard.ops import linear as module
+from regard.ops.linear import linear, uses_onednn
 
 
 def assert_near(actual, expected, atol=2e-5):

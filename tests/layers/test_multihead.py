@@ -8,8 +8,7 @@ from regard.attention.attend import attend
 from regard.attention.biases import TensorBias
 from regard.attention.choices import Soft
 from regard.attention.masks import causal, padding
-from regard.attention.scores import Additive, BareAdditive, Dot, General, ScaledDot
-from regard.attention.scores_more import Cosine, Location, SoftCap
+from regard.attention.scores import Additive, BareAdditive, Cosine, Dot, General, Location, ScaledDot, SoftCap
 from regard.layers.multihead import MultiHead
 from tests.helpers import close
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.layers.recurrent import CELLS, Cell, GRUCell, LSTMCell, RNNCell, orthogonal_gates_, xavier_gates_
+from regard.layers.recurrent.cells import CELLS, Cell, GRUCell, LSTMCell, RNNCell, orthogonal_gates_, xavier_gates_
 from tests.helpers import close
 
 BATCH, INPUT, CONTEXT, HIDDEN = 5, 3, 2, 7

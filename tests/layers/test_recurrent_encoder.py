@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.layers.recurrent_encoder import EncodedSource, RecurrentEncoder
+from regard.layers.recurrent.encoder import EncodedSource, RecurrentEncoder
 from tests.helpers import close
 
 INPUT, HIDDEN = 3, 10

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from regard.attention.kernels.rounded import get_bfloat16
 from regard.layers.linear import Linear
 from regard.layers.residual import Residual
+from regard.ops.bfloat16 import get_bfloat16
 from tests.helpers import close
 
 

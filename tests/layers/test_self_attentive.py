@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.layers.recurrent import CELLS
-from regard.layers.self_attentive import INITIAL_RECENCY_BIAS, Past, SelfAttentiveCell
-from regard.layers.self_attentive_encoder import SelfAttentiveEncoder
+from regard.layers.recurrent.cells import CELLS
+from regard.layers.recurrent.self_attentive import INITIAL_RECENCY_BIAS, Past, SelfAttentiveCell
+from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
 from regard.look.listen import record_weights
 from tests.helpers import close
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.look.alignment import Alignment
+from regard.look.figures.alignment import Alignment
 from tests.helpers import close
 
 

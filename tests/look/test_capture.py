@@ -10,8 +10,8 @@ from regard.decode.search import search
 from regard.look.capture import Capture
 from regard.look.listen import record_weights
 from regard.look.record import record
-from regard.look.scene import Axis, Sample
-from regard.telling import span
+from regard.look.sample import Axis, Sample
+from regard.trace import span
 from tests.look.small import BOS, CORES, EOS, PAD, SENTENCES, capture_search, label, samples, small
 
 CROSS = {"transformer": "cross", "recurrent": "recurrent"}

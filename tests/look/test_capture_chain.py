@@ -8,12 +8,12 @@ from regard.decode.config import SampleConfig
 from regard.decode.sample import sample, trace_tokens
 from regard.look.listen import record_weights
 from regard.look.record import record
-from regard.look.scene import Axis, Sample
+from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier, build_detector, build_language_model
 from regard.models.config import ClassifierConfig, DetectorConfig, LanguageModelConfig, SelfAttentiveConfig
-from regard.models.reads.images import ImageReader
-from regard.models.writes.classes import ClassWriter
-from regard.telling import span
+from regard.models.readers.images import ImageReader
+from regard.models.writers.classes import ClassWriter
+from regard.trace import span
 from tests.helpers import close
 from tests.look.toys import CORES, SOURCES, capture_sources, model_of, output_ids_of, step_weights
 

@@ -9,8 +9,8 @@ import torch
 
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.map import AttentionMap, SampleMaps
-from regard.look.scene import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
+from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
 from tests.look.small import SENTENCES, capture_search, small
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.look.chain import Chain
+from regard.look.figures.chain import Chain
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.look import plot_heat, plot_result
 from regard.look.capture import Capture
-from regard.look.figures import draw
-from regard.look.map import AttentionMap, SampleMaps
-from regard.look.names import Kind
-from regard.look.scene import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
+from regard.look.figures import heat, results
+from regard.look.figures.draw import draw
+from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.roles import Kind
+from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
 
 
 def read(weights: Tensor, kind: Kind, queries: str, keys: str, *, layer: int = 1, direction: str = "") -> AttentionMap:
@@ -152,7 +152,7 @@ def figures(monkeypatch) -> list[Figure]:
             super().__init__(*args, **kwargs)
             made.append(self)
 
-    for module in (plot_heat, plot_result):
+    for module in (heat, results):
         monkeypatch.setattr(module, "Figure", Kept)
     return made
 
@@ -229,7 +229,7 @@ def test_heat_of_a_drawing_is_of_the_chosen_layer(figures, tmp_path):
 def test_heat_of_more_panels_than_can_be_seen_is_refused(tmp_path):
     panels = [("word", np.zeros(1))] * 101
     with pytest.raises(UserError, match=r"at most 100 panels, .* got 101: use a shorter input, or"):
-        plot_heat.plot_heat(np.zeros((2, 2), np.uint8), [(0.0, 0.0, 1.0, 1.0)], panels, tmp_path / "x.png")
+        heat.plot_heat(np.zeros((2, 2), np.uint8), [(0.0, 0.0, 1.0, 1.0)], panels, tmp_path / "x.png")
     assert not (tmp_path / "x.png").exists()
 
 

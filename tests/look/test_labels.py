@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.labels import escape_missing, families_for, readable, width_em
+from regard.look.figures.labels import escape_missing, families_for, readable, width_em
 
 SANS = ["DejaVu Sans"]
 

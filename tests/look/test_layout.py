@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.layout import Layout, lay_out
+from regard.look.figures.layout import Layout, lay_out
 
 
 def laid_out(panels: int, *, targets: int, sources: int, label: str = "word") -> Layout:

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from regard.errors import UserError
-from regard.look import page, page_cut
 from regard.look.capture import Capture
-from regard.look.map import AttentionMap, SampleMaps
-from regard.look.scene import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
+from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.page import page, reduce
+from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
 from tests.look.pages import chunk, numbers, page_of
 from tests.look.small import SENTENCES, capture_search, small
 
@@ -104,7 +104,7 @@ def test_pictures_are_in_the_page(tmp_path):
 
 
 def test_a_large_map_keeps_the_largest_of_each_query_exactly(tmp_path, monkeypatch):
-    monkeypatch.setattr(page_cut, "BUDGET", 100_000)
+    monkeypatch.setattr(reduce, "BUDGET", 100_000)
     weights = torch.randn(2, 300, 200).softmax(-1)
     content, chunks = page_of(made(weights).save(tmp_path / "a.html"))
     found = content["captures"][0]["scenes"][0]["reads"][0]["weights"]
@@ -123,7 +123,7 @@ def test_a_large_map_keeps_the_largest_of_each_query_exactly(tmp_path, monkeypat
 
 
 def test_too_large_page_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(page_cut, "BUDGET", 1000)
+    monkeypatch.setattr(reduce, "BUDGET", 1000)
     with pytest.raises(UserError, match="too many for one page: record fewer inputs"):
         made(torch.rand(2, 300, 200)).save(tmp_path / "a.html")
     assert list(tmp_path.iterdir()) == []

@@ -9,12 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.biases import TensorBias
-from regard.attention.choices import Choice, Soft
-from regard.attention.hard import Hard
+from regard.attention.choices import Choice, Hard, Soft
 from regard.attention.kernels import gather
 from regard.attention.masks import causal, padding
-from regard.attention.memories import RingMemory, StaticMemory
-from regard.attention.memory import Memory
+from regard.attention.memory import Memory, RingMemory, StaticMemory
 from regard.attention.scores import BareAdditive, Dot, ScaledDot
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
@@ -134,7 +132,7 @@ def test_recording_does_not_fill_the_autocast_cache(monkeypatch):
     """A weight that is first cast where no gradient is taken would have none in the model's own next use of it."""
     score = BareAdditive(5)
     read, query = Read(score), torch.randn(2, 3, 5)
-    monkeypatch.setattr("regard.layers.read.attend", lambda query, *_, **__: query)
+    monkeypatch.setattr("regard.attention.attend.attend", lambda query, *_, **__: query)
     with torch.autocast("cpu", torch.bfloat16):
         with record_weights(read):
             read(query, Memory(query, query))

@@ -22,8 +22,8 @@ from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
 from regard.look.capture import Capture
 from regard.look.listen import record_weights
-from regard.look.part import Part
 from regard.look.recording import Recording
+from regard.look.tiles import Part
 from tests.look.memory_of import Watch
 
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from regard.look.map import AttentionMap, SampleMaps
-from regard.look.scene import Axis, Sample
-from regard.look.summaries import MAX_ROLLOUT, distance, entropy, summaries, with_rollout
+from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.measures import MAX_ROLLOUT, distance, entropy, summaries, with_rollout
+from regard.look.sample import Axis, Sample
 
 
 def seen(layers: dict[tuple[str, int], torch.Tensor], *, size: int = 3) -> SampleMaps:

@@ -9,11 +9,11 @@ from regard.decode.search import search
 from regard.look.capture import Capture
 from regard.look.listen import record_weights
 from regard.look.record import record
-from regard.look.scene import Axis, Sample
+from regard.look.sample import Axis, Sample
 from regard.models.build import build
 from regard.models.config import CoreConfig, ModelConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.model import Model
-from regard.telling import span
+from regard.trace import span
 
 __all__ = [
     "BOS",

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from regard.models.autoencoder import Autoencoder
+from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.config import AutoencoderConfig
-from regard.recipes.images import ImageBatch
+from regard.recipes.base.image_batches import ImageBatch
 from tests.helpers import close
 
 SHAPE = (2, 8, 12)

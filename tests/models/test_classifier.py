@@ -8,13 +8,13 @@ from torch import nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import pad
-from regard.data.labeled import LabeledBatch
+from regard.data.text.labels import LabeledBatch
 from regard.layers.pool import AttentionPooling
 from regard.look.listen import record_weights
 from regard.models.build import build_classifier, build_image_classifier
 from regard.models.config import ClassifierConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
-from regard.models.reads.images import ImageReader
-from regard.models.writes.classes import ClassWriter
+from regard.models.readers.images import ImageReader
+from regard.models.writers.classes import ClassWriter
 from tests.helpers import close
 
 CORES = {

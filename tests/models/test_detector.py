@@ -10,7 +10,7 @@ from regard.attention.masks import Padded, Unpadded
 from regard.data.elements import LabeledRegions
 from regard.models.build import build_core, build_detector
 from regard.models.config import DetectorConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
-from regard.models.writes.sets import SetPredictions, SetWriter
+from regard.models.writers.sets import SetPredictions, SetWriter
 from tests.helpers import close
 
 CORES = {

@@ -24,19 +24,19 @@ from regard.models.build import build_core, compose
 from regard.models.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.detector import Detector
 from regard.models.model import Model
-from regard.models.reads.frames import FrameReader
-from regard.models.reads.images import ImageReader
-from regard.models.reads.series import SeriesReader
-from regard.models.reads.tokens import TokenReader, embedding_table
-from regard.models.reads.tracks import TrackReader
-from regard.models.writes.classes import ClassWriter
-from regard.models.writes.labels import LabelWriter
-from regard.models.writes.numbers import NumberWriter
-from regard.models.writes.sets import SetWriter
-from regard.models.writes.tags import NONE, TagWriter
-from regard.models.writes.tokens import TokenWriter
-from regard.models.writes.tracks import TrackWriter
-from regard.train.weights import load_weights, save_weights
+from regard.models.readers.images import ImageReader
+from regard.models.readers.series import SeriesReader
+from regard.models.readers.sound import FrameReader
+from regard.models.readers.tokens import TokenReader, embedding_table
+from regard.models.readers.tracks import TrackReader
+from regard.models.writers.classes import ClassWriter
+from regard.models.writers.labels import LabelWriter
+from regard.models.writers.numbers import NumberWriter
+from regard.models.writers.sets import SetWriter
+from regard.models.writers.tags import NONE, TagWriter
+from regard.models.writers.tokens import TokenWriter
+from regard.models.writers.tracks import TrackWriter
+from regard.train.tensors import load_weights, save_weights
 from tests.helpers import close
 
 ROWS, VOCAB, PREDICTED, STEPS = 3, 13, 5, 6

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.data.windows import WindowBatch
+from regard.data.text.windows import WindowBatch
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.language import LanguageModel

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
+from regard.models.autoencoders.quantized import Codebook, QuantizedAutoencoder, usage
 from regard.models.config import AutoencoderConfig
-from regard.models.quantized import Codebook, QuantizedAutoencoder, usage
-from regard.recipes.images import ImageBatch
-from regard.train.weights import load_weights, save_weights
+from regard.recipes.base.image_batches import ImageBatch
+from regard.train.tensors import load_weights, save_weights
 from tests.helpers import close
 
 SHAPE = (2, 7, 12)

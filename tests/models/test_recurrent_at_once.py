@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.kernels.additive_op import MAX_EXP_INPUT
+from regard.attention.choices import Sparse
 from regard.attention.masks import Padded, Unpadded
-from regard.attention.sparse import Sparse
-from regard.layers.recurrent import GRUCell
+from regard.layers.recurrent.cells import GRUCell
 from regard.look.listen import record_weights
 from regard.models.config import RecurrentConfig
-from regard.models.cores import stepping
+from regard.models.cores import recurrent_decoder
 from regard.models.cores.recurrent import RecurrentCore
-from regard.telling import subscribe
+from regard.ops.additive import MAX_EXP_INPUT
+from regard.trace import subscribe
 
 WIDTH, HIDDEN, STEPS, TIME, LENGTHS = 3, 10, 5, 7, (4, 7, 0, 1)
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-6}
@@ -40,13 +40,13 @@ def make_targets() -> Tensor:
 def runs(monkeypatch) -> list[int]:
     """List that grows by one at each compiled run of a decoder."""
     counted: list[int] = []
-    decode = stepping.decode
+    decode = recurrent_decoder.decode
 
     def counting(*inputs):
         counted.append(1)
         return decode(*inputs)
 
-    monkeypatch.setattr(stepping, "decode", counting)
+    monkeypatch.setattr(recurrent_decoder, "decode", counting)
     return counted
 
 

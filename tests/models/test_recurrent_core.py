@@ -12,7 +12,7 @@ from regard.attention.scores import Additive, General
 from regard.layers.read import Read
 from regard.models.config import RecurrentConfig
 from regard.models.cores.recurrent import RecurrentCore
-from regard.recipes.settings import to_plain
+from regard.settings.tree import to_plain
 from tests.helpers import close
 
 WIDTH, HIDDEN, STEPS, TIME, LENGTHS = 3, 10, 5, 7, (4, 7, 1)

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from regard.models.regions import RegionEmbedding, corners, overlaps, refine_regions
-from regard.models.writes.matching import class_wise_nms, hungarian_matching, task_aligned_assignment
+from regard.models.writers.matching import class_wise_nms, hungarian_matching, task_aligned_assignment
+from regard.models.writers.regions import RegionEmbedding, corners, overlaps, refine_regions
 from tests.helpers import close
 
 

@@ -5,7 +5,7 @@ import torch
 
 from regard.attention.masks import Padded
 from regard.layers.positions import sinusoids
-from regard.models.reads.series import SeriesReader
+from regard.models.readers.series import SeriesReader
 from tests.helpers import close
 
 

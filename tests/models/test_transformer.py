@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from regard.attention.biases import Alibi, RelativeBias
 from regard.attention.masks import Padded
-from regard.attention.positional import Alibi, RelativeBias
 from regard.models.config import TransformerConfig, paper_base
 from regard.models.cores.transformer import TransformerCore
-from regard.recipes.settings import to_plain
+from regard.settings.tree import to_plain
 from tests.helpers import close
 
 

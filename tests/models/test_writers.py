@@ -5,10 +5,10 @@ import torch
 from torch.nn import functional
 
 from regard.attention.masks import Padded
-from regard.models.writes.labels import LabelWriter
-from regard.models.writes.numbers import NumberWriter
-from regard.models.writes.tags import NONE, TagWriter
-from regard.models.writes.tracks import TrackWriter
+from regard.models.writers.labels import LabelWriter
+from regard.models.writers.numbers import NumberWriter
+from regard.models.writers.tags import NONE, TagWriter
+from regard.models.writers.tracks import TrackWriter
 from tests.helpers import close
 
 ROWS, DIM = 5, 7

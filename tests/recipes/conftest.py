@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
-from regard.recipes.task import load
-from regard.recipes.text_to_text import TrainedTexts
+from regard.recipes.base.text_to_text import TrainedTexts
+from regard.recipes.load import load
 from tests.recipes.toy import SMALL, toy_arguments
 
 __all__ = ["finished", "trained"]

@@ -12,9 +12,9 @@ from regard.errors import UserError
 from regard.layers.read import Read
 from regard.look.capture import Capture
 from regard.look.listen import record_weights
-from regard.look.map import GRADIENT, AttentionMap, SampleMaps
+from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
 from regard.look.record import record
-from regard.look.scene import Image, Plane, Sample, Sound
+from regard.look.sample import Image, Plane, Sample, Sound
 from tests.helpers import close
 
 __all__ = ["check_capture", "check_gradients", "check_test_input", "is_equal"]

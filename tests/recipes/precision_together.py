@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from regard.cli.main import main as regard
-from regard.recipes import running
+from regard.recipes import training
 from regard.train import loop
 from regard.train.precision import Precision
 
@@ -25,7 +25,7 @@ def main() -> None:
         return real(*given, precision=precision, **more)
 
     found = Precision(("bfloat16", "float32")[RANK], "measured")
-    running.resolve_precision = lambda setting, device: found
+    training.resolve_precision = lambda setting, device: found
     loop.add_gradients = add_gradients
     assert regard(["train", *(word for word in sys.argv[1:] if word != "--")]) == 0
     print("\n" + "".join(f"rank-{RANK}:{one}\n" for one in seen), file=sys.__stdout__, flush=True)

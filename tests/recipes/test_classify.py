@@ -9,13 +9,13 @@ import torch
 from PIL import Image
 
 from regard.cli.main import main
-from regard.data.labeled import Labels
+from regard.data.text.labels import Labels
 from regard.errors import UserError
-from regard.models.reads.images import ImageReader
-from regard.recipes.pictures import patch_axis
-from regard.recipes.targets import ClassTarget
-from regard.recipes.task import load
-from regard.recipes.vector_scores import class_scores
+from regard.models.readers.images import ImageReader
+from regard.recipes.base.pictures import patch_axis
+from regard.recipes.load import load
+from regard.recipes.metrics.vectors import class_scores
+from regard.recipes.targets.labels import ClassTarget
 from tests.recipes.looked import check_capture, check_gradients, check_test_input
 
 WORDS = {"good": ["great", "fine", "lovely"], "bad": ["awful", "dull", "grim"], "odd": ["strange", "queer", "weird"]}

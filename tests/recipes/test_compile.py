@@ -14,7 +14,8 @@ from torch import nn
 from regard.cli.main import main
 from regard.engines.compiled import engine as compiled
 from regard.errors import UserError
-from regard.recipes.task import TrainedRun, load
+from regard.recipes.base.recipe import TrainedRun
+from regard.recipes.load import load
 from tests.recipes.toy import SOURCES, toy_arguments
 
 TEXTS = SOURCES[:6]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from regard.data.events import SoundEvent
-from regard.recipes.detection import ImageDetections, average_precision
-from regard.recipes.event_scores import event_scores, labels_per_second, match_events
+from regard.data.sound.events import SoundEvent
+from regard.recipes.metrics.detection import ImageDetections, average_precision
+from regard.recipes.metrics.events import event_scores, labels_per_second, match_events
 
 NAMES = ("cat", "dog")
 

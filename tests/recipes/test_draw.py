@@ -14,13 +14,13 @@ from PIL import Image
 
 from regard.cli.main import main
 from regard.data.batches import pad
-from regard.data.scenes import NOTHING, DrawnScene
-from regard.data.tokenize import BOS, EOS, SPECIALS
+from regard.data.embedded.scenes import NOTHING, DrawnScene
+from regard.data.tokenizer import BOS, EOS, SPECIALS
 from regard.look.listen import record_weights
-from regard.recipes.draw import drawing_paths
-from regard.recipes.draw_scores import _count_by_class, describe_canvas
-from regard.recipes.draw_stages import CanvasBatches, reconstruct
-from regard.recipes.task import load
+from regard.recipes.draw.recipe import drawing_paths
+from regard.recipes.draw.scores import _count_by_class, describe_canvas
+from regard.recipes.draw.stages import CanvasBatches, reconstruct
+from regard.recipes.load import load
 from tests.recipes.looked import check_capture, check_gradients, check_test_input
 
 SMALL = [

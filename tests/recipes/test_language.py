@@ -9,9 +9,9 @@ import torch
 
 from regard.cli.main import main
 from regard.errors import UserError
-from regard.look.map import GRADIENT
+from regard.look.maps import GRADIENT
 from regard.look.record import record
-from regard.recipes.task import load
+from regard.recipes.load import load
 
 TEXT = "the cat sat on the mat and the dog sat on the log.\n"
 

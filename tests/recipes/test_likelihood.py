@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from regard.data.labeled import Labels
-from regard.models.writes.sets import SetPredictions
-from regard.recipes.likelihood import answer_log_prob, set_log_prob
+from regard.data.text.labels import Labels
+from regard.models.writers.sets import SetPredictions
+from regard.recipes.base.likelihood import answer_log_prob, set_log_prob
+from regard.recipes.base.recipe import EmptyAnswerError, TrainedRun
+from regard.recipes.base.text_to_text import TrainedTexts
 from regard.recipes.registry import RECIPES
-from regard.recipes.targets import ClassTarget, LabelsTarget
-from regard.recipes.task import EmptyAnswerError, TrainedRun
-from regard.recipes.text_to_text import TrainedTexts
+from regard.recipes.targets.labels import ClassTarget, LabelsTarget
 
 
 def test_log_prob_of_a_class_is_that_of_its_probability():

@@ -10,8 +10,8 @@ from PIL import Image
 
 from regard.cli.main import main
 from regard.errors import UserError
-from regard.recipes.rebuild import pca_error
-from regard.recipes.task import load
+from regard.recipes.load import load
+from regard.recipes.rebuild.recipe import pca_error
 
 
 def test_pca_keeps_what_varies_most():

@@ -12,15 +12,16 @@ from PIL import Image
 from scipy.io import wavfile
 
 from regard.cli.main import main
-from regard.data import sample_store, sound_files
-from regard.data.events import SoundEvent
+from regard.data import sample_store
+from regard.data.sound import files as sound_files
+from regard.data.sound.events import SoundEvent
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.listen import record_weights
-from regard.look.map import GRADIENT
-from regard.models.writes.sets import SetPredictions
-from regard.recipes.events import EventPrediction
-from regard.recipes.task import load
+from regard.look.maps import GRADIENT
+from regard.models.writers.sets import SetPredictions
+from regard.recipes.events.recipe import EventPrediction
+from regard.recipes.load import load
 from tests.recipes.looked import check_capture, check_gradients, check_test_input, is_equal
 
 LIMITS = (

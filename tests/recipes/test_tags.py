@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
-from regard.data.config import TokenizerConfig
-from regard.data.made_tags import make_sentences
-from regard.data.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged
-from regard.data.tagged_config import TaggedConfig
-from regard.data.tokenize import Tokenizer
+from regard.data.config import TaggedConfig, TokenizerConfig
+from regard.data.embedded.tags import make_sentences
+from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged
+from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
-from regard.recipes.tag_scores import get_entities, tag_scores
-from regard.recipes.task import load
+from regard.recipes.load import load
+from regard.recipes.metrics.tags import get_entities, tag_scores
 from tests.recipes.looked import check_capture, check_gradients, check_test_input
 
 

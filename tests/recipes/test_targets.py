@@ -12,10 +12,12 @@ from PIL import Image
 from regard.cli.main import main
 from regard.data.config import LabeledConfig, OnBad
 from regard.errors import UserError
-from regard.look.map import GRADIENT
-from regard.recipes.targets import LabelsTarget, NumberTarget, RawTargets
-from regard.recipes.task import load
-from regard.recipes.vector_scores import average_precision, label_scores, number_scores
+from regard.look.maps import GRADIENT
+from regard.recipes.load import load
+from regard.recipes.metrics.vectors import average_precision, label_scores, number_scores
+from regard.recipes.targets.base import RawTargets
+from regard.recipes.targets.labels import LabelsTarget
+from regard.recipes.targets.numbers import NumberTarget
 from tests.recipes.looked import check_capture, check_gradients
 
 SMALL = (

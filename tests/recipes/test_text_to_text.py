@@ -11,8 +11,8 @@ import pytest
 
 from regard.cli.main import main
 from regard.errors import UserError
-from regard.recipes.metrics import Bleu, ExactMatch
-from regard.recipes.task import load
+from regard.recipes.load import load
+from regard.recipes.metrics.text import Bleu, ExactMatch
 from tests.recipes.toy import SMALL, toy_arguments
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from regard.cli.main import main
 from regard.errors import UserError
 from regard.models.build import build_forecaster
 from regard.models.config import EncoderConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
-from regard.recipes.task import load
-from regard.recipes.tracks import displacement_errors
+from regard.recipes.load import load
+from regard.recipes.tracks.recipe import displacement_errors
 from tests.helpers import close
 from tests.recipes.looked import check_capture, check_test_input
 

@@ -9,10 +9,10 @@ import torch
 
 import regard
 from regard.data.config import TokenizerConfig
-from regard.data.tokenize import Tokenizer
+from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
-from regard.recipes.task import load
-from regard.recipes.text_to_text import Prediction, TrainedTexts
+from regard.recipes.base.text_to_text import Prediction, TrainedTexts
+from regard.recipes.load import load
 from tests.recipes.looked import check_capture, check_gradients, check_test_input
 from tests.recipes.toy import SOURCES, write_pairs
 

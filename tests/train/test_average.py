@@ -6,7 +6,7 @@ from torch import nn
 
 from regard.errors import UserError
 from regard.train.average import MovingAverage, average_weights
-from regard.train.tensor_file import write_tensors
+from regard.train.tensors import write_tensors
 
 
 def test_average_weights_is_exact_and_keeps_dtypes_and_counters(tmp_path: Path) -> None:

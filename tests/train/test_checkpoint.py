@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from regard.errors import UserError
+from regard.system.run_directory import RunDirectory
 from regard.train.checkpoint import FORMAT, CheckpointError, CheckpointStore
-from regard.train.directory import RunDirectory
 from tests.train.toy import ToyModel, settings, train
 
 CONFIG = settings(steps=8, validate_every=4, average=2)

@@ -12,7 +12,7 @@ from torch import nn
 
 from regard.train.checkpoint import CheckpointError
 from regard.train.loop import Diverged
-from regard.train.weights import load_weights
+from regard.train.tensors import load_weights
 from tests.train.toy import ToyBatch, ToyBatches, ToyLoss, ToyModel, settings, train, validate
 
 

@@ -6,8 +6,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from regard.train.config import TrainConfig
+from regard.train.optimizer import learning_rate
 from regard.train.progress import Progress
-from regard.train.schedule import learning_rate
 from tests.train.toy import settings
 
 

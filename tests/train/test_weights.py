@@ -8,7 +8,7 @@ from safetensors import safe_open
 from torch import nn
 
 from regard.errors import UserError
-from regard.train.weights import load_weights, publish, save_weights, ties_of
+from regard.train.tensors import load_weights, publish, save_weights, ties_of
 from tests.train.toy import ToyModel
 
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from docs.gallery.browser import launch_browser
 from regard.cli.main import main
 from regard.look.capture import Capture
-from regard.recipes.task import load
+from regard.recipes.load import load
 from tests.recipes.toy import toy_arguments
 
 __all__ = ["browser", "looked", "opened"]

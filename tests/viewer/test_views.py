@@ -5,7 +5,7 @@ import pytest
 from playwright.sync_api import Page
 
 from regard.look.capture import Capture
-from regard.look.map import AttentionMap
+from regard.look.maps import AttentionMap
 from tests.viewer.conftest import tip_of
 
 # The run, the view, and the read that it is opened on.

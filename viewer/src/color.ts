@@ -3,7 +3,7 @@
 import type { Read } from "./page.js";
 import type { Shown, Table } from "./view.js";
 
-/** White to dark blue: CIELAB lightness 100, 89.5, ... 16 (regard/look/plot.py). */
+/** White to dark blue: CIELAB lightness 100, 89.5, ... 16 (regard/look/figures/alignment.py). */
 const LIGHT = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #032751";
 /** The dark ground to a light blue: lightness 8.5, 18.9, ... 92, OKLCH hue 255. */
 const DARK = "#15191d #1c2f47 #214675 #295fa0 #3779c8 #5895e1 #7eb1f3 #a8ceff #daeafe";

@@ -5,7 +5,7 @@ const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/u;
 const ELLIPSIS = "\u2026";
 
 /** A token with everything visible: spaces as open boxes, a lone accent on a dotted circle, cut if long; the same as
- *  `readable` of regard/look/labels.py. */
+ *  `readable` of regard/look/figures/labels.py. */
 export function readable(token: string, most = 24, spaces = "\u2423"): string {
   if (token === "") return "\u2205";
   let characters = [...token];

@@ -1,5 +1,5 @@
 /**
- * The data of a page, written by regard/look/page.py: JSON, and binary chunks that are loaded by `load`.
+ * The data of a page, written by regard/look/page/page.py: JSON, and binary chunks that are loaded by `load`.
  *
  * A page has captures; a capture has samples (one for each input and output, under the key "scenes"); a sample has axes
  * (labels of queries and keys), reads (attention weights between two axes, head by head), pictures that places of an

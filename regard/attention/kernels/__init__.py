@@ -1,1 +1,1 @@
-"""Implementations of the read: the reference formula and faster equivalents."""
+"""Kernels: the reference formula of a read and faster implementations that give the same numbers."""

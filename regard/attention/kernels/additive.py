@@ -15,13 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import is_inspectable
+from regard.attention.axes import is_inspectable, widen
 from regard.attention.choices import Soft
-from regard.attention.features import widen
-from regard.attention.kernels.additive_op import MAX_EXP_INPUT, additive_read, is_step
+from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels.half import with_wide_scores
-from regard.attention.kernels.problem import AttentionInputs
 from regard.attention.scores import TanhSum
+from regard.ops.additive import MAX_EXP_INPUT, additive_read, is_step
 
 
 def refusal(inputs: AttentionInputs) -> str | None:

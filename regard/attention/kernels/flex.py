@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from regard.attention.choices import Soft
-from regard.attention.kernels.problem import AttentionInputs
+from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels.sdpa import expand_leading
 from regard.attention.masks import Mask
 from regard.attention.scores import InnerProduct

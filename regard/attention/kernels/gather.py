@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention.choices import KeySelection, SelectedKeys
+from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import reference
-from regard.attention.kernels.problem import AttentionInputs
 from regard.attention.scores import InnerProduct
 
 TILE = 1 << 20

@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from regard.attention.axes import is_eager
-from regard.attention.features import widen
-from regard.attention.kernels.problem import AttentionInputs
-from regard.attention.kernels.rows import softmax
+from regard.attention.axes import is_eager, widen
+from regard.attention.inputs import AttentionInputs
+from regard.ops.softmax import softmax
 
 _CHUNK = 1 << 19
 """Scores computed at a time: in float32 they stay in the L2 or L3 cache."""

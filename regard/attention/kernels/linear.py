@@ -15,18 +15,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.features import Features, widen
-from regard.attention.kernels.problem import AttentionInputs
-from regard.attention.linear import (
-    Proportional,
-    divide,
-    is_same_for_all_queries,
-    read_sums,
-    summarize,
-    zero_hidden_keys,
-)
+from regard.attention.axes import widen
+from regard.attention.choices import Proportional, divide
+from regard.attention.inputs import AttentionInputs
 from regard.attention.masks import All, Causal, Mask
-from regard.attention.places import Positions
+from regard.attention.memory import is_same_for_all_queries, read_sums, summarize, zero_hidden_keys
+from regard.attention.positions import Positions
+from regard.attention.scores import Features
 
 CHUNK = 64
 """Queries per chunk: pairs inside it cost CHUNK per query, sums between chunks features * value_dim / CHUNK."""

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import is_eager
+from regard.attention.axes import is_eager, widen
 from regard.attention.choices import Soft
-from regard.attention.features import widen
+from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import sdpa
 from regard.attention.kernels.half import (
     half_dtype,
@@ -24,10 +24,9 @@ from regard.attention.kernels.half import (
     supports_half_softmax,
     with_wide_scores,
 )
-from regard.attention.kernels.problem import AttentionInputs
-from regard.attention.kernels.rows import softmax
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
+from regard.ops.softmax import softmax
 
 _MAX_CACHED_MASK = 2**20
 """Largest number of elements of a causal additive mask that is cached between reads."""

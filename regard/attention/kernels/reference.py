@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from regard.attention.features import widen
+from regard.attention.axes import widen
+from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels.half import half_dtype, with_wide_scores
-from regard.attention.kernels.problem import AttentionInputs
 
 
 def refusal(inputs: AttentionInputs) -> str | None:

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from regard.attention.axes import widen
 from regard.attention.choices import Soft
-from regard.attention.features import widen
+from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels.half import half_dtype, has_half_products, with_wide_scores
-from regard.attention.kernels.problem import AttentionInputs
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
 

@@ -32,9 +32,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.choices import Soft
+from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import additive, flex, gather, linear, products, reference, sdpa
 from regard.attention.kernels.half import has_half_products
-from regard.attention.kernels.problem import AttentionInputs
 from regard.attention.scores import InnerProduct, TanhSum
 
 KERNELS: dict[str, ModuleType] = {

@@ -1,1 +1,1 @@
-"""Engine `compiled`: Transformer decoding by compiled loops over packed weights."""
+"""The compiled engine: Transformer decoding by compiled loops over packed weights."""

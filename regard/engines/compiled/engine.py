@@ -2,7 +2,7 @@
 
 Sentences of similar lengths are searched together, one batch per worker at a time; a worker is one thread, because two
 batches on one thread each are faster than one batch on two. Weights are stored as float32, bfloat16 (half the bytes) or
-int8 (a quarter); activations are then rounded too (see regard.engines.compiled.tiles), sums are not.
+int8 (a quarter); activations are then rounded too (see regard.native.decoder.tiles), sums are not.
 
 Outputs equal those of the torch engine up to rounding: if two continuations are equally likely to seven digits, their
 order may differ.
@@ -18,31 +18,23 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from regard.attention.kernels.compiled_cache import REMEDY, is_cached
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import check_logits, filter_logits
 from regard.decode.search import batch_by_length
-from regard.engines.compiled import entries
-from regard.engines.compiled.compiling import IS_SUPPORTED_CPU
-from regard.engines.compiled.packed import KINDS
-from regard.engines.compiled.room import Workspace
-from regard.engines.compiled.searching import (
-    FINISHED,
-    IS_NAN,
-    IS_NONE,
-    IS_PAST,
-    SearchBatch,
-    SearchResults,
-    SearchRules,
-)
-from regard.engines.compiled.transformer import PackedTransformer
-from regard.engines.compiled.transformer import unsupported_reason as unsupported_reason
-from regard.engines.compiled.work import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE
+from regard.engines.compiled.program import PackedTransformer
+from regard.engines.compiled.program import unsupported_reason as unsupported_reason
+from regard.engines.compiled.workspace import Workspace
 from regard.engines.engine import Engine, Limits
 from regard.engines.requests import check_positions
 from regard.errors import UserError
 from regard.layers.forms import TextForm
+from regard.native.cache import REMEDY, is_cached
+from regard.native.decoder import entries
+from regard.native.decoder.compile import IS_SUPPORTED_CPU
+from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE
+from regard.native.decoder.panels import KINDS
+from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST, SearchBatch, SearchResults, SearchRules
 
 LARGEST_ITEM = math.inf
 """No limit: overflow is detected where it happens."""

@@ -1,1 +1,1 @@
-"""Cores, which encode a source as a memory and read it for every target."""
+"""Cores: encode a source as a memory and read it for every target."""

@@ -1,4 +1,4 @@
-"""Recurrent core: rnn, gru or lstm as encoder and decoder; see regard.models.cores.stepping.
+"""Recurrent core: rnn, gru or lstm as encoder and decoder; see regard.models.cores.recurrent_decoder.
 
     s_j = cell([x'_j; c_{j-1}], s_{j-1})        rnn: s_j = tanh(A' [x'_j; s_{j-1}; c_{j-1}] + b)
 
@@ -7,10 +7,10 @@ Source: lectures, B; sutskever2014 (attention none); bahdanau2015 (additive); lu
 
 from typing import final
 
-from regard.layers.recurrent import CELLS, Cell
-from regard.layers.recurrent_encoder import RecurrentEncoder
+from regard.layers.recurrent.cells import CELLS, Cell
+from regard.layers.recurrent.encoder import RecurrentEncoder
 from regard.models.config import RecurrentConfig
-from regard.models.cores.stepping import RecurrentDecoderCore
+from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 
 
 @final

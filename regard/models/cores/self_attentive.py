@@ -6,18 +6,18 @@
 
 The encoder has such layers as well. With a source this is shallow attention fusion: the cells read the past, the
 decoder reads the source, and its context vector is part of the next input; the past starts with the final state of the
-encoder. A language model has no source, and its past starts empty. See regard.layers.self_attentive for the cells and
-regard.models.cores.stepping for the decoder.
+encoder. A language model has no source, and its past starts empty. See regard.layers.recurrent.self_attentive for the cells and
+regard.models.cores.recurrent_decoder for the decoder.
 
 Source: lectures, B (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusion).
 """
 
 from typing import final
 
-from regard.layers.self_attentive import SelfAttentiveCell
-from regard.layers.self_attentive_encoder import SelfAttentiveEncoder
+from regard.layers.recurrent.self_attentive import SelfAttentiveCell
+from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
 from regard.models.config import SelfAttentiveConfig
-from regard.models.cores.stepping import RecurrentDecoderCore
+from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 
 
 @final

@@ -16,13 +16,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.biases import Bias
+from regard.attention.biases import Alibi, Bias, RelativeBias
 from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded
 from regard.attention.memory import KeyValueCache, Memory
-from regard.attention.positional import Alibi, RelativeBias
-from regard.attention.scores import BareAdditive, Dot, ScaledDot, Score
-from regard.attention.scores_more import Cosine, SoftCap
+from regard.attention.scores import BareAdditive, Cosine, Dot, ScaledDot, Score, SoftCap
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import LearnedForm, NoFormError, NormForm, SinusoidsForm, TransformerForm, blocks_of, form_of

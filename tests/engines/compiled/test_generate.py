@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from regard.decode.config import SampleConfig
-from regard.engines.reference import TorchEngine
 from regard.engines.registry import prepare
+from regard.engines.torch import TorchEngine
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig, TransformerConfig
 from regard.models.language import LanguageModel

@@ -9,8 +9,8 @@ import torch
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.engines.engine import Engine
-from regard.engines.reference import TorchEngine
 from regard.engines.registry import prepare, refusal_reason
+from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.models.build import build
 from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig

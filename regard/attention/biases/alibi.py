@@ -1,0 +1,57 @@
+"""ALiBi: a linear penalty on the distance between query and key, with a slope for each head.
+
+    bias_ij = -slope_h |p_i - j|        slope_h = 2^{-8h/heads} for head h = 1, 2, ...
+
+Source: press2022.
+"""
+
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.attention.biases.base import DistanceBias, _check_device
+from regard.attention.checks import check_integer
+
+
+@final
+class Alibi(DistanceBias):
+    """ALiBi: bias = -slope_h |p - j|, a penalty linear in the distance, with a slope per head.
+
+    Under a causal mask this is press2022's -slope_h (p - j); without one it is symmetric.
+    Slopes of l heads, l a power of two: 2^{-8/l}, 2^{-16/l}, ..., 2^{-8}. For other l: those of the next smaller power
+    of two, then every other one of the next larger power, from the first, as in the paper's code.
+    Nothing is learned or saved. A read needs an axis of heads. Raises: ValueError if num_heads < 1.
+    Source: press2022, section 3.
+    """
+
+    def __init__(self, num_heads: int):
+        super().__init__()
+        check_integer("num_heads", num_heads, 1)
+        below = 2 ** (num_heads.bit_length() - 1)
+        # slope = 2^{-4 eighths / below}. Integers stay exact when the module's dtype changes.
+        eighths = [*range(2, 2 * below + 1, 2), *range(1, 2 * below, 2)][:num_heads]
+        self._rate = -4 / below
+        self._eighths: Tensor
+        self.register_buffer("_eighths", torch.tensor(eighths), persistent=False)
+
+    @property
+    def slopes(self) -> Float[Tensor, " head"]:
+        """Slope of each head, in double precision."""
+        return torch.exp2(self._eighths.double() * self._rate)
+
+    def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "head ..."]:
+        """Return -slope |distance|."""
+        _check_device("slopes of Alibi", self._eighths, distance)
+        wide = _wide(dtype)
+        slopes = torch.exp2(self._eighths.to(wide) * self._rate)
+        return (-slopes.view(-1, *(1,) * distance.dim()) * distance.abs()).to(dtype)
+
+    def extra_repr(self) -> str:
+        """Sizes of the module."""
+        return f"num_heads={len(self._eighths)}"
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

@@ -1,0 +1,133 @@
+"""Choices: functions from the scores of a query to its attention weights.
+
+    Soft(beta)     weight_j = exp(beta a_j) / sum_i exp(beta a_i)     softmax with inverse temperature beta
+    Hard()         weight_j = 1 for the best j, 0 for the others      (regard.attention.choices.hard)
+    Sparse(alpha)  the alpha-entmax: exact zeros, more as alpha grows (regard.attention.choices.sparse)
+    TopK(k)        Soft over the k best keys                          (regard.attention.choices.sparse)
+
+A fully masked row has zero weights with every choice: the read gives zeros and no gradient, never NaN.
+
+Source: lectures, A (soft attention: weights >= 0 that sum to one; hard attention: one key).
+"""
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.attention.axes import is_inspectable
+
+
+class Choice(nn.Module, ABC):
+    """Base class of choices, which turn scores into attention weights."""
+
+    @property
+    def is_random(self) -> bool:
+        """True if the weights depend on random numbers, in the current mode (training or evaluation)."""
+        return False
+
+    def tile(self, first: int, last: int) -> "Choice":
+        """Return the choice for queries first .. last - 1 of a read; itself if it is the same for all queries."""
+        return self
+
+    def check(self, leading: tuple[int, ...], num_queries: int) -> None:
+        """Raise ValueError unless the choice fits a read with these leading axes and number of queries."""
+
+    @abstractmethod
+    def weights(
+        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
+    ) -> Float[Tensor, "... query key"]:
+        """Return weights (..., query, key) of scores; `allowed` broadcasts to them, None allows all pairs."""
+
+    def forward(
+        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "... query key"]:
+        """Return `weights(scores, allowed)`."""
+        return self.weights(scores, allowed)
+
+
+@final
+class Soft(Choice):
+    """weight_j = exp(beta a_j) / sum_i exp(beta a_i); beta > 0 is an inverse temperature. (lectures, A)
+
+    beta: a number; or a tensor that broadcasts to (..., query, 1), such as (head, 1, 1) for one beta per head or the
+          output of a network for each query (the key strength of graves2014); with learn=True, the initial value.
+          Its axes are aligned from the right, as in torch.
+    Parameters: log_beta, if learned: so beta stays positive.
+    Raises: ValueError if beta is not positive and finite, or differs between keys.
+    """
+
+    def __init__(self, beta: float | Tensor = 1.0, *, learn: bool = False):
+        super().__init__()
+        if isinstance(beta, Tensor):
+            _check_tensor(beta)
+        elif not (0 < beta < float("inf")):
+            raise ValueError(f"beta must be positive and finite, got {beta}")
+        self._fixed_beta = None if learn else beta
+        self.log_beta = nn.Parameter(torch.as_tensor(beta, dtype=torch.float32).log()) if learn else None
+
+    @property
+    def beta(self) -> float | Tensor:
+        """Inverse temperature."""
+        if self.log_beta is not None:
+            return self.log_beta.exp()
+        assert self._fixed_beta is not None
+        return self._fixed_beta
+
+    def check(self, leading: tuple[int, ...], num_queries: int) -> None:
+        """Raise ValueError unless beta broadcasts to the rows of the scores."""
+        beta = self._fixed_beta if self.log_beta is None else self.log_beta
+        if not isinstance(beta, Tensor):
+            return
+        sizes, rows = tuple(beta.shape), (*leading, num_queries, 1)
+        fits = all(size in (1, row) for size, row in zip(sizes[::-1], rows[::-1], strict=False))
+        if len(sizes) > len(rows) or not fits:
+            raise ValueError(f"beta must broadcast to the rows of the read, {rows}, got shape {sizes}")
+
+    def weights(
+        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
+    ) -> Float[Tensor, "... query key"]:
+        """Return the softmax over the keys; torch accumulates in float32 for every dtype of the scores."""
+        scores = self.scale_scores(scores)
+        if allowed is None:
+            return scores.softmax(-1)
+        # Fully masked rows are unmasked before the softmax: afterwards the NaN would already be in the gradient.
+        masked = ~allowed.any(-1, keepdim=True)
+        return mask_scores(scores, allowed | masked).softmax(-1) * ~masked
+
+    def scale_scores(self, scores: Float[Tensor, "... query key"]) -> Float[Tensor, "... query key"]:
+        """Return beta a."""
+        beta = self.beta
+        if isinstance(beta, Tensor):
+            return scores * beta.to(scores.dtype)
+        return scores if beta == 1 else scores * beta
+
+    def tile(self, first: int, last: int) -> "Soft":
+        """Return the choice with the rows of a beta that differs between queries."""
+        beta = self.beta
+        if not isinstance(beta, Tensor) or beta.dim() < 2 or beta.shape[-2] == 1:
+            return self
+        return Soft(beta[..., first:last, :])
+
+    def extra_repr(self) -> str:
+        """Beta, and whether it is learned."""
+        if self.log_beta is not None:
+            return f"beta={self.log_beta.detach().exp().tolist()}, learn=True"
+        return f"beta={tuple(self._fixed_beta.shape) if isinstance(self._fixed_beta, Tensor) else self._fixed_beta}"
+
+
+def mask_scores(scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."]) -> Float[Tensor, "... query key"]:
+    """Return the scores, -inf where they are not allowed."""
+    # The mask is added as a small tensor that broadcasts: masked_fill is six times slower on the CPU.
+    return scores + torch.zeros_like(allowed, dtype=scores.dtype).masked_fill_(~allowed, float("-inf"))
+
+
+def _check_tensor(beta: Tensor) -> None:
+    if not beta.is_floating_point():
+        raise TypeError(f"beta must be floating point, got dtype {beta.dtype}")
+    if beta.dim() > 0 and beta.shape[-1] != 1:
+        raise ValueError(f"beta must broadcast to (..., query, 1), got shape {tuple(beta.shape)}")
+    if is_inspectable(beta) and not bool(((beta > 0) & beta.isfinite()).all()):
+        raise ValueError(f"beta must be positive and finite, got values from {beta.min()} to {beta.max()}")

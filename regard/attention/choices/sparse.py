@@ -1,0 +1,167 @@
+"""Sparse choices, whose weights are exactly zero for most keys.
+
+    Sparse(alpha)   weight = argmax over distributions p of <p, a> + H_alpha(p)   alpha-entmax; alpha = 2: sparsemax
+                    weight_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1))    tau such that they sum to one
+    TopK(k)         weight = softmax over the k best scores, 0 for the others
+
+H_alpha(p) = sum_j (p_j - p_j^alpha) / (alpha (alpha - 1)) is the Tsallis entropy. As alpha tends to 1 it is Shannon's
+and the choice is softmax; at alpha = 2 it is the Gini index; as alpha grows it vanishes and the choice tends to Hard.
+With Sparse, the number of keys depends on the scores; with TopK it is fixed.
+
+Source: martins2016 (sparsemax: definition 1, algorithm 1), peters2019 (entmax: equation 10; gradient: proposition 2).
+"""
+
+import math
+from typing import Any, final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.attention.choices.base import Choice, Soft, mask_scores
+
+
+@final
+class Sparse(Choice):
+    """weight = entmax_alpha(beta a): zero for keys whose score is far below the best. (peters2019)
+
+    alpha: at least 1: 1 is softmax, 1.5 in between, 2 sparsemax; larger values are sparser.
+    beta:  inverse temperature, as in Soft; learned with learn=True.
+    Cost:  a sort of the scores for alpha = 1.5 and 2, a bisection of about 30 (float32) or 60 (float64) steps for other
+           alphas. Raises ValueError if alpha is below 1 or not finite, or if beta is invalid (see Soft).
+    """
+
+    def __init__(self, alpha: float = 2.0, *, beta: float | Tensor = 1.0, learn: bool = False):
+        super().__init__()
+        _check_alpha(alpha)
+        self.alpha = alpha
+        self.soft = Soft(beta, learn=learn)
+
+    def check(self, leading: tuple[int, ...], num_queries: int) -> None:
+        """Raise ValueError unless beta broadcasts to the rows of the scores."""
+        self.soft.check(leading, num_queries)
+
+    def weights(
+        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
+    ) -> Float[Tensor, "... query key"]:
+        """Return the entmax over the keys, computed at least in float32."""
+        if self.alpha == 1:
+            return self.soft.weights(scores, allowed)
+        scores = self.soft.scale_scores(scores)
+        if allowed is None:
+            return entmax(scores, alpha=self.alpha)
+        masked = ~allowed.any(-1, keepdim=True)
+        return entmax(mask_scores(scores, allowed | masked), alpha=self.alpha) * ~masked
+
+    def tile(self, first: int, last: int) -> "Sparse":
+        """Return the choice with the rows of a beta that differs between queries."""
+        tiled = Sparse(self.alpha)
+        tiled.soft = self.soft.tile(first, last)
+        return tiled
+
+    def extra_repr(self) -> str:
+        """Alpha; beta is printed with the submodule."""
+        return f"alpha={self.alpha}"
+
+
+def entmax(scores: Float[Tensor, "... key"], *, alpha: float) -> Float[Tensor, "... key"]:
+    """Compute p_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1)) along the last axis; scores of -inf give exactly zero.
+
+    Each row needs a finite score. The gradient is computed in closed form: with s_j = p_j^(2 - alpha) where p_j > 0,
+    else 0, d<p, g>/da_j = s_j (g_j - <s, g> / sum s); for alpha > 2 it is unbounded as a key leaves the support.
+    Raises: ValueError if alpha is not in (1, inf). Source: peters2019, equation 10 and proposition 2.
+    """
+    _check_alpha(alpha)
+    if alpha == 1:
+        return scores.softmax(-1)
+    if scores.shape[-1] == 0:
+        return scores
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    return _Entmax.apply(scores.to(wide), alpha).to(scores.dtype)  # pyrefly: ignore
+
+
+class _Entmax(torch.autograd.Function):
+    # No jvp: torch.compile does not support functions that have one.
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, alpha: float) -> Tensor:
+        # Scaled, relative to the best score. No key below -1 is in the support; clamping those to -1 keeps the sums
+        # finite and small, so that they lose no digits.
+        scaled = ((alpha - 1) * (scores - scores.amax(-1, keepdim=True))).clamp(min=-1)
+        if alpha == 2:
+            return (scaled - _sparsemax_threshold(scaled)).clamp(min=0)
+        if alpha == 1.5:
+            return (scaled - _entmax15_threshold(scaled)).clamp(min=0).square()
+        return _bisect(scaled, alpha)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        ctx.alpha = inputs[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _multiply_jacobian(ctx.saved_tensors[0], gradient, ctx.alpha), None
+
+
+def _multiply_jacobian(weights: Tensor, vector: Tensor, alpha: float) -> Tensor:
+    """Multiply the Jacobian by a vector: s_j (g_j - <s, g> / sum s)."""
+    in_support = weights > 0
+    slope = torch.where(in_support, weights, 1.0).pow(2 - alpha) * in_support
+    if alpha > 2:
+        # Slopes are unbounded as a weight tends to zero. Subtracting the vector's entry at the steepest key keeps the
+        # mean exact where that key dominates.
+        slope = slope.clamp(max=torch.finfo(slope.dtype).max / (4 * slope.shape[-1]))
+        vector = vector - vector.gather(-1, slope.argmax(-1, keepdim=True))
+    mean = (slope / slope.sum(-1, keepdim=True) * vector).sum(-1, keepdim=True)
+    return slope * (vector - mean)
+
+
+def _sparsemax_threshold(scaled: Tensor) -> Tensor:
+    """Compute tau for alpha = 2: the mean of the support's scores, less 1 / its size. (martins2016, algorithm 1)"""
+    ordered = scaled.sort(-1, descending=True).values
+    number = torch.arange(1, scaled.shape[-1] + 1, dtype=scaled.dtype, device=scaled.device)
+    thresholds = (ordered.cumsum(-1) - 1) / number  # for a support of the first 1, 2, 3 ...
+    return _threshold_of_support(thresholds, ordered)
+
+
+def _entmax15_threshold(scaled: Tensor) -> Tensor:
+    """Compute tau for alpha = 1.5: the root of sum_j (x_j - tau)^2 = 1 over the support. (peters2019, algorithm 2)"""
+    ordered = scaled.sort(-1, descending=True).values
+    number = torch.arange(1, scaled.shape[-1] + 1, dtype=scaled.dtype, device=scaled.device)
+    mean = ordered.cumsum(-1) / number
+    spread = ordered.square().cumsum(-1) / number - mean.square()  # variance of the scores in the support
+    return _threshold_of_support(mean - (1 / number - spread).clamp(min=0).sqrt(), ordered)
+
+
+def _threshold_of_support(thresholds: Tensor, ordered: Tensor) -> Tensor:
+    """Return the threshold of the largest support whose scores are all above it; at least -1, the smallest score."""
+    size = (thresholds < ordered).sum(-1, keepdim=True).clamp(min=1)
+    return thresholds.gather(-1, size - 1).clamp(min=-1)
+
+
+def _bisect(scaled: Tensor, alpha: float) -> Tensor:
+    """Find by bisection the weights q (1 + x_j q^(1 - alpha))_+^(1 / (alpha - 1)), with q = e^-t, that sum to one.
+
+    q is the weight of the best key: 1 if it is the only one, 1 / n for n equal scores. Bisection over
+    tau = -q^(alpha - 1) instead would underflow for large alpha.
+    """
+    largest = math.log(torch.finfo(scaled.dtype).max) - 1
+
+    def weights_at(t: Tensor) -> Tensor:
+        factor = ((alpha - 1) * t).clamp(max=largest).exp()
+        return (1 + scaled * factor).clamp(min=0).pow(1 / (alpha - 1)) * (-t).exp()
+
+    t, step = torch.zeros_like(scaled[..., :1]), math.log(scaled.shape[-1])
+    for _ in range(math.ceil(math.log2(max(step, 1.0) / torch.finfo(scaled.dtype).eps))):
+        step /= 2
+        candidate = t + step
+        t = torch.where(weights_at(candidate).sum(-1, keepdim=True) >= 1, candidate, t)
+    weights = weights_at(t)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 1 <= alpha < math.inf:
+        raise ValueError(f"alpha must be at least 1 and finite, got {alpha}")

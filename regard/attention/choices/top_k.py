@@ -1,0 +1,138 @@
+"""Top-k attention: each query reads the k keys with the largest scores.
+
+S = the k keys with the largest a        w_j = exp(beta a_j) / sum_{i in S} exp(beta a_i), 0 outside S
+"""
+
+from abc import abstractmethod
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.attention.choices.base import Choice, Soft, mask_scores
+
+BLOCK = 64
+"""Keys per block: below 64 the maximum over blocks is no faster than a plain scan."""
+
+
+def best_keys(scores: Float[Tensor, "... query key"], k: int) -> Int[Tensor, "... query selected"]:
+    """Return the indices (..., query, selected) of the k best keys, all different; selected = min(k, key).
+
+    Cost: one pass over the scores if key is at least 256 k, then O(64 k) per query; otherwise a few passes.
+    """
+    num_keys = scores.shape[-1]
+    num_blocks = num_keys // BLOCK
+    if num_blocks < 4 * k:
+        return _best(scores, min(k, num_keys))
+    in_blocks = num_blocks * BLOCK
+    largest = scores[..., :in_blocks].unflatten(-1, (num_blocks, BLOCK)).amax(-1)  # (..., query, block)
+    blocks = _best(largest, k).sort(-1).values  # in the order of the keys, so that ties go to the first
+    offsets = torch.arange(BLOCK, device=scores.device)
+    candidates = (blocks.unsqueeze(-1) * BLOCK + offsets).flatten(-2)  # (..., query, k * BLOCK)
+    if in_blocks < num_keys:
+        rest = torch.arange(in_blocks, num_keys, device=scores.device)
+        candidates = torch.cat((candidates, rest.expand(*candidates.shape[:-1], -1)), -1)
+    return candidates.gather(-1, _best(scores.gather(-1, candidates), k))
+
+
+def _best(scores: Tensor, k: int) -> Tensor:
+    """Return the best keys in one round."""
+    if k == 1:
+        return scores.argmax(-1, keepdim=True)
+    if k == scores.shape[-1]:
+        return torch.arange(k, device=scores.device).expand(scores.shape)
+    top = scores.topk(k)
+    # All keys above the smallest selected score are in; of those equal to it, the first ones fill the rest.
+    edge = top.values[..., -1:]
+    above = ~(top.values <= edge)  # NaN counts as the largest, so that it shows in the output
+    count = (scores == edge).cumsum(-1, dtype=torch.int32)  # number of scores so far that equal the smallest
+    rank = torch.arange(1, k + 1, device=scores.device, dtype=torch.int32) - above.sum(-1, keepdim=True)
+    first = torch.searchsorted(count, rank.to(torch.int32).clamp(min=1))
+    first = first.clamp(max=scores.shape[-1] - 1)  # no number equals NaN
+    return torch.where(above, top.indices, first)
+
+
+class SelectedKeys(NamedTuple):
+    """Selected keys of each query, and their weights."""
+
+    index: Tensor
+    """(..., query, selected) int64: indices of the keys, all different within a query."""
+    weight: Tensor
+    """(..., query, selected): weight of each; zeros where a query may attend to fewer keys."""
+    soft_weights: Tensor | None = None
+    """(..., query, key): soft weights whose gradient replaces that of the selection, which has none."""
+    log_prob: Tensor | None = None
+    """(..., query): log-probability of the selection, if it was sampled and may need a gradient."""
+
+
+class KeySelection(Choice):
+    """Base class of choices that give weight to at most k keys per query, so that a kernel may gather only those."""
+
+    @property
+    @abstractmethod
+    def num_selected(self) -> int:
+        """k, the largest number of keys per query."""
+
+    @abstractmethod
+    def select_keys(self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None) -> SelectedKeys:
+        """Select keys and compute their weights, of scores with at least one key."""
+
+    def accumulate_log_prob(self, log_prob: Float[Tensor, "..."] | None) -> None:
+        """Take the log-probabilities of all selections of a read, once per read, for choices that learn from them."""
+
+    def weights(
+        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
+    ) -> Float[Tensor, "... query key"]:
+        """Return the weights of the selected keys, zeros elsewhere."""
+        if scores.shape[-1] == 0:
+            return scores
+        selected = self.select_keys(scores, allowed)
+        self.accumulate_log_prob(selected.log_prob)
+        weights = torch.zeros_like(scores).scatter(-1, selected.index, selected.weight)
+        if selected.soft_weights is None:
+            return weights
+        return weights + (selected.soft_weights - selected.soft_weights.detach())  # zero: only its gradient counts
+
+
+@final
+class TopK(KeySelection):
+    """weight = softmax(beta a) over the k best keys, 0 for the others; of equal scores the first are selected.
+
+    k:    at least 1; queries with fewer allowed keys read all of them, and k >= key is Soft.
+    beta: inverse temperature, as in Soft; learned with learn=True.
+    Gradients flow through the selected keys only. Raises ValueError if k is below 1, or if beta is invalid (see Soft).
+    """
+
+    def __init__(self, k: int, *, beta: float | Tensor = 1.0, learn: bool = False):
+        super().__init__()
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        self.k = k
+        self.soft = Soft(beta, learn=learn)
+
+    @property
+    def num_selected(self) -> int:
+        """The number k."""
+        return self.k
+
+    def check(self, leading: tuple[int, ...], num_queries: int) -> None:
+        """Raise ValueError unless beta broadcasts to the rows of the scores."""
+        self.soft.check(leading, num_queries)
+
+    def select_keys(self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None) -> SelectedKeys:
+        """Select the k best keys, with the softmax of their scores as weights."""
+        masked_scores = scores if allowed is None else mask_scores(scores, allowed)
+        index = best_keys(masked_scores.detach(), self.k)
+        allowed_selected = None if allowed is None else allowed.expand(scores.shape).gather(-1, index)
+        return SelectedKeys(index, self.soft.weights(scores.gather(-1, index), allowed_selected))
+
+    def tile(self, first: int, last: int) -> "TopK":
+        """Return the choice with the rows of a beta that differs between queries."""
+        tiled = TopK(self.k)
+        tiled.soft = self.soft.tile(first, last)
+        return tiled
+
+    def extra_repr(self) -> str:
+        """K; beta is printed with the submodule."""
+        return f"k={self.k}"

@@ -1,0 +1,232 @@
+"""Attention masks. True = may attend, everywhere in this library (as in scaled_dot_product_attention).
+
+    causal()            query i of m attends to key j of n    iff  j <= i + (n - m)     (aligned to the bottom right)
+    padding(lengths)    queries of row b attend to key j      iff  j < lengths[b]
+    dense(tensor)       a boolean tensor
+
+Masks are immutable objects that combine with `&`, `|` and `~`; a tensor is only created when a kernel needs it. A
+floating-point bias that is added to scores is a different type and a different argument. More masks are in
+regard.attention.masks.random_blocks.
+
+Leading axes are aligned from the left. A read has leading axes (batch,) or (batch, head), ...; a mask with fewer
+leading axes broadcasts over the others: `padding(lengths)` with lengths (batch,) fits (batch, query, key) and
+(batch, head, query, key), and `dense` of (batch, query, key) is the same for every head.
+
+Source: lectures, C (masked multi-head attention); vaswani2017, section 3.2.3.
+"""
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.attention.axes import Rule, align_pair, check_broadcasts, make_lookup
+from regard.attention.picture import Picture, draw_mask
+from regard.attention.positions import Positions
+
+Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
+"""Range of keys of each query, first <= j < last; each bound has shape (leading axes ..., query or 1, 1)."""
+
+
+class Mask(ABC):
+    """Base class of attention masks; combine masks with `&` (both), `|` (either) and `~` (the complement)."""
+
+    @abstractmethod
+    def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
+        """Return a boolean tensor that broadcasts to (leading axes ..., queries, keys) at these positions."""
+
+    @abstractmethod
+    def select(self, index: Int[Tensor, " rows"]) -> "Mask":
+        """Select the rows `index` of the first leading axis (a mask without leading axes is unchanged)."""
+
+    def interval(self, positions: Positions) -> Interval | None:
+        """Return the keys of each query as a range first <= j < last; None if the mask is not a range.
+
+        Our kernels then only process the range. Bounds may lie outside 0 .. num_keys, and a range may be empty.
+        """
+        return None
+
+    def rule(self, positions: Positions) -> Rule:
+        """Return the mask as a function of indices, for kernels that tile by themselves; by default a table lookup."""
+        return make_lookup(self.materialize(positions))
+
+    def may_have_fully_masked_rows(self, positions: Positions) -> bool:
+        """Return False only if no row can be fully masked, so that kernels need no check."""
+        return True
+
+    def tensor(self, num_queries: int, num_keys: int, *, device: torch.device | None = None) -> Bool[Tensor, "..."]:
+        """Return the mask as a tensor, for a read whose last query is at the position of the last key."""
+        return self.materialize(Positions(num_queries, num_keys, torch.device("cpu") if device is None else device))
+
+    def picture(
+        self, num_queries: int, num_keys: int, *, title: str | None = None, device: torch.device | None = None
+    ) -> Picture:
+        """Draw the mask: rows are queries, columns are keys, dark = may attend. `save` writes an SVG file."""
+        positions = Positions(num_queries, num_keys, torch.device("cpu") if device is None else device)
+        return draw_mask(self.materialize, positions, title=repr(self) if title is None else title)
+
+    def __and__(self, other: "Mask") -> "Mask":
+        return All(_check_mask(self), _check_mask(other))
+
+    def __or__(self, other: "Mask") -> "Mask":
+        return Any(_check_mask(self), _check_mask(other))
+
+    def __invert__(self) -> "Mask":
+        return Not(self)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a mask has no truth value: combine masks with & and |, not with `and` and `or`")
+
+
+@final
+class Dense(Mask):
+    """Mask from a boolean tensor (..., query, key)."""
+
+    def __init__(self, allowed: Bool[Tensor, "... query key"]):
+        self.allowed = allowed
+
+    def materialize(self, positions: Positions) -> Bool[Tensor, "... query key"]:
+        """Return the tensor, after checking that it broadcasts."""
+        check_broadcasts("dense mask", self.allowed, positions)
+        return positions.rows_of(self.allowed)
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        """Select rows, if the tensor has a leading axis of rows."""
+        if self.allowed.dim() < 3 or self.allowed.shape[0] == 1:
+            return self
+        return Dense(self.allowed.index_select(0, index))
+
+    def __repr__(self) -> str:
+        return f"dense({tuple(self.allowed.shape)})"
+
+
+@final
+class All(Mask):
+    """Intersection of two masks: allowed by both."""
+
+    def __init__(self, left: Mask, right: Mask):
+        self.left, self.right = left, right
+
+    def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
+        """Return the logical and of both tensors."""
+        return torch.logical_and(*align_pair(self.left.materialize(positions), self.right.materialize(positions)))
+
+    def interval(self, positions: Positions) -> Interval | None:
+        """Return the intersection of both ranges."""
+        left, right = self.left.interval(positions), self.right.interval(positions)
+        if left is None or right is None:
+            return None
+        return torch.maximum(*align_pair(left[0], right[0])), torch.minimum(*align_pair(left[1], right[1]))
+
+    def rule(self, positions: Positions) -> Rule:
+        """Return the logical and of both rules."""
+        left, right = self.left.rule(positions), self.right.rule(positions)
+        return lambda *index: left(*index) & right(*index)
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        """Select rows of both masks."""
+        return All(self.left.select(index), self.right.select(index))
+
+    def __repr__(self) -> str:
+        return f"({self.left!r} & {self.right!r})"
+
+
+@final
+class Any(Mask):
+    """Union of two masks: allowed by either."""
+
+    def __init__(self, left: Mask, right: Mask):
+        self.left, self.right = left, right
+
+    def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
+        """Return the logical or of both tensors."""
+        return torch.logical_or(*align_pair(self.left.materialize(positions), self.right.materialize(positions)))
+
+    def rule(self, positions: Positions) -> Rule:
+        """Return the logical or of both rules."""
+        left, right = self.left.rule(positions), self.right.rule(positions)
+        return lambda *index: left(*index) | right(*index)
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        """Select rows of both masks."""
+        return Any(self.left.select(index), self.right.select(index))
+
+    def may_have_fully_masked_rows(self, positions: Positions) -> bool:
+        """Return False if one of the masks always allows a key."""
+        return self.left.may_have_fully_masked_rows(positions) and self.right.may_have_fully_masked_rows(positions)
+
+    def __repr__(self) -> str:
+        return f"({self.left!r} | {self.right!r})"
+
+
+@final
+class Not(Mask):
+    """Complement of a mask."""
+
+    def __init__(self, hidden: Mask):
+        self.hidden = hidden
+
+    def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
+        """Return the negated tensor."""
+        return ~self.hidden.materialize(positions)
+
+    def rule(self, positions: Positions) -> Rule:
+        """Return the negated rule."""
+        hidden = self.hidden.rule(positions)
+        return lambda *index: ~hidden(*index)
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        """Select rows of the mask."""
+        return Not(self.hidden.select(index))
+
+    def __repr__(self) -> str:
+        return f"~{self.hidden!r}"
+
+
+def dense(tensor: Tensor) -> Mask:
+    """Mask from a boolean tensor (..., query, key), True = may attend; axes of size 1 broadcast.
+
+    The tensor is not copied: in-place changes of it change the mask.
+
+    Raises: TypeError if the tensor is not boolean, ValueError if it has fewer than two axes.
+    """
+    if tensor.dtype != torch.bool:
+        raise TypeError(
+            f"a dense mask must be boolean (True = may attend), got {tensor.dtype}; "
+            "pass numbers that are added to scores as bias="
+        )
+    if tensor.dim() < 2:
+        raise ValueError(f"a dense mask must be (..., query, key), got shape {tuple(tensor.shape)}")
+    return Dense(tensor)
+
+
+def _check_mask(mask: Mask) -> Mask:
+    if not isinstance(mask, Mask):
+        raise TypeError(
+            f"a mask can only be combined with a Mask, got {type(mask).__name__}; wrap tensors in regard.dense"
+        )
+    return mask
+
+
+def split_interval(mask: Mask | None, positions: Positions) -> tuple[Interval | None, Mask | None]:
+    """Split a mask into a range of keys and the rest, which a kernel must check pair by pair; each may be None."""
+    if mask is None:
+        return None, None
+    interval = mask.interval(positions)
+    if interval is not None:
+        return interval, None
+    if not isinstance(mask, All):
+        return None, mask
+    (left, left_rest), (right, right_rest) = split_interval(mask.left, positions), split_interval(mask.right, positions)
+    rest = left_rest if right_rest is None else right_rest if left_rest is None else All(left_rest, right_rest)
+    if left is None or right is None:
+        return (right if left is None else left), rest
+    both = torch.maximum(*align_pair(left[0], right[0])), torch.minimum(*align_pair(left[1], right[1]))
+    return both, rest
+
+
+def _may_lack_own_key(positions: Positions) -> bool:
+    """Return True if a query may have no key at its own position."""
+    return not positions.is_aligned or positions.num_queries > positions.num_keys

@@ -1,0 +1,50 @@
+"""Causal mask: a query sees the keys up to its own position."""
+
+from typing import final
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.attention.axes import Rule, make_lookup
+from regard.attention.masks.base import Interval, Mask
+from regard.attention.positions import Positions
+
+
+@final
+class Causal(Mask):
+    """Causal mask: query i of m attends to key j of n iff j <= i + (n - m), so the last query attends to every key."""
+
+    def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
+        """Return key position <= query position."""
+        return positions.key <= positions.query
+
+    def interval(self, positions: Positions) -> Interval | None:
+        """Return 0 <= j < position + 1."""
+        if positions.key_positions is not None:
+            return None
+        last = positions.query + 1
+        return torch.zeros_like(last), last
+
+    def rule(self, positions: Positions) -> Rule:
+        """Return the rule j <= i + start."""
+        if positions.key_positions is not None:
+            return make_lookup(self.materialize(positions))
+        first = positions.first
+        return lambda row, head, query, key: key <= query + first
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        """Return the mask itself: every row has the same."""
+        return self
+
+    def may_have_fully_masked_rows(self, positions: Positions) -> bool:
+        """Return True unless every query is at or after the first key."""
+        return not positions.is_aligned or positions.num_queries > positions.num_keys
+
+    def __repr__(self) -> str:
+        return "causal()"
+
+
+def causal() -> Mask:
+    """Causal mask: each query attends to the keys up to its own position, j <= i + (n - m)."""
+    return Causal()

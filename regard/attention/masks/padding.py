@@ -1,0 +1,106 @@
+"""Padding mask: each row of the batch sees its first `length` keys. `Padded` is a batch with its lengths."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.attention.axes import is_inspectable
+from regard.attention.masks.base import Interval, Mask
+from regard.attention.positions import Positions
+
+
+@final
+class Padding(Mask):
+    """Padding mask: row b has lengths[b] keys, the others are padding."""
+
+    def __init__(self, lengths: Int[Tensor, "..."]):
+        self.lengths = lengths
+        # Checked once, here: on an accelerator every check would synchronize the device.
+        self._may_be_empty = not is_inspectable(lengths) or bool((lengths < 1).any())
+
+    def materialize(self, positions: Positions) -> Bool[Tensor, "... 1 key"]:
+        """Return one row for all queries."""
+        return (positions.key < self.lengths.to(positions.device).unsqueeze(-1)).unsqueeze(-2)
+
+    def interval(self, positions: Positions) -> Interval | None:
+        """Return 0 <= j < length."""
+        if positions.key_positions is not None:
+            return None
+        last = self.lengths.to(positions.device)[..., None, None]
+        return torch.zeros_like(last), last
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        """Select the lengths of the rows."""
+        if self.lengths.dim() == 0 or len(self.lengths) == 1:  # one length for all rows
+            return self
+        return Padding(self.lengths.index_select(0, index.to(self.lengths.device)))
+
+    def may_have_fully_masked_rows(self, positions: Positions) -> bool:
+        """Return True unless every row has at least one key."""
+        return self._may_be_empty or positions.num_keys == 0 or positions.key_positions is not None
+
+    def __repr__(self) -> str:
+        return f"padding({self.lengths.tolist()})"
+
+
+class Padded(NamedTuple):
+    """Padded batch: row b of the tensor has lengths[b] items at its start, then padding."""
+
+    items: Tensor
+    """(batch, time, ...)"""
+    lengths: Int[Tensor, " batch"]
+    """Number of items in each row."""
+
+    @property
+    def mask(self) -> Mask | None:
+        """Mask that hides the padding when these items are read as a memory; None if there is no padding."""
+        return padding(self.lengths)
+
+    def select(self, index: Int[Tensor, " rows"]) -> "Padded":
+        """Select the rows `index`."""
+        return self._replace(items=self.items.index_select(0, index), lengths=self.lengths.index_select(0, index))
+
+    def to(self, device: torch.device | str) -> "Padded":
+        """Move items and lengths to a device."""
+        return self._replace(
+            items=self.items.to(device, non_blocking=True), lengths=self.lengths.to(device, non_blocking=True)
+        )
+
+
+class Unpadded(Padded):
+    """Batch without padding, such as the patches of images: its reads need no mask."""
+
+    @classmethod
+    def of(cls, items: Tensor) -> "Unpadded":
+        """Create a batch whose rows are all as long as the tensor."""
+        return cls(items, torch.full((items.shape[0],), items.shape[1], device=items.device))
+
+    @property
+    def mask(self) -> None:
+        """None: there is no padding."""
+        return None
+
+
+def padding(lengths: Int[Tensor, "..."] | Sequence[int]) -> Mask:
+    """Padding mask: row b attends to keys j < lengths[b]; lengths (batch,) may exceed the keys, and are copied.
+
+    Raises: TypeError if lengths are not integers, ValueError if one is negative.
+    """
+    return Padding(to_lengths("lengths", lengths))
+
+
+def to_lengths(name: str, lengths: Tensor | Sequence[int]) -> Int[Tensor, "..."]:
+    """Return a copy of the argument `name` as a tensor of lengths.
+
+    Raises: TypeError if they are not integers, ValueError if one is negative.
+    """
+    if not isinstance(lengths, Tensor):
+        lengths = torch.tensor(lengths) if len(lengths) else torch.zeros(0, dtype=torch.int64)
+    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
+        raise TypeError(f"{name} must be integers (items per row), got {lengths.dtype}")
+    if is_inspectable(lengths) and bool((lengths < 0).any()):
+        raise ValueError(f"{name} must not be negative, got {int(lengths.min())}")
+    return lengths.clone()

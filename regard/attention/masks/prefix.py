@@ -1,0 +1,68 @@
+"""Prefix mask: every query sees a prefix, and the rest causally (prefix language models, raffel2020)."""
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.attention.axes import Rule, align_pair, make_lookup
+from regard.attention.masks.base import Interval, Mask, _may_lack_own_key
+from regard.attention.masks.padding import to_lengths
+from regard.attention.positions import Positions
+
+
+@final
+class Prefix(Mask):
+    """Prefix-LM mask: the query at position p of row b attends to key j iff j <= p or j < lengths[b]."""
+
+    def __init__(self, lengths: Int[Tensor, "..."]):
+        self.lengths = lengths
+
+    def materialize(self, positions: Positions) -> Bool[Tensor, "... query key"]:
+        """Return True for keys up to the query's position or in the prefix."""
+        return positions.key < self._last(positions)
+
+    def interval(self, positions: Positions) -> Interval | None:
+        """Return 0 <= j < max(p + 1, length)."""
+        if positions.key_positions is not None:
+            return None
+        last = self._last(positions)
+        return torch.zeros_like(last), last
+
+    def rule(self, positions: Positions) -> Rule:
+        """Return the mask as a function of indices."""
+        if positions.key_positions is not None:
+            return make_lookup(self.materialize(positions))
+        first, length = positions.first, make_lookup(self._column(positions))
+        return lambda row, head, query, key: (key <= query + first) | (key < length(row, head, query, key))
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        """Select the lengths of the rows."""
+        if self.lengths.dim() == 0 or len(self.lengths) == 1:  # one length for all rows
+            return self
+        return Prefix(self.lengths.index_select(0, index.to(self.lengths.device)))
+
+    def may_have_fully_masked_rows(self, positions: Positions) -> bool:
+        """Return False if every query has a key at its own position, which it attends to."""
+        return _may_lack_own_key(positions)
+
+    def _last(self, positions: Positions) -> Tensor:
+        return torch.maximum(*align_pair(positions.query + 1, self._column(positions)))
+
+    def _column(self, positions: Positions) -> Tensor:
+        return self.lengths.to(positions.device)[..., None, None]
+
+    def __repr__(self) -> str:
+        return f"prefix({self.lengths.tolist()})"
+
+
+def prefix(lengths: Int[Tensor, "..."] | Sequence[int]) -> Mask:
+    """Prefix-LM mask: causal, but all queries of row b attend to its first lengths[b] keys, j < max(p + 1, lengths[b]).
+
+    Attention is bidirectional within the prefix and causal after it (a prefix language model).
+    Raises: TypeError if lengths are not integers, ValueError if one is negative.
+    Source: raffel2020, section 3.2.1 (causal with prefix).
+    """
+    return Prefix(to_lengths("lengths", lengths))

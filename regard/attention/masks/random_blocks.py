@@ -1,0 +1,97 @@
+"""Random block mask: each block of queries sees a few random blocks of keys (zaheer2020)."""
+
+from typing import final
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.attention.axes import Rule, make_lookup
+from regard.attention.checks import check_integer
+from regard.attention.masks.base import Mask
+from regard.attention.positions import Positions
+
+
+@final
+class RandomBlocks(Mask):
+    """Random-block mask: each block of queries attends to `per_query` blocks of keys; see `random_blocks`."""
+
+    def __init__(self, block: int, per_query: int, *, seed: int, length: int | None = None):
+        self.block, self.per_query, self.seed, self.length = block, per_query, seed, length
+
+    def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
+        """Return True for keys whose block is drawn for the block of the query."""
+        return self._is_drawn(positions.query, positions.key)
+
+    def rule(self, positions: Positions) -> Rule:
+        """Return the mask as a function of indices, without a table."""
+        if positions.key_positions is not None:
+            return make_lookup(self.materialize(positions))
+        first = positions.first
+        return lambda row, head, query, key: self._is_drawn(query + first, key)
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        """Return the mask itself: every row has the same."""
+        return self
+
+    def _is_drawn(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return True where the block of the key position is drawn for the block of the query position."""
+        block = key // self.block
+        allowed = torch.zeros_like(query + key, dtype=torch.bool)
+        for choice in self._draw_blocks(query // self.block):
+            allowed = allowed | (block == choice)
+        return allowed & (key >= 0)
+
+    def _draw_blocks(self, block: Tensor) -> list[Tensor]:
+        """Draw `per_query` different blocks of keys for each block of queries, -1 where there are fewer.
+
+        Floyd's algorithm to draw r of N without replacement: for top = N - r .. N - 1, draw one of 0 .. top, and use
+        top itself if that one was drawn before.
+        """
+        count = block + 1 if self.length is None else torch.full_like(block, -(-self.length // self.block))
+        state = _hash(_hash(block & _WORD) ^ self.seed)
+        choices: list[Tensor] = []
+        for number in range(self.per_query):
+            top = count - self.per_query + number
+            choice = _hash(state + number) % (top + 1).clamp(min=1)
+            for earlier in choices:
+                choice = torch.where(choice == earlier, top, choice)
+            choices.append(torch.where(top < 0, -1, choice))
+        return choices
+
+    def __repr__(self) -> str:
+        length = "" if self.length is None else f", length={self.length}"
+        return f"random_blocks({self.block}, {self.per_query}, seed={self.seed}{length})"
+
+
+def random_blocks(block: int, per_query: int, *, seed: int, length: int | None = None) -> Mask:
+    """Random-block mask: each block of queries attends to `per_query` different random blocks of keys. (BigBird)
+
+    block:          number of positions per block.
+    length None:    blocks are drawn up to the query's own, so that a growing memory gives the same mask as the whole
+                    sequence; the first blocks have fewer to draw from, and attend to all of them. Within its own block
+                    a query attends to later keys: combine with causal() to exclude them.
+    length n:       blocks are drawn from all blocks of n keys, before and after the query (encoders).
+    The draw is an integer hash of (seed, block of the query, length): the same on every device, in every tile and
+    step. The last block may be partial; it is drawn as often as the others. Blocks inside a window may be drawn too.
+    Usually combined as `random_blocks(...) | window(...)`.
+    Raises: TypeError unless all are integers, ValueError unless block, per_query, length >= 1 and 0 <= seed < 2^32.
+    Source: zaheer2020, section 2 (random attention) and appendix D (in blocks).
+    """
+    for name, value in (("block", block), ("per_query", per_query), ("length", 1 if length is None else length)):
+        check_integer(name, value, 1)
+    check_integer("seed", seed, 0)
+    if seed > _WORD:
+        raise ValueError(f"seed must be below 2^32, got {seed}")
+    return RandomBlocks(block, per_query, seed=seed, length=length)
+
+
+_WORD = 2**32 - 1
+
+
+def _hash(word: Tensor) -> Tensor:
+    """Permute the integers below 2^32 pseudo-randomly; intermediate products stay below 2^63."""
+    word = word & _WORD
+    for _ in range(2):
+        word = ((word ^ (word >> 16)) * 0x45D9F3B) & _WORD
+    return word ^ (word >> 16)

@@ -1,0 +1,65 @@
+"""Mask of the filled slots of a memory of fixed size."""
+
+from typing import final
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.attention.axes import Rule, is_inspectable, make_lookup
+from regard.attention.masks.base import Interval, Mask
+from regard.attention.positions import Positions
+
+
+@final
+class FilledSlots(Mask):
+    """Valid-slot mask: every query attends to the filled slots, up to the last query; with a window, to the last ones.
+
+    0 <= position(key) <= position(last query), and position(key) > position(query) - window.
+    """
+
+    def __init__(self, window: int | None = None):
+        self.window = window
+
+    def materialize(self, positions: Positions) -> Bool[Tensor, "rows key"]:
+        """Return one row for all queries, unless there is a window."""
+        key = positions.key
+        allowed = (key < _end(positions)).unsqueeze(0)
+        if positions.key_positions is not None:
+            allowed = allowed & (key >= 0)
+        return allowed if self.window is None else allowed & (key > positions.query - self.window)
+
+    def interval(self, positions: Positions) -> Interval | None:
+        """Return max(0, position - window + 1) <= j < end."""
+        if positions.key_positions is not None:
+            return None
+        query = positions.query
+        first = torch.zeros_like(query) if self.window is None else (query - self.window + 1).clamp(min=0)
+        return first, torch.zeros_like(query) + _end(positions)
+
+    def rule(self, positions: Positions) -> Rule:
+        """Return the rule j < end; a table lookup if there is a window or keys are not in order."""
+        if self.window is not None or positions.key_positions is not None:
+            return make_lookup(self.materialize(positions))
+        end = _end(positions)
+        return lambda row, head, query, key: key < end
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        """Return the mask itself: every row has the same."""
+        return self
+
+    def may_have_fully_masked_rows(self, positions: Positions) -> bool:
+        """Return False if all positions are known to be at least 0: each query then attends to its own position."""
+        if positions.start is None:
+            return positions.num_queries > positions.num_keys
+        if isinstance(positions.start, Tensor) and not is_inspectable(positions.start):
+            return True
+        return int(positions.start) < 0
+
+    def __repr__(self) -> str:
+        return "filled_slots()" if self.window is None else f"filled_slots(window={self.window})"
+
+
+def _end(positions: Positions) -> int | Tensor:
+    """Return the position after the last query of the whole read."""
+    return positions.num_keys if positions.start is None else positions.start + positions.num_queries

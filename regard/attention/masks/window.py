@@ -1,0 +1,67 @@
+"""Window mask: a query sees the keys at most some positions before and after its own (local attention, beltagy2020)."""
+
+from typing import final
+
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.attention.axes import Rule, make_lookup
+from regard.attention.checks import check_integer
+from regard.attention.masks.base import Interval, Mask, _may_lack_own_key
+from regard.attention.positions import Positions
+
+
+@final
+class Window(Mask):
+    """Sliding-window mask: the query at position p attends to p + ahead - size < j <= p + ahead."""
+
+    def __init__(self, size: int, ahead: int = 0):
+        self.size, self.ahead = size, ahead
+
+    def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
+        """Return True for keys inside the window of the query."""
+        return self._is_inside(positions.query, positions.key)
+
+    def interval(self, positions: Positions) -> Interval | None:
+        """Return the window."""
+        if positions.key_positions is not None:
+            return None
+        last = positions.query + (self.ahead + 1)
+        return last - self.size, last
+
+    def rule(self, positions: Positions) -> Rule:
+        """Return the window as a function of indices."""
+        if positions.key_positions is not None:
+            return make_lookup(self.materialize(positions))
+        first = positions.first
+        return lambda row, head, query, key: self._is_inside(query + first, key)
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        """Return the mask itself: every row has the same."""
+        return self
+
+    def may_have_fully_masked_rows(self, positions: Positions) -> bool:
+        """Return False if every query has a key at its own position, which it attends to."""
+        return _may_lack_own_key(positions)
+
+    def _is_inside(self, query: Tensor, key: Tensor) -> Tensor:
+        last = query + self.ahead
+        return (key > last - self.size) & (key <= last)
+
+    def __repr__(self) -> str:
+        return f"window({self.size}, ahead={self.ahead})" if self.ahead else f"window({self.size})"
+
+
+def window(size: int, ahead: int = 0) -> Mask:
+    """Sliding-window mask of `size` keys, the query's own included, `ahead` of them after it.
+
+    The query at position p attends to p + ahead - size < j <= p + ahead. `window(64)` is causal attention to the last
+    64 keys; `window(2 * w + 1, ahead=w)` attends to w keys on either side.
+    Raises: TypeError unless both are integers, ValueError unless size >= 1 and 0 <= ahead < size.
+    Source: beltagy2020, section 3.1 (sliding window).
+    """
+    check_integer("size", size, 1)
+    check_integer("ahead", ahead, 0)
+    if ahead >= size:
+        raise ValueError(f"ahead must be less than the size {size}, which includes the query, got {ahead}")
+    return Window(size, ahead)

@@ -1,0 +1,102 @@
+"""Memory: the key-value pairs that queries read, and the interface of key-value caches.
+
+    (k_1, v_1) ... (k_n, v_n)      keys (..., n, d_k)      values (..., n, d_v)
+
+A memory is immutable: it is an argument and a result, never stored on a module. For a fixed memory (encoder states),
+`map_keys_with(score)` maps the keys once; for a growing one (the past of a decoder), `extend` returns a longer memory.
+Other key-value caches are in regard.attention.memory.slots (fixed size), sliding (the last pairs) and quantized (int8).
+
+Source: lectures, A (attention as reading a memory).
+"""
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.attention.masks import Mask
+from regard.attention.positions import Positions
+from regard.attention.scores import Score
+
+KernelCache = dict[str, object]
+"""What kernels computed from the keys of one memory for later reads, by name of the kernel."""
+
+
+class KeyValueCache(ABC):
+    """Interface of memories, for reads and decoders: fixed, growing, preallocated, ring-buffer or quantized."""
+
+    keys: Tensor
+    """(..., key, key_dim)"""
+    values: Tensor
+    """(..., key, value_dim)"""
+    mask: Mask | None
+    """Mask over the keys, for all queries; combined with the mask of each read."""
+    mapped_by: Score | None
+    """Score whose `map_keys` was applied to the keys; None if they are not mapped."""
+
+    kernel_cache: KernelCache | None = None
+    """Results that kernels cache for these keys; None if the keys change in place."""
+
+    @property
+    def size(self) -> int:
+        """Number of keys, including empty slots."""
+        return self.keys.shape[-2]
+
+    @abstractmethod
+    def positions(self, num_queries: int) -> Positions:
+        """Return the positions of queries that read this memory: the last query is at the last key."""
+
+    @abstractmethod
+    def map_keys_with(self, score: Score) -> Self:
+        """Map the keys once, for many reads with this score."""
+
+    @abstractmethod
+    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
+        """Append new pairs, whose keys must be mapped as the present ones are."""
+
+    @abstractmethod
+    def select(self, index: Int[Tensor, " rows"]) -> Self:
+        """Select the rows `index` of the first axis, in that order (beams, unfinished sequences)."""
+
+    @abstractmethod
+    def crop(self, size: int) -> Self:
+        """Return the memory as it was after its first `size` pairs, counting discarded ones."""
+
+
+def check_can_grow(memory: KeyValueCache) -> None:
+    """Raise ValueError if the memory has a mask, which would not cover new keys."""
+    if memory.mask is not None:
+        raise ValueError(f"a memory must have no mask to be extended, got {memory.mask!r}")
+
+
+def check_unmapped(memory: KeyValueCache) -> None:
+    """Raise ValueError if the memory's keys have been mapped."""
+    if memory.mapped_by is not None:
+        raise ValueError(
+            f"score must be the {type(memory.mapped_by).__name__} that mapped the keys of this memory, "
+            "got another score"
+        )
+
+
+def check_new_pairs(
+    old_keys: Tensor, old_values: Tensor, keys: Tensor, values: Tensor, *, dtype: torch.dtype | None = None
+) -> None:
+    """Raise ValueError or TypeError unless new pairs fit old ones: sizes, one value per key, dtypes, devices.
+
+    dtype: dtype of the keys and values that reads use, if it differs from that of storage.
+    """
+    for name, old, new in (("keys", old_keys, keys), ("values", old_values, values)):
+        if new.dim() < 2 or new.shape[:-2] != old.shape[:-2] or new.shape[-1] != old.shape[-1]:
+            shape = ", ".join((*map(str, old.shape[:-2]), "new", str(old.shape[-1])))
+            raise ValueError(f"new {name} must be ({shape}), got {tuple(new.shape)}")
+        expected = old.dtype if dtype is None else dtype
+        if new.dtype != expected:
+            raise TypeError(f"new {name} must have the memory's dtype {expected}, got {new.dtype}")
+        if new.device != old.device:
+            raise ValueError(f"new {name} must be on the memory's device {old.device}, got {new.device}")
+    if keys.shape[-2] != values.shape[-2]:
+        raise ValueError(
+            f"there must be as many new values as keys, got {values.shape[-2]} values and {keys.shape[-2]} keys"
+        )

@@ -1,0 +1,92 @@
+"""Ring memory: preallocated slots that keep the last pairs, the oldest overwritten first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.attention.checks import check_integer
+from regard.attention.masks import Mask
+from regard.attention.memory.slots import _empty_slots, _FixedSizeCache, _hide_empty_slots
+from regard.attention.positions import Positions
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RingMemory(_FixedSizeCache):
+    """Ring-buffer key-value cache for sliding-window attention: each new pair overwrites the oldest.
+
+    A query at position i attends to pairs p > i - window. At most `most` pairs are added, and at most as many queries
+    read, at a time; the first of them needs C = window + most - 1 slots. Create it by `empty`.
+    Shared: `extend` and `crop` share the slots of the old object, `select` copies. After an extension, the old object
+    has lost the overwritten pairs.
+    """
+
+    window: int = 1
+
+    @classmethod
+    def empty(
+        cls,
+        leading: Sequence[int],
+        *,
+        window: int,
+        key_dim: int,
+        most: int = 1,
+        value_dim: int | None = None,
+        mask: Mask | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> Self:
+        """Create an empty memory with leading axes such as (batch, [head]); value_dim: default key_dim."""
+        for name, number in (("window", window), ("most", most)):
+            check_integer(name, number, 1)
+        slots = _empty_slots(leading, window + most - 1, (key_dim, value_dim), dtype, device)
+        return cls(*slots, _hide_empty_slots(mask, window), window=window)
+
+    @property
+    def keys(self) -> Float[Tensor, "... key key_dim"]:
+        """Contents of all slots."""
+        return self.key_slots
+
+    @property
+    def values(self) -> Float[Tensor, "... key value_dim"]:
+        """Contents of all slots."""
+        return self.value_slots
+
+    @property
+    def most(self) -> int:
+        """Largest number of pairs that may be added, and of queries that may read, at a time."""
+        return self.size - self.window + 1
+
+    def positions(self, num_queries: int) -> Positions:
+        """Return positions: the last query at the last key; slot s has the last pair p < n with p = s mod C, or p < 0.
+
+        Raises: ValueError for more than `most` queries: the pairs of the first ones are overwritten.
+        """
+        if num_queries > self.most:
+            raise ValueError(
+                f"the number of queries must be at most {self.most} for this RingMemory, got {num_queries}"
+            )
+        device, last = self.length.device, self.length - 1
+        key_positions = last - (last - torch.arange(self.size, device=device)) % self.size
+        return Positions(num_queries, self.size, device, self.length - num_queries, key_positions)
+
+    def crop(self, size: int) -> Self:
+        """Return the memory as it was after its first `size` pairs, in the same slots. Synchronizes the device.
+
+        Raises: ValueError if pairs before `size` were overwritten.
+        """
+        length = int(self.length)
+        if length > max(size, self.size):
+            raise ValueError(
+                f"size must be {length} once a ring of {self.size} slots has overwritten pairs, got {size}"
+            )
+        return self._crop(size)
+
+    def _slots_of_next(self, num_new: int) -> Int[Tensor, " new"]:
+        if num_new > self.most:
+            raise ValueError(f"the number of new pairs must be at most {self.most} for this RingMemory, got {num_new}")
+        return (torch.arange(num_new, device=self.length.device) + self.length) % self.size

@@ -1,0 +1,131 @@
+"""Key-value cache of the last pairs, for sliding-window attention: memory is bounded by the window, not the sequence.
+
+    a query at position i attends to pairs i - window < p <= i    (with a causal mask; without one, also to later pairs)
+
+Reads equal those of a Memory of all pairs under a mask of the same window. For compiled loops, use RingMemory.
+
+Source: beltagy2020, section 3.1.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.attention.checks import check_integer
+from regard.attention.masks import FilledSlots, Mask
+from regard.attention.memory.base import KeyValueCache, check_can_grow
+from regard.attention.memory.growing import Memory
+from regard.attention.positions import Positions
+from regard.attention.scores import Score
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SlidingMemory(KeyValueCache):
+    """Key-value cache of the last pairs: a query at position i attends to pairs p > i - window.
+
+    After `extend` by m pairs, reads use the last window + m - 1 pairs, which is what m queries need. Older pairs are
+    discarded, though not at every step: up to `window` extra pairs are kept to avoid copying the others.
+    Immutable, as Memory is. Create it by `of`.
+    Raises: ValueError if a read needs discarded pairs.
+    """
+
+    pairs: Memory
+    """The last pairs, at least those that reads use."""
+    window: int
+    num_visible: int
+    """Number of pairs that reads use."""
+    length: int
+    """Number of pairs added so far."""
+
+    @classmethod
+    def of(cls, memory: Memory, *, window: int) -> Self:
+        """Create it from the pairs of a memory. Raises ValueError for a mask, which would not cover new keys."""
+        check_can_grow(memory)
+        check_integer("window", window, 1)
+        return cls(memory, window, memory.size, memory.size)
+
+    @property
+    def keys(self) -> Float[Tensor, "... key key_dim"]:
+        """Contents of the pairs that reads use."""
+        return self.pairs.keys[..., self.pairs.size - self.num_visible :, :]
+
+    @property
+    def values(self) -> Float[Tensor, "... key value_dim"]:
+        """Contents of the pairs that reads use."""
+        return self.pairs.values[..., self.pairs.size - self.num_visible :, :]
+
+    @property
+    def size(self) -> int:
+        """Number of keys that reads use."""
+        return self.num_visible
+
+    @property
+    def mask(self) -> Mask | None:
+        """Mask of the window; None while all pairs fit into it."""
+        return FilledSlots(self.window) if self.num_visible > self.window else None
+
+    @property
+    def mapped_by(self) -> Score | None:
+        """Score whose `map_keys` was applied to the keys; None if they are not mapped."""
+        return self.pairs.mapped_by
+
+    def positions(self, num_queries: int) -> Positions:
+        """Return positions in which the last query is at the last key; they count from the first pair ever added.
+
+        Raises: ValueError if queries need pairs that were discarded.
+        """
+        num_discarded = self.length - self.num_visible
+        first_needed = self.length - num_queries - self.window + 1
+        if num_discarded > max(0, first_needed):
+            raise ValueError(
+                f"{num_queries} queries with a window of {self.window} need the pairs from {max(0, first_needed)} on, "
+                f"but those before {num_discarded} were discarded; extend by as many pairs as there are queries"
+            )
+        device = self.pairs.keys.device
+        if not num_discarded:
+            return Positions(num_queries, self.num_visible, device)
+        key_positions = torch.arange(num_discarded, self.length, device=device)
+        return Positions(num_queries, self.num_visible, device, self.length - num_queries, key_positions)
+
+    def map_keys_with(self, score: Score) -> Self:
+        """Map the keys once, for many reads with this score."""
+        return self if self.mapped_by is score else replace(self, pairs=self.pairs.map_keys_with(score))
+
+    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
+        """Append new pairs. Keys must be mapped as the present ones are.
+
+        Raises: the same errors as `Memory.extend`.
+        """
+        num_old, num_new = min(self.num_visible, self.window - 1), keys.shape[-2]
+        pairs = self.pairs
+        if torch.is_grad_enabled() or pairs.size > 2 * self.window:
+            pairs = _last(pairs, num_old)
+        return replace(
+            self, pairs=pairs.extend(keys, values), num_visible=num_old + num_new, length=self.length + num_new
+        )
+
+    def select(self, index: Int[Tensor, " rows"]) -> Self:
+        """Select the rows `index` of the first axis, in that order (beams, unfinished sequences)."""
+        return replace(self, pairs=_last(self.pairs, self.num_visible).select(index))
+
+    def crop(self, size: int) -> Self:
+        """Return the memory as it was after its first `size` pairs, without discarded pairs, which reads may need."""
+        num_discarded = self.length - self.num_visible
+        if not num_discarded <= size <= self.length:
+            raise ValueError(
+                f"size must be between {num_discarded} (earlier pairs were discarded) and {self.length}, got {size}"
+            )
+        pairs = self.pairs.crop(self.pairs.size - self.length + size)
+        return replace(self, pairs=pairs, num_visible=size - num_discarded, length=size)
+
+
+def _last(memory: Memory, size: int) -> Memory:
+    """Return the last pairs of a memory, as views."""
+    if size == memory.size:
+        return memory
+    first = memory.size - size
+    return replace(memory, keys=memory.keys[..., first:, :], values=memory.values[..., first:, :])

@@ -1,0 +1,91 @@
+"""Slots of a memory of fixed size: preallocated keys and values, of which some are filled."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.attention.axes import is_inspectable
+from regard.attention.checks import check_integer
+from regard.attention.masks import FilledSlots, Mask
+from regard.attention.memory.base import KeyValueCache, check_new_pairs, check_unmapped
+from regard.attention.scores import Score
+
+
+@dataclass(frozen=True, eq=False)
+class _FixedSizeCache(KeyValueCache):
+    """Base class of memories of a fixed size: slots that are written in place, and the number of written pairs."""
+
+    key_slots: Float[Tensor, "... slot key_dim"]
+    value_slots: Float[Tensor, "... slot value_dim"]
+    length: Int[Tensor, ""]
+    """Number of pairs written so far; a tensor, so that a compiled loop is the same at every step."""
+    mask: Mask | None
+    mapped_by: Score | None = None
+
+    @abstractmethod
+    def _slots_of_next(self, num_new: int) -> Int[Tensor, " new"]:
+        """Return the slots of the next pairs. Raises ValueError if they do not fit."""
+
+    def map_keys_with(self, score: Score) -> Self:
+        """Map the keys of all slots once, which is cheapest while the memory is empty. Values are shared."""
+        if self.mapped_by is score:
+            return self
+        check_unmapped(self)
+        return replace(self, key_slots=score.map_keys(self.key_slots), mapped_by=score)
+
+    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
+        """Append new pairs, written in place into the slots: the old object must not be extended again.
+
+        Keys must be mapped as the present ones are.
+        Raises: ValueError if shapes or devices differ from those of the present pairs, if the capacity is exceeded (in
+                a compiled loop, where the length is unknown, the write fails instead), or if gradients are required;
+                TypeError if dtypes differ.
+        """
+        check_new_pairs(self.key_slots, self.value_slots, keys, values)
+        if torch.is_grad_enabled() and any(x.requires_grad for x in (keys, values, self.key_slots, self.value_slots)):
+            raise ValueError(
+                f"a {type(self).__name__} is written in place and supports no gradients; use torch.no_grad"
+            )
+        num_new = keys.shape[-2]
+        slots = self._slots_of_next(num_new)
+        self.key_slots.index_copy_(-2, slots, keys)
+        self.value_slots.index_copy_(-2, slots, values)
+        return replace(self, length=self.length + num_new)
+
+    def select(self, index: Int[Tensor, " rows"]) -> Self:
+        """Select the rows `index` of the first axis, in that order, as a copy."""
+        return replace(
+            self,
+            key_slots=self.key_slots.index_select(0, index),
+            value_slots=self.value_slots.index_select(0, index),
+            mask=None if self.mask is None else self.mask.select(index),
+        )
+
+    def _crop(self, size: int) -> Self:
+        if size < 0 or (is_inspectable(self.length) and size > int(self.length)):
+            raise ValueError(f"size must be between 0 and {int(self.length)}, got {size}")
+        return replace(self, length=torch.full_like(self.length, size))
+
+
+def _hide_empty_slots(mask: Mask | None, window: int | None) -> Mask:
+    return FilledSlots(window) if mask is None else mask & FilledSlots(window)
+
+
+def _empty_slots(
+    leading: Sequence[int],
+    capacity: int,
+    sizes: tuple[int, int | None],
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Allocate keys, values and the length. Zeros, not empty tensors: even a masked NaN would make a read NaN."""
+    key_dim, value_dim = sizes[0], sizes[0] if sizes[1] is None else sizes[1]
+    for name, dim in (("key_dim", key_dim), ("value_dim", value_dim)):
+        check_integer(name, dim, 1)
+    keys, values = (torch.zeros(*leading, capacity, dim, dtype=dtype, device=device) for dim in (key_dim, value_dim))
+    return keys, values, torch.zeros((), dtype=torch.int64, device=device)

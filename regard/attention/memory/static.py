@@ -1,0 +1,109 @@
+"""Static memory: preallocated slots, filled in order, with a capacity that does not grow."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.attention.axes import is_inspectable
+from regard.attention.checks import check_integer
+from regard.attention.masks import Mask
+from regard.attention.memory.base import check_can_grow
+from regard.attention.memory.growing import Memory
+from regard.attention.memory.slots import _empty_slots, _FixedSizeCache, _hide_empty_slots
+from regard.attention.positions import Positions
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class StaticMemory(_FixedSizeCache):
+    """Key-value cache of at most `capacity` pairs in tensors (..., slot, dim); slots from `length` on are masked.
+
+    Create it by `empty` or `of`. A read processes all slots, filled or not, unless `within` limits them.
+    Shared: `extend`, `crop` and `within` share the slots of the old object, `select` copies.
+    """
+
+    reach: int | None = None
+    """Number of slots that reads process; None: all."""
+
+    @classmethod
+    def empty(
+        cls,
+        leading: Sequence[int],
+        *,
+        capacity: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        mask: Mask | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> Self:
+        """Create an empty memory with leading axes such as (batch, [head]).
+
+        value_dim: default key_dim. mask: over all slots, combined with the mask of filled slots.
+        """
+        check_integer("capacity", capacity, 1)
+        slots = _empty_slots(leading, capacity, (key_dim, value_dim), dtype, device)
+        return cls(*slots, _hide_empty_slots(mask, None))
+
+    @classmethod
+    def of(cls, memory: Memory, *, capacity: int, mask: Mask | None = None) -> Self:
+        """Copy the pairs of a memory into slots with space for more; the mask is over all slots.
+
+        Raises: ValueError if capacity < 1 or less than the number of pairs, or if the memory has a mask, which would
+                not cover new keys.
+        """
+        check_can_grow(memory)
+        check_integer("capacity", capacity, 1)
+        keys, values = memory.keys.detach(), memory.values.detach()
+        sizes = keys.shape[-1], values.shape[-1]
+        slots = _empty_slots(keys.shape[:-2], capacity, sizes, keys.dtype, keys.device)
+        return cls(*slots, _hide_empty_slots(mask, None), memory.mapped_by).extend(keys, values)
+
+    @property
+    def keys(self) -> Float[Tensor, "... key key_dim"]:
+        """Contents of the slots that reads process."""
+        return self.key_slots if self.reach is None else self.key_slots[..., : self.reach, :]
+
+    @property
+    def values(self) -> Float[Tensor, "... key value_dim"]:
+        """Contents of the slots that reads process."""
+        return self.value_slots if self.reach is None else self.value_slots[..., : self.reach, :]
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots."""
+        return self.key_slots.shape[-2]
+
+    def positions(self, num_queries: int) -> Positions:
+        """Return positions in which the last query is at the last filled slot."""
+        start = self.length - num_queries
+        return Positions(num_queries, self.size, self.length.device, start)
+
+    def within(self, reach: int | None) -> Self:
+        """Limit reads to the first `reach` slots; None: all slots.
+
+        The caller must ensure that no pair is in a later slot. Loops that use 64, 128, 256, ... compile a few times and
+        process at most twice the filled slots; loops that are not compiled may change `reach` at every step.
+        Raises: ValueError if there are fewer slots, or if the length is known and larger.
+        """
+        if reach is not None and not 1 <= reach <= self.capacity:
+            raise ValueError(f"reach must be between 1 and the capacity {self.capacity}, got {reach}")
+        if reach is not None and is_inspectable(self.length) and int(self.length) > reach:
+            raise ValueError(f"reach must be at least {int(self.length)}, the number of pairs, got {reach}")
+        return replace(self, reach=reach)
+
+    def crop(self, size: int) -> Self:
+        """Keep the first `size` pairs, in the same slots: the next extension overwrites the others."""
+        return self._crop(size)
+
+    def _slots_of_next(self, num_new: int) -> Int[Tensor, " new"]:
+        if num_new > self.capacity or (is_inspectable(self.length) and int(self.length) + num_new > self.capacity):
+            raise ValueError(
+                f"pairs must fit into the capacity {self.capacity}, got {num_new} new pairs"
+                + (f" after {int(self.length)}" if is_inspectable(self.length) else "")
+            )
+        return torch.arange(num_new, device=self.length.device) + self.length

@@ -1,0 +1,162 @@
+"""Additive scores: a feed-forward network with one hidden layer compares query and key.
+
+    Additive        v . tanh(W q + U k)
+    Concat          v . tanh(W [q; k])
+    BareAdditive    v . tanh(q + k), for queries and keys that are mapped already
+
+Source: bahdanau2015, appendix A.1.2; luong2015.
+"""
+
+import math
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.scores.base import (
+    Form,
+    Score,
+    TanhSum,
+    _check_heads,
+    _check_sizes,
+    _leading,
+    _LinearMaps,
+    apply_weight,
+    init_uniform,
+)
+
+
+@final
+class Additive(_LinearMaps):
+    """Additive score: v . tanh(W_q q + W_k k), a network with one hidden layer on [q; k]. (lectures, "option 1")
+
+    With normed=True, score = g (v / |v|) . tanh(W_q q + W_k k + b): weight normalization of v (salimans2016), which
+    stabilizes the training of large models.
+    Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim), v (hidden); normed: gain (), bias
+    (hidden). Cost: time O(query * key * hidden). Source: bahdanau2015, appendix A.1.2 (their W_a, U_a, v_a).
+    """
+
+    def __init__(
+        self,
+        query_dim: int,
+        key_dim: int,
+        hidden: int,
+        *,
+        num_heads: int | None = None,
+        key_heads: int | None = None,
+        normed: bool = False,
+    ):
+        super().__init__(query_dim, key_dim, hidden, num_heads=num_heads, key_heads=key_heads)
+        leading = _leading(num_heads)
+        self.v = nn.Parameter(init_uniform(*leading, hidden))
+        self.gain = nn.Parameter(torch.full(leading, 1 / math.sqrt(hidden))) if normed else None
+        self.bias = nn.Parameter(torch.zeros(*leading, hidden)) if normed else None
+
+    def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
+        """Return W_q q, or W_q q + b: adding b to queries is cheaper than to pairs, and keys stay mapped."""
+        query = super().map_query(query)
+        return query if self.bias is None else query + self.bias.unsqueeze(-2).to(query.dtype)
+
+    def compare(
+        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
+    ) -> Float[Tensor, "... query key"]:
+        """Return v . tanh(q + k) for all pairs of mapped queries and keys."""
+        return _compare_additive(query, keys, self._vector)
+
+    def form(self, dim: int) -> Form:
+        """Return v . tanh(q + k)."""
+        return TanhSum(self._vector)
+
+    @property
+    def _vector(self) -> Tensor:
+        if self.gain is None:
+            return self.v
+        return self.gain.unsqueeze(-1) * nn.functional.normalize(self.v, dim=-1)
+
+
+@final
+class Concat(Score):
+    """Concat score: v . tanh(W [q; k]), which is Additive with W = [W_q W_k] as one matrix. (luong2015, "concat")
+
+    Parameters: weight (hidden, query_dim + key_dim), v (hidden). The product with [q; k] is the sum of those with q and
+    k, so keys are still mapped once per memory; only the initialization of W differs, that of one layer on both.
+    """
+
+    def __init__(self, query_dim: int, key_dim: int, hidden: int, *, num_heads: int | None = None):
+        super().__init__()
+        _check_sizes(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
+        _check_heads(self, num_heads, None)
+        self.num_heads = num_heads
+        self.query_dim = query_dim
+        self.weight = nn.Parameter(init_uniform(*_leading(num_heads), hidden, query_dim + key_dim))
+        self.v = nn.Parameter(init_uniform(*_leading(num_heads), hidden))
+
+    def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
+        """Return the left part of W times q."""
+        return apply_weight(query, self.weight[..., : self.query_dim], "query")
+
+    def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key hidden"]:
+        """Return the right part of W times k."""
+        return apply_weight(keys, self.weight[..., self.query_dim :], "keys")
+
+    def compare(
+        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
+    ) -> Float[Tensor, "... query key"]:
+        """Return v . tanh(q + k) for all pairs of mapped queries and keys."""
+        return _compare_additive(query, keys, self.v)
+
+    def form(self, dim: int) -> Form:
+        """Return v . tanh(q + k)."""
+        return TanhSum(self.v)
+
+    def extra_repr(self) -> str:
+        """Sizes of the module."""
+        hidden, both = self.weight.shape[-2:]
+        heads = "" if self.num_heads is None else f", num_heads={self.num_heads}"
+        return f"query_dim={self.query_dim}, key_dim={both - self.query_dim}, hidden={hidden}{heads}"
+
+
+@final
+class BareAdditive(Score):
+    """Additive score without maps: v . tanh(q + k), for q and k that are projected already.
+
+    The score of multi-head additive attention, in which the projections of the heads, W_q^h and W_k^h, are the maps.
+    Parameters: v (dim), or (head, dim). Cost: time O(query * key * dim). Source: bahdanau2015, appendix A.1.2.
+    """
+
+    def __init__(self, dim: int, *, num_heads: int | None = None):
+        super().__init__()
+        _check_sizes(self, dim=dim)
+        _check_heads(self, num_heads, None)
+        self.num_heads = num_heads
+        self.v = nn.Parameter(init_uniform(*_leading(num_heads), dim))
+
+    def compare(
+        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
+    ) -> Float[Tensor, "... query key"]:
+        """Return v . tanh(q + k) for all pairs. Raises ValueError if their sizes differ from that of v."""
+        return _compare_additive(query, keys, self.v)
+
+    def form(self, dim: int) -> Form:
+        """Return v . tanh(q + k)."""
+        return TanhSum(self.v)
+
+    def extra_repr(self) -> str:
+        """Sizes of the module."""
+        heads = "" if self.num_heads is None else f", num_heads={self.num_heads}"
+        return f"dim={self.v.shape[-1]}{heads}"
+
+
+def _compare_additive(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
+    if not query.shape[-1] == keys.shape[-1] == v.shape[-1]:
+        raise ValueError(
+            f"mapped queries and keys must have the size of v, {v.shape[-1]}, got {query.shape[-1]} "
+            f"and {keys.shape[-1]}; Additive and Concat map unequal sizes"
+        )
+    hidden = torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3))  # (..., query, key, hidden)
+    if v.dim() == 1:
+        return hidden @ v.to(hidden.dtype)
+    if hidden.dim() < 4 or hidden.shape[-4] != len(v):
+        raise ValueError(f"query must be (..., {len(v)} heads, query, dim), got {tuple(query.shape)}")
+    return (hidden @ v[:, None, :, None].to(hidden.dtype)).squeeze(-1)

@@ -1,0 +1,77 @@
+"""Scores by inner products: dot, scaled dot and general.
+
+    Dot          q . k
+    ScaledDot    q . k / sqrt(d)
+    General      q W k^T
+
+Source: luong2015; vaswani2017, section 3.2.1.
+"""
+
+import math
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.scores.base import Form, InnerProduct, Score, _LinearMaps, inner_products
+
+
+@final
+class Dot(Score):
+    """Dot-product score: <q, k>; q and k of equal size. (luong2015, "dot")"""
+
+    def compare(
+        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
+    ) -> Float[Tensor, "... query key"]:
+        """Return query keys^T. Raises ValueError if their sizes differ."""
+        return inner_products(self, query, keys)
+
+    def form(self, dim: int) -> Form:
+        """Return the unscaled inner product."""
+        return InnerProduct(1.0)
+
+
+@final
+class ScaledDot(Score):
+    """Scaled dot-product score: <q, k> / sqrt(d), so that large d do not saturate the softmax. (vaswani2017)"""
+
+    def compare(
+        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
+    ) -> Float[Tensor, "... query key"]:
+        """Return query keys^T / sqrt(d). Raises ValueError if their sizes differ."""
+        return inner_products(self, query * (1 / math.sqrt(query.shape[-1])), keys)
+
+    def form(self, dim: int) -> Form:
+        """Return the inner product scaled by 1 / sqrt(d)."""
+        return InnerProduct(1 / math.sqrt(dim))
+
+
+@final
+class General(_LinearMaps):
+    """General score: <W_q q, W_k k>, linear maps and an inner product. (lectures, "option 2"; luong2015, "general")
+
+    Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim). Luong's q^T W k is
+    W = query_weight^T key_weight; `hidden` (default: the smaller of the two sizes) bounds its rank.
+    """
+
+    def __init__(
+        self,
+        query_dim: int,
+        key_dim: int,
+        hidden: int | None = None,
+        *,
+        num_heads: int | None = None,
+        key_heads: int | None = None,
+    ):
+        hidden = min(query_dim, key_dim) if hidden is None else hidden
+        super().__init__(query_dim, key_dim, hidden, num_heads=num_heads, key_heads=key_heads)
+
+    def compare(
+        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
+    ) -> Float[Tensor, "... query key"]:
+        """Return the inner products of mapped vectors."""
+        return inner_products(self, query, keys)
+
+    def form(self, dim: int) -> Form:
+        """Return the unscaled inner product: the maps learn the scale."""
+        return InnerProduct(1.0)

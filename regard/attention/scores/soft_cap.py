@@ -1,0 +1,54 @@
+"""Soft cap: scores squashed by tanh into (-cap, cap), as in Gemma 2."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.scores.base import Form, InnerProduct, Score
+
+
+@final
+class SoftCap(Score):
+    """Soft-capped score: cap tanh(inner score / cap), close to the inner score while that is small. (gemma2024)
+
+    Capping prevents single keys from taking all weight, and keeps gradients from vanishing. The maps are those of the
+    inner score.
+    Raises: TypeError if `score` is not a Score; ValueError if cap is not positive and finite.
+    """
+
+    def __init__(self, score: Score, cap: float):
+        super().__init__()
+        if not isinstance(score, Score):
+            raise TypeError(f"score of SoftCap must be a Score, got {type(score).__name__}")
+        if not 0 < cap < float("inf"):
+            raise ValueError(f"cap must be positive and finite, got {cap}")
+        self.score = score
+        self.cap = float(cap)
+        self.num_heads = score.num_heads
+
+    def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query dim"]:
+        """Map as the inner score does."""
+        return self.score.map_query(query)
+
+    def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key dim"]:
+        """Map as the inner score does."""
+        return self.score.map_keys(keys)
+
+    def compare(
+        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
+    ) -> Float[Tensor, "... query key"]:
+        """Return the capped inner scores."""
+        scores = self.score.compare(query, keys)
+        # Zero times the score is added: a score that overflows may have the wrong sign, and must give NaN, not the cap.
+        return torch.add(self.cap * torch.tanh(scores / self.cap), scores, alpha=0)
+
+    def form(self, dim: int) -> Form | None:
+        """Return a capped inner product; kernels support no other capped scores."""
+        form = self.score.form(dim)
+        return form._replace(cap=self.cap) if isinstance(form, InnerProduct) and form.cap is None else None
+
+    def extra_repr(self) -> str:
+        """Cap of the module."""
+        return f"cap={self.cap}"

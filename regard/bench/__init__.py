@@ -1,0 +1,1 @@
+"""Speed of training and inference of a trained run on this machine, with a profile."""

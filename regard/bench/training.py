@@ -1,0 +1,167 @@
+"""Training speed of a run: its own training steps on its own batches, with copies of its parameters.
+
+    step = batch + forward + backward + clipping + optimizer        as in regard.train.loop, in the run's precision
+
+The optimizer state is newly initialized, and nothing is written.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from regard.attention.masks import Padded
+from regard.bench.flops import count_flops
+from regard.bench.groups import BATCHES, UPDATE
+from regard.bench.memory import peak_memory, reset_peak_memory
+from regard.bench.profile import profile_calls, with_scope
+from regard.bench.timing import time_calls
+from regard.recipes.base.recipe import Recipe
+from regard.train.average import MovingAverage
+from regard.train.config import TrainConfig
+from regard.train.distribution import Replica, World
+from regard.train.optimizer import build_optimizer
+from regard.train.precision import resolve_precision
+from regard.train.protocols import TrainingBatches
+from regard.train.step import add_gradients
+
+_SEED = 1
+
+
+def measure_training(
+    recipe: Recipe, model: nn.Module, device: torch.device, *, seconds: float, most_batches: int
+) -> dict[str, Any]:
+    """Time and profile training steps. Raises UserError or OSError if the data cannot be read."""
+    batches = recipe.batches()
+    config = recipe.run.config.train
+    config = replace(config, precision=resolve_precision(config.precision, device).name)
+    plan = batches.plan(0)
+    groups = _select_batches(plan, size=config.accumulate, count=most_batches)
+    steps = _Steps(copy.deepcopy(model).train(), batches, groups, config=config, device=device)
+    memory_before = reset_peak_memory(device)
+    # Counting also warms up: every shape has run before timing starts.
+    flops = [count_flops(partial(steps.gradient, number)) for number in range(len(groups))]
+    for number in range(min(2, len(groups))):
+        steps(number)
+    amounts = [_count_amounts(batches, steps.model, group) for group in groups]
+    times = time_calls([partial(steps, number) for number in range(len(groups))], seconds=seconds, device=device)
+    peak = peak_memory(device)
+    few = max(1, min(len(groups), int(seconds / 4 / (sum(times.seconds) / len(times.seconds)))))
+    profile = profile_calls([partial(steps, number) for number in range(few)], steps.model, device)
+    rates = {f"{name}_per_second": times.rate([counts[name] for counts in amounts]) for name in ("examples", "targets")}
+    positions = sum(counts["places"] for counts in amounts)
+    return {
+        "precision": config.precision,
+        "steps_an_epoch": -(-len(plan) // config.accumulate),
+        "batches": len(groups),
+        "step": times.to_dict(),
+        **rates,
+        "flop_a_step": sum(flops) / len(flops),
+        "gflops": times.rate(flops) / 1e9,
+        "padding_percent": 100 * (1 - sum(counts["real"] for counts in amounts) / positions) if positions else 0.0,
+        "peak_memory_mb": None if peak is None else peak / 1e6,
+        "memory_before_mb": None if memory_before is None else memory_before / 1e6,
+        **profile.to_dict(few),
+    }
+
+
+class _Steps:
+    """Training steps by number."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: TrainingBatches,
+        groups: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        config: TrainConfig,
+        device: torch.device,
+    ):
+        self.config, self.groups, self.batches = config, groups, _ProfiledBatches(batches)
+        world = World(device=device)
+        self.replica = Replica(model, world, shard="none", compiled=config.compile)
+        # FLOPs of a compiled model cannot be counted; the parameters are shared.
+        self.plain = Replica(model, world, shard="none") if config.compile else self.replica
+        self.model = self.replica.model
+        self.optimizer = build_optimizer(self.model, config)
+        self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
+        self.update = with_scope(self._update, UPDATE)
+
+    def __call__(self, number: int) -> None:
+        self._add(self.replica, number)
+        self.update()
+
+    def gradient(self, number: int) -> None:
+        """Run only the forward and backward pass."""
+        self._add(self.plain, number)
+        self.optimizer.zero_grad()
+
+    def _add(self, replica: Replica, number: int) -> None:
+        position = {"epoch": 0, "step": number + 1, "seed": _SEED}
+        add_gradients(replica, self.batches, self.groups[number], precision=self.config.precision, **position)
+
+    def _update(self) -> None:
+        weights = [value for value in self.model.parameters() if value.grad is not None]
+        norm = get_total_norm([value.grad for value in weights if value.grad is not None])
+        if self.config.clip:
+            clip_grads_with_norm_(weights, self.config.clip, norm)
+        float(norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.average:
+            self.average.update(1)
+
+
+@dataclass(frozen=True)
+class _ProfiledBatches:
+    """Batches whose construction is marked for the profiler."""
+
+    batches: TrainingBatches
+
+    def plan(self, epoch: int) -> Sequence[tuple[int, ...]]:
+        return self.batches.plan(epoch)
+
+    def collate(self, epoch: int, indices: tuple[int, ...]) -> Any:
+        return with_scope(self.batches.collate, BATCHES)(epoch, indices)
+
+
+def _select_batches(plan: Sequence[tuple[int, ...]], *, size: int, count: int) -> list[Sequence[tuple[int, ...]]]:
+    """Return the batches of `count` steps, spread over an epoch."""
+    steps = [plan[first : first + size] for first in range(0, len(plan), size)]
+    count = min(count, len(steps))
+    return [steps[(2 * number + 1) * len(steps) // (2 * count)] for number in range(count)]
+
+
+def _count_amounts(batches: TrainingBatches, model: nn.Module, group: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """Count the examples, the targets, and the positions (without padding, and all) of a training step."""
+    counts = {"examples": sum(map(len, group)), "targets": 0, "real": 0, "places": 0}
+    for rows in group:
+        batch = batches.collate(0, rows)
+        real, positions = count_positions(batch)
+        counts["targets"] += int(model.count(batch))  # pyrefly: ignore[not-callable]
+        counts["real"] += real
+        counts["places"] += positions
+    return counts
+
+
+def count_positions(batch: Any) -> tuple[int, int]:
+    """Count the positions of a batch without padding and with padding; (0, 0) if nothing is padded."""
+    if isinstance(batch, Padded):
+        return int(batch.lengths.sum()), batch.items.shape[0] * batch.items.shape[1]
+    tokens = getattr(batch, "tokens", None)
+    if isinstance(tokens, Tensor):  # windows of text
+        return int((tokens >= 0).sum()), tokens.numel()
+    inside = batch._asdict() if hasattr(batch, "_asdict") else getattr(batch, "__dict__", {})
+    parts = [count_positions(part) for part in inside.values() if isinstance(part, Padded) or _has_fields(part)]
+    return sum(real for real, _ in parts), sum(total for _, total in parts)
+
+
+def _has_fields(value: Any) -> bool:
+    if isinstance(value, Tensor | nn.Module):
+        return False
+    return hasattr(value, "_asdict") or hasattr(value, "__dataclass_fields__")

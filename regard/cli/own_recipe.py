@@ -1,0 +1,23 @@
+"""Command line of a user's own recipe, run through the file that defines it.
+
+    python mine.py train --run runs/mine        like `regard train mine`, which only this file knows
+    python mine.py predict runs/mine INPUT      like `regard predict`; evaluate and look likewise
+
+A run folder only names its recipe and imports nothing: `regard predict` on such a run asks to run the file instead.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from regard.cli.main import main
+from regard.recipes.base.entry import Entry
+from regard.recipes.registry import register
+
+
+def run_own(own: Entry, argv: Sequence[str] | None = None) -> int:
+    """Run a command line (without the program's name; sys.argv if not given) with this recipe; return its exit code."""
+    register(own)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["train"]:
+        words.insert(1, own.name)
+    return main(words)

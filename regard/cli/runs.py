@@ -1,0 +1,61 @@
+"""Shared code of the commands that use a trained run: reading its settings and loading its model."""
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.cli.notices import print_notice
+from regard.engines.config import EngineConfig
+from regard.errors import UserError
+from regard.recipes.base.run import Run
+from regard.recipes.run_folder import read_run
+from regard.settings.options import wants_help
+from regard.settings.ranges import Threads, check_device, check_ranges
+
+
+@dataclass(frozen=True, kw_only=True)
+class UseOptions:
+    """Options of the command."""
+
+    device: str = "cpu"
+    """Device: cpu, cuda, cuda:1, mps, xpu, or auto (an accelerator if available)."""
+    threads: Threads | None = None
+    """Number of CPU threads; torch's default if not given."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        check_device(self.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingOptions(EngineConfig, UseOptions):
+    """Options of the command."""
+
+    def __post_init__(self) -> None:
+        EngineConfig.__post_init__(self)
+        UseOptions.__post_init__(self)
+
+
+def read_run_argument(argv: Sequence[str], usage: str) -> tuple[Path, Run | None]:
+    """Return the run folder, the first argument, and its settings; no settings for --help without a folder.
+
+    Raises UserError if no folder is given, or it is not a run folder.
+    """
+    if not argv or argv[0].startswith("-"):
+        if wants_help(argv):
+            return Path(), None
+        raise UserError(f"RUN is missing: {usage}")
+    return Path(argv[0]), read_run(argv[0])
+
+
+def load_trained(folder: Path, options: UseOptions) -> Any:
+    """Load the trained model of a run folder; this imports torch."""
+    if options.threads is not None:
+        importlib.import_module("torch").set_num_threads(options.threads)
+    load_options: dict[str, Any] = {"device": options.device, "tell": print_notice}
+    if isinstance(options, DecodingOptions):
+        load_options |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
+    importlib.import_module("regard.cli.notices").announce_compiling()
+    return importlib.import_module("regard.recipes.base.recipe").load(folder, **load_options)

@@ -1,0 +1,1 @@
+"""Embedded and synthetic data, so that every recipe runs without files."""

@@ -1,0 +1,274 @@
+"""Embedded data set `dates`: human-written dates in more than fifty languages, and their ISO 8601 form.
+
+    "vendredi 1er mars 2019"  ->  "2019-03-01"        "  2019. MARCIUS 1., pentek "  ->  "2019-03-01"
+
+An example is a pure function of (seed, split, epoch, index): nothing is stored, and the order of calls does not
+matter. The splits are disjoint in their dates (a hash of the ISO form assigns each date to one split), so the model
+has seen no test date. Validation and test examples depend on the index only: runs with different seeds are evaluated
+on the same examples.
+
+Without the language, a date can be ambiguous: "3 listopada 2019" is October in Croatian, November in Polish.
+`DatesDataset.compute_ceiling` returns the best accuracy that is possible.
+"""
+
+import struct
+import unicodedata
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from functools import cache, cached_property
+from hashlib import blake2b
+from itertools import accumulate
+from typing import NamedTuple, NoReturn
+
+from regard.data.embedded.date_formats import Day, LocaleSpellings, load_spellings, month_names
+from regard.data.embedded.dates_config import DatesConfig
+
+_VAL_PERCENT = 5
+_TEST_PERCENT = 5
+_DRAWS = struct.Struct("<8I")
+_RANGE = 1 << 32
+
+
+class DateExample(NamedTuple):
+    """A date as people write it (`text`) and in ISO form (`iso`), with its locale and CLDR pattern."""
+
+    text: str
+    iso: str
+    locale: str
+    pattern: str
+
+
+class DateText(NamedTuple):
+    """A normalized text of the data set, with its ISO date, its locale and its probability."""
+
+    text: str
+    iso: str
+    locale: str
+    probability: float
+
+
+class Ambiguity(NamedTuple):
+    """A text with several dates: the accuracy lost, and the dates with their locales, most probable first."""
+
+    text: str
+    loss: float
+    readings: dict[str, tuple[str, ...]]
+
+
+class AccuracyCeiling(NamedTuple):
+    """Best possible accuracy, and the ambiguities that limit it, in descending order of their loss."""
+
+    accuracy: float
+    ambiguities: tuple[Ambiguity, ...]
+
+
+class DatesReport(NamedTuple):
+    """Numbers of languages, patterns and names in the data set."""
+
+    num_languages: int
+    num_locales: int
+    num_patterns: int
+    num_spellings: int
+    """Pairs of locale and pattern."""
+    num_month_names: int
+    """Full and abbreviated names of months, normalized, without numeric ones."""
+
+
+def normalize(text: str) -> str:
+    """Normalize a text: NFKC form, lower case, single spaces, none at the ends."""
+    return " ".join(unicodedata.normalize("NFKC", text).lower().split())
+
+
+def compute_ceiling(texts: Iterable[DateText]) -> AccuracyCeiling:
+    """Compute the Bayes accuracy, given the text only, and the texts that are ambiguous.
+
+        accuracy = sum over texts of max over dates of P(text, date)
+
+    The probabilities are normalized first. A Bayes classifier knows the distribution and the calendar: a weekday
+    determines the language, and whether a date matches it.
+    """
+    by_text: dict[str, list[DateText]] = {}
+    for item in texts:
+        by_text.setdefault(item.text, []).append(item)
+    total = sum(item.probability for items in by_text.values() for item in items)
+    if total <= 0:
+        raise ValueError(f"`texts` must have a positive total probability, got {total}")
+    ambiguities = []
+    for text, items in by_text.items():
+        if any(item.iso != items[0].iso for item in items):
+            ambiguities.append(_ambiguity(text, items, total))
+    ambiguities.sort(key=lambda ambiguity: (-ambiguity.loss, ambiguity.text))
+    return AccuracyCeiling(1 - sum(ambiguity.loss for ambiguity in ambiguities), tuple(ambiguities))
+
+
+class DatesDataset:
+    """Data set of human-written dates, indexed by number.
+
+    The date of an example is uniform over the dates of its split, its locale over the locales; its pattern is
+    sampled by the weights of the locale. Native digits, stray case and stray spaces are applied with the
+    probabilities in the config. Stray case and spaces never change the normalized text.
+
+    Raises:  UserError if Babel lacks a locale; ValueError if the years are too few to give each split a date.
+    """
+
+    def __init__(self, config: DatesConfig | None = None, *, seed: int = 0):
+        self.config = config or DatesConfig()
+        self.seed = seed
+
+    def example(self, split: str, *, epoch: int = 0, index: int) -> DateExample:
+        """Return example number `index` of a split. Seed and epoch are used for `train` only."""
+        if index < 0 or epoch < 0:
+            raise ValueError(f"`index` and `epoch` must be at least 0, got {index} and {epoch}")
+        days = self._days[split] if split in self._days else _refuse(split)
+        key = f"train {self.seed} {epoch} {index}" if split == "train" else f"{split} {index}"
+        day_draw, locale_draw, pattern_draw, digits, case, space, kind, position = _draw(key)
+        day = days[day_draw * len(days) // _RANGE]
+        locale, weights = self._locales[locale_draw * len(self._locales) // _RANGE]
+        spelling = locale.spellings[bisect(weights, pattern_draw * weights[-1] // _RANGE)]
+        spelling = locale.choose(spelling, day)
+        text = spelling.format(day)
+        if locale.digits and digits < self.config.native_digits * _RANGE:
+            text = text.translate(locale.digits)
+        if case < self.config.stray_case * _RANGE:
+            text = _change_case(text, kind=kind)
+        if space < self.config.stray_space * _RANGE:
+            text = _add_space(text, position=position)
+        return DateExample(text, day.iso, locale.locale, spelling.pattern)
+
+    def examples(self, split: str, *, epoch: int = 0) -> list[DateExample]:
+        """Return all examples of a split: those of one training epoch, or the fixed ones of `val` or `test`."""
+        sizes = {"train": self.config.epoch_size, "val": self.config.val_size, "test": self.config.test_size}
+        size = sizes[split] if split in sizes else _refuse(split)
+        return [self.example(split, epoch=epoch, index=index) for index in range(size)]
+
+    def texts_of_year(self, year: int) -> Iterator[DateText]:
+        """Yield every normalized text of a year, over all splits. The probabilities sum to 1."""
+        calendar = _calendar(year, year)
+        for locale, weights in self._locales:
+            for spelling in locale.spellings:
+                probability = spelling.weight / (weights[-1] * len(self._locales) * len(calendar))
+                for day in calendar:
+                    text = normalize(locale.choose(spelling, day).format(day))
+                    if locale.digits and self.config.native_digits:
+                        native = probability * self.config.native_digits
+                        yield DateText(text.translate(locale.digits), day.iso, locale.locale, native)
+                        yield DateText(text, day.iso, locale.locale, probability - native)
+                    else:
+                        yield DateText(text, day.iso, locale.locale, probability)
+
+    def compute_ceiling(self, years: Sequence[int] = (2023, 2024)) -> AccuracyCeiling:
+        """Compute the best possible accuracy without the language, by enumerating all texts of whole years.
+
+        The year is in every text, so years differ only in their weekdays and 29 February: by default a common year
+        and a leap year represent all. Case and spaces are ignored. Takes seconds per year.
+        """
+        parts = [compute_ceiling(self.texts_of_year(year)) for year in years]
+        scaled = [item._replace(loss=item.loss / len(parts)) for part in parts for item in part.ambiguities]
+        scaled.sort(key=lambda ambiguity: (-ambiguity.loss, ambiguity.text))
+        return AccuracyCeiling(sum(part.accuracy for part in parts) / len(parts), tuple(scaled))
+
+    def report(self) -> DatesReport:
+        """Count languages, locales, patterns and names."""
+        locales = [locale for locale, _ in self._locales]
+        names = {normalize(name) for locale in locales for month in month_names(locale.locale) for name in month}
+        return DatesReport(
+            num_languages=len({locale.language for locale in locales}),
+            num_locales=len(locales),
+            num_patterns=len({spelling.pattern for locale in locales for spelling in locale.spellings}),
+            num_spellings=sum(len(locale.spellings) for locale in locales),
+            num_month_names=len(names),
+        )
+
+    @cached_property
+    def _days(self) -> dict[str, tuple[Day, ...]]:
+        """Dates of each split."""
+        return _days_by_split(self.config.first_year, self.config.last_year)
+
+    @cached_property
+    def _locales(self) -> tuple[tuple[LocaleSpellings, tuple[int, ...]], ...]:
+        """Spellings of each locale, with the cumulative sums of their weights."""
+        locales = [load_spellings(name) for name in self.config.locales]
+        return tuple(
+            (locale, tuple(accumulate(spelling.weight for spelling in locale.spellings))) for locale in locales
+        )
+
+
+def split_of(iso: str) -> str:
+    """Return the split of a date, the same for every config and machine: 90 % `train`, 5 % `val`, 5 % `test`."""
+    percent = int.from_bytes(blake2b(iso.encode(), digest_size=8).digest(), "little") % 100
+    if percent < _TEST_PERCENT:
+        return "test"
+    return "val" if percent < _TEST_PERCENT + _VAL_PERCENT else "train"
+
+
+@cache
+def _days_by_split(first_year: int, last_year: int) -> dict[str, tuple[Day, ...]]:
+    days: dict[str, list[Day]] = {"train": [], "val": [], "test": []}
+    for day in _calendar(first_year, last_year):
+        days[split_of(day.iso)].append(day)
+    for split, split_days in days.items():
+        if not split_days:
+            raise ValueError(
+                "`first_year` to `last_year` must contain a date of each split, got "
+                f"{first_year} to {last_year}, which has none of `{split}`"
+            )
+    return {split: tuple(split_days) for split, split_days in days.items()}
+
+
+def _calendar(first_year: int, last_year: int) -> list[Day]:
+    first, last = date(first_year, 1, 1).toordinal(), date(last_year, 12, 31).toordinal()
+    days = map(date.fromordinal, range(first, last + 1))
+    return [Day(day.year, day.month, day.day, day.weekday()) for day in days]
+
+
+def _draw(key: str) -> tuple[int, ...]:
+    """Return eight uniform 32-bit integers, a pure function of the key."""
+    return _DRAWS.unpack(blake2b(key.encode(), digest_size=_DRAWS.size).digest())
+
+
+def _change_case(text: str, *, kind: int) -> str:
+    """Return the text in another case, or unchanged if lower-casing would not restore it (Turkish dotless i)."""
+    if kind % 3 == 0:
+        changed = text.lower()
+    elif kind % 3 == 1:
+        changed = text.upper()
+    else:
+        changed = " ".join(map(str.capitalize, text.split(" ")))
+    return changed if text.isascii() or _lower_forms(changed) == _lower_forms(text) else text
+
+
+def _lower_forms(text: str) -> tuple[str, str]:
+    """Lowercase the text as a whole, and letter by letter (a final sigma differs; tokenizers do either)."""
+    whole = unicodedata.normalize("NFKC", text)
+    return whole.lower(), "".join(map(str.lower, whole))
+
+
+def _add_space(text: str, *, position: int) -> str:
+    """Add one or two superfluous spaces: before, after, on both sides, or between two words."""
+    width = " " * (1 + position // 4 % 2)
+    side = position % 4
+    if side == 0:
+        return width + text
+    if side == 1:
+        return text + width
+    words = text.split(" ")
+    if side == 2 or len(words) == 1:
+        return f"{width}{text} "
+    cut = 1 + position // 8 % (len(words) - 1)
+    return " ".join(words[:cut]) + width + " " + " ".join(words[cut:])
+
+
+def _ambiguity(text: str, items: list[DateText], total: float) -> Ambiguity:
+    mass: dict[str, float] = {}
+    locales: dict[str, set[str]] = {}
+    for item in items:
+        mass[item.iso] = mass.get(item.iso, 0.0) + item.probability
+        locales.setdefault(item.iso, set()).add(item.locale)
+    order = sorted(mass, key=lambda iso: (-mass[iso], iso))
+    readings = {iso: tuple(sorted(locales[iso])) for iso in order}
+    return Ambiguity(text, sum(mass[iso] for iso in order[1:]) / total, readings)
+
+
+def _refuse(split: str) -> NoReturn:
+    raise ValueError(f"`split` must be one of train, val, test, got {split!r}")

@@ -1,0 +1,364 @@
+"""Data sets of images with captions: scenes composed of images with classes, or the user's own images and texts.
+
+    scene(i) = items in some of the cells of a canvas, and a sentence: a pure function of (seed, split, i)
+
+    +----------+----------+
+    |  sandal  |   bag    |     "a sandal and a bag", "a bag right of a sandal"
+    +----------+----------+
+
+A scene has one to `most` items; each item after the first has the class of the first with probability 1/3. Two items of
+different classes in one row or column are described by their spatial relation in half of the scenes. Otherwise the
+sentence lists the items row by row, without stating an order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.config import OnBad, ScenesConfig
+from regard.data.embedded.sentences import describe_items, describe_relation
+from regard.data.images.dataset import (
+    ImageDataset,
+    image_shape,
+    load_digits,
+    read_image_array,
+    read_images,
+    read_training_images,
+)
+from regard.data.images.files import resolve_path
+from regard.data.text.labels import Labels
+from regard.data.text.pairs import read_pairs
+from regard.errors import UserError
+from regard.system.compression import plain_name
+
+Split = Literal["train", "val", "test"]
+
+NOTHING = -1
+"""Class of an empty cell."""
+
+_SPLITS: dict[Split, int] = {"train": 0, "val": 1, "test": 2}
+_DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+@runtime_checkable
+class CanvasDataset(Protocol):
+    """Data set of canvases (images) with a text each, indexed by number."""
+
+    @property
+    def origin(self) -> str:
+        """Description of the source, for messages."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of a canvas."""
+        ...
+
+    def epoch(self, number: int) -> Sequence[int]:
+        """Return the indices of the canvases of an epoch."""
+        ...
+
+    def left_out(self) -> tuple[str, ...]:
+        """Return notices about skipped files, a line each."""
+        ...
+
+    def text(self, index: int) -> str:
+        """Return the text of a canvas."""
+        ...
+
+    def canvas(self, index: int) -> NDArray[np.uint8]:
+        """Return the pixels of a canvas (channels, height, width)."""
+        ...
+
+
+@dataclass(frozen=True)
+class DrawnScene:
+    """Items of a canvas, and the text that describes them."""
+
+    text: str
+    items: tuple[int, ...]
+    """Class of each cell, row by row; NOTHING for an empty cell."""
+    images: tuple[int, ...]
+    """Index of the image in each cell; NOTHING for an empty cell."""
+    named: tuple[int, ...] = ()
+    """The two classes whose spatial relation the text states, in its order; empty if it states none."""
+    columns: int = 1
+    """Number of cells in a row."""
+
+    def matches(self, items: Sequence[int]) -> bool:
+        """Return True if a canvas with these classes in its cells agrees with the text."""
+        if sorted(items) != sorted(self.items):
+            return False
+        return not self.named or self._named_relation(items) == self._named_relation(self.items)
+
+    def _named_relation(self, items: Sequence[int]) -> str | None:
+        first, second = (list(items).index(number) for number in self.named)
+        return _relation(first, second, self.columns)
+
+
+class SceneDataset:
+    """Data set of scenes, composed of the images of a split.
+
+    numbers: class index of each image, below len(names).
+    """
+
+    def __init__(
+        self,
+        images: ImageDataset,
+        numbers: Sequence[int],
+        names: Sequence[str],
+        config: ScenesConfig,
+        *,
+        seed: int,
+        split: Split,
+    ):
+        self.images, self.names, self.config = images, tuple(names), config
+        self.seed, self.split = seed, split
+        self.origin = images.origin
+        self.numbers = tuple(numbers)
+        labels = np.asarray(self.numbers)
+        self._of_class = [np.flatnonzero(labels == number) for number in range(len(names))]
+        self._classes = [number for number, indices in enumerate(self._of_class) if len(indices)]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of a canvas."""
+        channels, height, width = image_shape(self.images)
+        return channels, height * self.config.rows, width * self.config.columns
+
+    def epoch(self, number: int) -> range:
+        """Return the indices of the scenes of an epoch: new ones in each epoch of training, else always the same."""
+        if self.split != "train":
+            count = self.config.test_scenes
+            return range(count if self.split == "test" else -(-count // 2))
+        return range(number * self.config.scenes, (number + 1) * self.config.scenes)
+
+    def left_out(self) -> tuple[str, ...]:
+        """Return notices about skipped images, a line each."""
+        return self.images.left_out()
+
+    def scene(self, index: int) -> DrawnScene:
+        """Return a scene: a pure function of (seed, split, index)."""
+        config, num_cells = self.config, self.config.rows * self.config.columns
+        stream = np.random.PCG64(np.random.SeedSequence((self.seed, _SPLITS[self.split], index)))
+        count_draw, *draws = (int(number) for number in stream.random_raw(2 + 3 * config.most + num_cells))
+        count = 1 + count_draw % config.most
+        text_draw, cells = draws[0], np.argsort(draws[-num_cells:], kind="stable")[:count].tolist()
+        classes: list[int] = []
+        for same_draw, class_draw in zip(draws[1 : count + 1], draws[config.most + 1 :], strict=False):
+            is_same = bool(classes) and same_draw % 3 == 0
+            classes.append(classes[0] if is_same else self._classes[class_draw % len(self._classes)])
+        items, images = [NOTHING] * num_cells, [NOTHING] * num_cells
+        for cell, number, image_draw in zip(cells, classes, draws[2 * config.most + 1 :], strict=False):
+            items[cell] = number
+            images[cell] = int(self._of_class[number][image_draw % len(self._of_class[number])])
+        relation = _relation(cells[0], cells[1], config.columns) if count == 2 and classes[0] != classes[1] else None
+        if relation is None or text_draw % 2:
+            names = [self.names[number] for number in items if number != NOTHING]
+            return DrawnScene(describe_items(names), tuple(items), tuple(images), columns=config.columns)
+        names = [self.names[number] for number in classes]
+        text = describe_relation(names[0], relation, names[1])
+        return DrawnScene(text, tuple(items), tuple(images), named=tuple(classes), columns=config.columns)
+
+    def text(self, index: int) -> str:
+        """Return the sentence that describes a scene."""
+        return self.scene(index).text
+
+    def canvas(self, index: int) -> NDArray[np.uint8]:
+        """Draw a scene (channels, height, width)."""
+        _, height, width = image_shape(self.images)
+        canvas = np.zeros(self.shape, np.uint8)
+        for cell, image in enumerate(self.scene(index).images):
+            if image != NOTHING:
+                row, column = divmod(cell, self.config.columns)
+                top, left = row * height, column * width
+                canvas[:, top : top + height, left : left + width] = self.images.pixels[image]
+        return canvas
+
+
+@dataclass(frozen=True)
+class CaptionDataset:
+    """Data set of the user's images with a text each; an epoch has all of them."""
+
+    pixels: NDArray[np.uint8]
+    """(count, channels, height, width)"""
+    texts: tuple[str, ...]
+    origin: str
+    skipped: tuple[str, ...] = ()
+    """Reason for each image that was skipped (on_bad = skip)."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of an image."""
+        channels, height, width = self.pixels.shape[1:]
+        return channels, height, width
+
+    def left_out(self) -> tuple[str, ...]:
+        """Return the number of skipped images and texts, with the first of them."""
+        return (f"{self.origin}: skipped {len(self.skipped)}; first: {self.skipped[0]}",) if self.skipped else ()
+
+    def epoch(self, number: int) -> range:
+        """Return the indices of all images."""
+        return range(len(self.texts))
+
+    def text(self, index: int) -> str:
+        """Return the text of an image."""
+        return self.texts[index]
+
+    def canvas(self, index: int) -> NDArray[np.uint8]:
+        """Return the pixels of an image (channels, height, width)."""
+        return self.pixels[index]
+
+
+def split_cells(canvases: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
+    """Split canvases (count, channels, height, width) into their cells, row by row: (count * cells, ...)."""
+    count, channels, height, width = canvases.shape
+    grid = canvases.reshape(count, channels, rows, height // rows, columns, width // columns)
+    return grid.transpose(0, 2, 4, 1, 3, 5).reshape(-1, channels, height // rows, width // columns)
+
+
+def is_caption_file(path: str | Path | None) -> bool:
+    """Return True if a path is a list of image files with texts, not images with classes."""
+    return path is not None and plain_name(path).endswith((".tsv", ".tab", ".jsonl", ".ndjson"))
+
+
+def load_training_canvases(config: ScenesConfig, *, seed: int) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
+    """Load the training and validation data, and the labels if images have classes.
+
+    Raises: UserError naming the file, what was expected and what was found.
+    """
+    if is_caption_file(config.train):
+        assert config.train is not None
+        train = read_captions(config.train, config)
+        if config.val is not None:
+            return train, _read_matching_captions(config.val, config, train.shape), None
+        return *_split_captions(train, config.val_share, seed), None
+    train_images, val_images = read_training_images(config, seed=seed)
+    labels = Labels.from_names(train_images.labels, origin=train_images.origin)
+    return (
+        make_scenes(train_images, labels, config, seed=seed, split="train"),
+        make_scenes(val_images, labels, config, seed=seed, split="val"),
+        labels,
+    )
+
+
+def load_test_canvases(
+    path: str | Path | None, config: ScenesConfig, *, seed: int, labels: Labels | None, shape: tuple[int, int, int]
+) -> CanvasDataset:
+    """Load test data: scenes of the images of a folder or an IDX file, captions, or the test digits if `path` is None.
+
+    shape:  of the canvases of the run.
+    Raises: UserError for data of the other kind than in training, and images of another size.
+    """
+    if is_caption_file(path):
+        assert path is not None
+        return _read_matching_captions(path, config, shape)
+    if labels is None:
+        raise UserError(f"{path}: the run was trained on images with texts: expected FILE.tsv or FILE.jsonl of those.")
+    channels, height, width = shape
+    item = (channels, height // config.rows, width // config.columns)
+    images = load_digits("test") if path is None else read_images(path, config, item)
+    return make_scenes(images, labels, config, seed=seed, split="test")
+
+
+def make_scenes(images: ImageDataset, labels: Labels, config: ScenesConfig, *, seed: int, split: Split) -> SceneDataset:
+    """Compose scenes of images, whose classes must be in `labels`."""
+    location = {"where": images.where, "origin": images.origin, "what": ("class", "image")}
+    keep, numbers = labels.encode(images.labels, config.on_bad, **location)
+    if len(keep) < len(images):
+        unknown = [
+            f"{images.where(i)}: class {images.labels[i]!r} is unknown" for i in set(range(len(images))) - set(keep)
+        ]
+        known = images.take(keep, images.origin)
+        images = replace(known, skipped=(*images.skipped, *unknown), notices=images.notices)
+    return SceneDataset(images, numbers, class_names(labels, config), config, seed=seed, split=split)
+
+
+def class_names(labels: Labels, config: ScenesConfig) -> tuple[str, ...]:
+    """Return the names of the classes in sentences: `config.names`, words for digits, or the labels.
+
+    Raises: UserError if the names are not different, or not one for each class.
+    """
+    names, custom = labels.names, config.names or (_DIGIT_NAMES if config.train is None else ())
+    if custom:
+        if len(custom) != len(names):
+            raise UserError(f"`names` must have {len(names)} entries, one for each class, got {len(custom)}.")
+        names = custom
+    names = tuple(" ".join(name.replace("_", " ").split()) for name in names)
+    if len(set(names)) < len(names) or not all(names):
+        raise UserError(f"the names of the classes must all differ, got {', '.join(map(repr, names))}.")
+    return names
+
+
+def read_captions(
+    path: str | Path, config: ScenesConfig, shape: tuple[int, int, int] | None = None, on_bad: OnBad | None = None
+) -> CaptionDataset:
+    """Read the images and texts of a list.
+
+    shape:  required (channels, height, width); None if the first image determines it.
+    Raises: UserError naming the file and the line.
+    """
+    on_bad = on_bad or config.on_bad
+    pairs = read_pairs(path, on_bad=on_bad, names=("image", "text"))
+    pixels, texts = [], []
+    skipped = []
+    for reason, count in pairs.skipped.counts.items():
+        examples = pairs.skipped.examples[reason]
+        skipped += [*examples, *[f"{path}: {reason}"] * (count - len(examples))]
+    for index, (name, text) in enumerate(pairs):
+        file = resolve_path(Path(path).parent, name)
+        try:
+            pixels.append(read_image_array(file, config, shape, pairs.where(index)))
+        except UserError as error:
+            if on_bad == "error":
+                hint = f"Names of images are relative to the folder of {Path(path).name}."
+                raise UserError(f"{error} {hint}") from error
+            skipped.append(str(error))
+            continue
+        shape = _shape(pixels[-1])
+        texts.append(text)
+    if not texts:
+        raise UserError(f"{path}: contains no image with a text.")
+    return CaptionDataset(np.stack(pixels), tuple(texts), str(path), tuple(skipped))
+
+
+def _shape(image: NDArray[np.uint8]) -> tuple[int, int, int]:
+    """Return (channels, height, width)."""
+    channels, height, width = image.shape
+    return channels, height, width
+
+
+def _read_matching_captions(path: str | Path, config: ScenesConfig, shape: tuple[int, int, int]) -> CaptionDataset:
+    if not is_caption_file(path):
+        raise UserError(f"{path}: expected FILE.tsv or FILE.jsonl of images with texts, as in training.")
+    return read_captions(path, config, shape)
+
+
+def _split_captions(captions: CaptionDataset, share: float, seed: int) -> tuple[CaptionDataset, CaptionDataset]:
+    """Split captions at random into training and validation data."""
+    count = len(captions.texts)
+    cut = count - max(1, round(count * share))
+    if cut < 1:
+        raise UserError(f"{captions.origin}: {count} images are too few for a validation share of {share}.")
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(count)
+
+    def part(index: NDArray[np.int64], origin: str) -> CaptionDataset:
+        return CaptionDataset(captions.pixels[index], tuple(captions.texts[i] for i in index), origin)
+
+    return replace(part(order[:cut], captions.origin), skipped=captions.skipped), part(
+        order[cut:], f"{captions.origin}, kept for validation"
+    )
+
+
+def _relation(first: int, second: int, columns: int) -> str | None:
+    """Return the spatial relation of the cell `first` to `second`, or None if they share no row or column."""
+    (first_row, first_column), (second_row, second_column) = divmod(first, columns), divmod(second, columns)
+    if first_row == second_row and first_column != second_column:
+        return "left of" if first_column < second_column else "right of"
+    if first_column == second_column and first_row != second_row:
+        return "above" if first_row < second_row else "below"
+    return None

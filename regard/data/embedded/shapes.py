@@ -1,0 +1,60 @@
+"""Synthetic images of circles, squares and triangles on a noisy background, the default data of the recipe."""
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from regard.data.config import BoxesConfig
+from regard.data.images.annotations import AnnotatedImage
+from regard.data.images.boxes import BoxDataset
+
+_COUNT = {"train": 600, "val": 60, "test": 120}
+_SHAPES = ("circle", "square", "triangle")
+_MOST = 6
+
+
+def make_shapes(split: str, seed: int, config: BoxesConfig) -> BoxDataset:
+    """Generate the images of a split, with up to six shapes each. A pure function of (split, seed, number)."""
+    count = _COUNT[split]
+    items = []
+    for i in range(count):
+        shapes = _shapes(split, seed, i, config)
+        boxes = np.array([box for box, _, _ in shapes], np.float64).reshape(-1, 4)
+        items.append(
+            AnnotatedImage(f"{split}-{i}", boxes, tuple(name for _, name, _ in shapes), f"shape image {split}-{i}")
+        )
+    return BoxDataset(tuple(items), lambda i: _draw_image(split, seed, i, config), f"drawn shapes, {split}")
+
+
+def _generator(split: str, seed: int, number: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, sum(map(ord, split)), number))))
+
+
+def _shapes(
+    split: str, seed: int, number: int, config: BoxesConfig
+) -> list[tuple[tuple[int, int, int, int], str, tuple[int, ...]]]:
+    """Return box, name and color of each shape, from back to front."""
+    draw, side = _generator(split, seed, number), min(config.width, config.height)
+    shapes = []
+    for _ in range(int(draw.integers(0, _MOST + 1))):
+        size = int(draw.integers(max(4, side // 10), max(6, side // 3)))
+        x, y = int(draw.integers(0, config.width - size)), int(draw.integers(0, config.height - size))
+        color = tuple(int(part) for part in draw.integers(60, 256, 3))
+        shapes.append(((x, y, size, size), _SHAPES[int(draw.integers(3))], color))
+    return shapes
+
+
+def _draw_image(split: str, seed: int, number: int, config: BoxesConfig) -> Image.Image:
+    noise = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, 7, sum(map(ord, split)), number))))
+    background = noise.integers(0, 60, (config.height, config.width, 3)).astype(np.uint8)
+    image = Image.fromarray(background)
+    pen = ImageDraw.Draw(image)
+    for (x, y, w, h), name, color in _shapes(split, seed, number, config):
+        # Pillow includes the last point, so a box of width w ends at x + w - 1.
+        right, bottom = x + w - 1, y + h - 1
+        if name == "circle":
+            pen.ellipse((x, y, right, bottom), fill=color)
+        elif name == "square":
+            pen.rectangle((x, y, right, bottom), fill=color)
+        else:
+            pen.polygon(((x, bottom), (right, bottom), ((x + right) // 2, y)), fill=color)
+    return image

@@ -1,0 +1,1 @@
+"""Image data: files, folders, lists and boxes."""

@@ -1,0 +1,89 @@
+"""Annotations of one image: its file name and its labeled boxes, checked while they are read."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.config import OnBad
+from regard.data.text.numbers import parse_numbers
+from regard.errors import UserError
+
+_MOST = 1e9
+"""Pixels; sums of such coordinates are exact to a millionth."""
+_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class AnnotatedImage:
+    """File name of an image, with its boxes and their labels."""
+
+    file: str
+    boxes: NDArray[np.float64]
+    """(boxes, 4): x, y, width, height in pixels"""
+    labels: tuple[str, ...]
+    where: str
+    """Location of the annotation (file and line), for messages."""
+    size: tuple[int, int] | None = None
+    """Width and height of the image, if the file states them."""
+
+
+@dataclass(frozen=True)
+class SkippedItems:
+    """Collector of unusable images and boxes that are skipped, with the reason for each."""
+
+    on_bad: OnBad
+    """error: stop at the first one; skip: leave it out."""
+    reasons: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def catch_errors(self) -> Generator[None, None, None]:
+        """Record a UserError raised in this block and go on; with on_bad = error, raise it with a hint."""
+        try:
+            yield
+        except UserError as error:
+            if self.on_bad == "error":
+                raise UserError(f"{error} With `on_bad` = skip, it is left out and counted.") from error
+            self.reasons.append(str(error))
+
+
+def annotate_image(
+    file: str, boxes: Sequence[tuple[Sequence[float], str]], where: str, *, size: tuple[int, int] | None = None
+) -> AnnotatedImage:
+    """Build the annotation of an image from its boxes and their labels."""
+    array = np.array([box for box, _ in boxes], np.float64).reshape(-1, 4)
+    return AnnotatedImage(file, array, tuple(label for _, label in boxes), where, size)
+
+
+def parse_box(value: object, where: str) -> list[float]:
+    """Return x, y, width and height from a list of four numbers or numeric strings. Raises UserError otherwise."""
+    box = parse_numbers(value, most=_MOST) if isinstance(value, list) else []
+    if len(box) != 4:
+        shown = repr(value)[:_SHOWN]
+        raise UserError(f"{where}: expected x, y, width, height, four numbers of at most {_MOST:g}, got {shown}.")
+    return box
+
+
+def parse_label(value: object, where: str) -> str:
+    """Return a label, a string or an integer, as a string. Raises UserError for other types and empty strings."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return _parse_string(value, where, "a label")
+
+
+def parse_file_name(value: object, where: str) -> str:
+    """Return the name of an image file. Raises UserError for other types and empty strings."""
+    return _parse_string(value, where, "the name of an image file")
+
+
+def _parse_string(value: object, where: str, expected: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        shown = repr(value)[:_SHOWN] if value not in (None, "") else "none"
+        raise UserError(f"{where}: expected {expected}, got {shown}.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: expected {expected}, got a lone surrogate ({ascii(value)[:_SHOWN]}).") from error
+    return value

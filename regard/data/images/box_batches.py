@@ -1,0 +1,138 @@
+"""Batches of images with boxes: resized to one size, and augmented in training.
+
+Augmentation flips, scales, shifts and recolors an image, differently in each epoch. Boxes are transformed along with
+it; a box of which less than a third stays inside the image is dropped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from regard.data.elements import LabeledRegions
+from regard.data.images.boxes import BoxDataset
+from regard.data.text.labels import Labels
+from regard.errors import UserError
+
+_GRAY = 128
+_CACHE_BYTES = 2 << 30
+_LEAST_VISIBLE = 1 / 3
+
+
+@dataclass(frozen=True)
+class BoxBatch:
+    """Images (rows, 3, height, width) within [0, 1] and their boxes: center and size relative to the image."""
+
+    source: Tensor
+    target: LabeledRegions
+    indices: tuple[int, ...]
+
+    def to(self, device: torch.device | str) -> "BoxBatch":
+        """Copy the batch to a device."""
+        return BoxBatch(self.source.to(device, non_blocking=True), self.target.to(device), self.indices)
+
+
+def resize_and_pad(image: Image.Image, width: int, height: int) -> tuple[NDArray[np.uint8], float]:
+    """Scale an image to fit into (height, width, 3), pad it with gray on the right or bottom, and return the scale."""
+    scale = min(width / image.width, height / image.height)
+    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    array = np.full((height, width, 3), _GRAY, np.uint8)
+    array[: size[1], : size[0]] = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
+    return array, scale
+
+
+class BoxBatches:
+    """Batches of images, shuffled in each epoch, or in the order of the data set (is_fixed).
+
+    Raises: UserError naming the image that has a label not in `labels`.
+    """
+
+    def __init__(
+        self,
+        data: BoxDataset,
+        labels: Labels,
+        *,
+        width: int,
+        height: int,
+        rows: int,
+        seed: int,
+        is_fixed: bool = False,
+        augment: bool = False,
+    ):
+        self.data, self.rows, self.seed, self.is_fixed, self.augment = data, rows, seed, is_fixed, augment
+        self.width, self.height = width, height
+        known = {name: number for number, name in enumerate(labels.names)}
+        for item in data.items:
+            for label in item.labels:
+                if label not in known:
+                    raise UserError(
+                        f"{item.where}: label {label!r} of {item.file} does not occur in the training images "
+                        f"({', '.join(labels.names[:20])})."
+                    )
+        self.classes = [np.array([known[label] for label in item.labels], np.int64) for item in data.items]
+        self._cache: dict[int, tuple[NDArray[np.uint8], float]] = {}
+
+    def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        """Return the indices of each batch, a pure function of (seed, epoch)."""
+        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch))))
+        order = np.arange(len(self.data)) if self.is_fixed else draw.permutation(len(self.data))
+        return [tuple(order[i : i + self.rows].tolist()) for i in range(0, len(order), self.rows)]
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> BoxBatch:
+        """Return the tensors of the given images."""
+        images, classes, regions = [], [], []
+        for i in indices:
+            image, scale = self._image(i)
+            boxes, labels = self.data.items[i].boxes * scale, self.classes[i]
+            if self.augment:
+                draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i))))
+                image, boxes, labels = _augment(image, boxes, labels, draw)
+            images.append(image)
+            classes.append(labels)
+            sides = np.array([self.width, self.height])
+            regions.append(np.concatenate(((boxes[:, :2] + boxes[:, 2:] / 2) / sides, boxes[:, 2:] / sides), -1))
+        source = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
+        return BoxBatch(source, LabeledRegions.from_rows(classes, regions, 2), tuple(indices))
+
+    def scale(self, i: int) -> float:
+        """Return the factor by which image i is scaled to the input size of the model."""
+        return self._image(i)[1]
+
+    def _image(self, i: int) -> tuple[NDArray[np.uint8], float]:
+        """Return image i at the input size of the model, and its scale; cached up to a limit of memory."""
+        if i not in self._cache:
+            resized = resize_and_pad(self.data.draw(i), self.width, self.height)
+            if (len(self._cache) + 1) * resized[0].nbytes > _CACHE_BYTES:
+                return resized
+            self._cache[i] = resized
+        return self._cache[i]
+
+
+def _augment(
+    image: NDArray[np.uint8], boxes: NDArray[np.float64], labels: NDArray[np.int64], draw: np.random.Generator
+) -> tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.int64]]:
+    height, width = image.shape[:2]
+    scale = draw.uniform(0.8, 1.4)
+    sign = np.where(draw.random(2) < 0.5, -1.0, 1.0)
+    # new = middle + sign scale (old - middle) + shift; the shift is at most the overhang of the scaled image + 5 %
+    reach = (abs(scale - 1) / 2 + 0.05) * np.array([width, height])
+    middle, shift = np.array([width, height]) / 2, draw.uniform(-1, 1, 2) * reach
+    slope, offset = sign * scale, middle - sign * scale * middle + shift
+    # Pillow takes the inverse transform: old = (new - offset) / slope.
+    inverse = (1 / slope[0], 0, -offset[0] / slope[0], 0, 1 / slope[1], -offset[1] / slope[1])
+    moved = Image.fromarray(image).transform(
+        (width, height), Image.Transform.AFFINE, inverse, Image.Resampling.BILINEAR, fillcolor=(_GRAY,) * 3
+    )
+    pixels = np.asarray(moved, np.float32) - 128
+    pixels = pixels * draw.uniform(0.75, 1.25) * draw.uniform(0.9, 1.1, 3) + 128 + draw.uniform(-20, 20)
+    image = np.clip(pixels, 0, 255).astype(np.uint8)
+    ends = np.stack((boxes[:, :2], boxes[:, :2] + boxes[:, 2:]), 1) * slope + offset  # (boxes, 2 ends, 2)
+    first, last = ends.min(1), ends.max(1)
+    area = (last - first).prod(-1)
+    first, last = np.clip(first, 0, (width, height)), np.clip(last, 0, (width, height))
+    keep = (last - first).prod(-1) >= np.maximum(_LEAST_VISIBLE * area, 1.0)
+    return image, np.concatenate((first, last - first), -1)[keep], labels[keep]

@@ -1,0 +1,216 @@
+"""Data sets of images with boxes: annotations in COCO JSON, CSV or JSONL, and images in a folder or a tar.
+
+Boxes are x, y, width, height in pixels from the top left corner of the image, after its EXIF orientation is applied.
+If the file states the size of the image before the rotation, its boxes are rotated, too. If the size does not decide
+(none is stated, or it is the same before and after), boxes are taken to refer to the upright image, as in annotation
+tools, OpenCV and detectron2, and a notice says so.
+
+Unusable data is reported before training: boxes without area or outside their image, images that are missing or
+cannot be read, unknown categories. Boxes that extend over the edge of the image are clipped.
+
+Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014 (the format).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from regard.data.config import BoxesConfig
+from regard.data.images.annotations import (
+    AnnotatedImage,
+    SkippedItems,
+    annotate_image,
+    parse_box,
+    parse_file_name,
+    parse_label,
+)
+from regard.data.images.coco import read_coco
+from regard.data.images.files import ImageFiles, UprightImage
+from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.lines import read_lines
+from regard.data.text.tables import read_table
+from regard.errors import UserError
+from regard.system.compression import plain_name
+from regard.system.files import decode_json
+
+_LEAST_SIDE = 1e-3
+"""Pixels; in single precision, the area of a smaller box cannot be distinguished from 0."""
+_COLUMNS = ("file", "x", "y", "width", "height", "label")
+_NUMBERS = _COLUMNS[1:5]
+_ROTATED = "and the sizes in the file are those before the rotation: the boxes were rotated, too"
+_ASSUMED = "and the file does not tell whether boxes refer to the image before or after rotation: after is assumed"
+
+
+@dataclass(frozen=True)
+class BoxDataset:
+    """Images with labeled boxes, read from a file or synthetic."""
+
+    items: tuple[AnnotatedImage, ...]
+    draw: Callable[[int], Image.Image]
+    """Function that returns the image of item i."""
+    origin: str
+    skipped: tuple[str, ...] = ()
+    """Reason for each image or box that was skipped (on_bad = skip)."""
+    notices: tuple[str, ...] = ()
+    """Assumptions about the boxes, a line each."""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def take(self, first: int, last: int, origin: str) -> "BoxDataset":
+        """Return the data set of items `first` to `last` - 1."""
+        return BoxDataset(self.items[first:last], lambda i: self.draw(first + i), origin)
+
+    def labels(self) -> tuple[str, ...]:
+        """Return all labels that occur, sorted."""
+        return tuple(sorted({label for item in self.items for label in item.labels}))
+
+
+def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig) -> BoxDataset:
+    """Read a file of boxes. Every image is opened once, so that none fails later.
+
+    Raises: UserError naming the file, the line or the annotation, what was expected and what was found.
+    """
+    path = Path(path)
+    suffix = plain_name(path).rsplit(".", 1)[-1]
+    readers = {"json": read_coco, "csv": _read_csv, "jsonl": _read_jsonl}
+    if suffix not in readers:
+        raise UserError(f"{path}: expected boxes in a file of .json (COCO), .csv or .jsonl, got .{suffix}.")
+    skipped = SkippedItems(config.on_bad)
+    normalizer = LabelNormalizer()
+    annotations = [
+        replace(item, labels=tuple(normalizer[label] for label in item.labels))
+        for item in readers[suffix](path, skipped)
+    ]
+    normalizer.warn_merged(str(path))
+    sources = [ImageFiles.from_path(Path(images))] if images is not None else _default_sources(path)
+    checked: list[tuple[AnnotatedImage, ImageFiles]] = []
+    notes: dict[str, list[str]] = {}
+    for item in annotations:
+        opened = _open(item, sources, skipped)
+        if opened is not None:
+            upright, source, size, note = opened
+            checked.append((_clip(upright, size, skipped), source))
+            if note and len(item.boxes):
+                notes.setdefault(note, []).append(item.file[:200])
+    if not checked:
+        reason = f" that can be used; first problem: {skipped.reasons[0]}" if skipped.reasons else "."
+        raise UserError(f"{path}: contains no image{reason}")
+    items = tuple(item for item, _ in checked)
+    return BoxDataset(
+        items,
+        lambda i: checked[i][1].open(items[i].file, items[i].where).image,
+        str(path),
+        tuple(skipped.reasons),
+        tuple(
+            f"{path}: {len(files):,} images have an EXIF orientation, {note}; first: {files[0]}."
+            for note, files in notes.items()
+        ),
+    )
+
+
+def _default_sources(path: Path) -> list[ImageFiles]:
+    """Find the images of a file of boxes if no folder is given: a folder or tar beside it, then its own folder."""
+    stem = path.name.split(".")[0]
+    last = stem.rsplit("_", 1)[-1]
+    names = (last, f"{last}.tar", stem, f"{stem}.tar", "images", "images.tar")
+    existing = [path.parent / name for name in names if (path.parent / name).exists() and path.parent / name != path]
+    return [ImageFiles.from_path(folder) for folder in (*existing[:1], path.parent)]
+
+
+def _open(
+    item: AnnotatedImage, sources: Sequence[ImageFiles], skipped: SkippedItems
+) -> tuple[AnnotatedImage, ImageFiles, tuple[int, int], str] | None:
+    """Return the item with boxes of the upright image, its source, its size and a remark; None if it is skipped."""
+    with skipped.catch_errors():
+        source = next((source for source in sources if source.has(item.file)), sources[0])
+        if source is sources[0] and len(sources) > 1 and not source.has(item.file):
+            paths = " or ".join(str(source.path) for source in sources)
+            raise UserError(f"{item.where}: there is no image {item.file[:200]} in {paths}.")
+        image = source.open(item.file, item.where)
+        upright, stored = image.image.size, image.stored_size
+        if item.size not in (None, upright, stored):
+            stated = " x ".join(map(str, item.size or ()))
+            actual = image.describe_size()
+            raise UserError(f"{item.where}: states {stated} pixels for {item.file[:200]}, but the image has {actual}.")
+        if item.size is None or upright == stored:
+            return item, source, upright, "" if image.orientation == 1 else _ASSUMED
+        if item.size == upright:
+            return item, source, upright, ""
+        return replace(item, boxes=rotate_boxes(item.boxes, image)), source, upright, _ROTATED
+    return None
+
+
+def rotate_boxes(boxes: NDArray[np.float64], image: UprightImage) -> NDArray[np.float64]:
+    """Convert boxes (boxes, 4) of an image as stored to boxes of the upright image.
+
+        x, y, width, height -> y, x, height, width, mirrored in x for orientations 6 and 7, in y for 7 and 8
+
+    image: the image, whose EXIF orientation exchanges width and height (5 to 8).
+    """
+    rotated = boxes[:, [1, 0, 3, 2]].copy()
+    if image.orientation in (6, 7):
+        rotated[:, 0] = image.image.width - rotated[:, 0] - rotated[:, 2]
+    if image.orientation in (7, 8):
+        rotated[:, 1] = image.image.height - rotated[:, 1] - rotated[:, 3]
+    return rotated
+
+
+def _clip(item: AnnotatedImage, size: tuple[int, int], skipped: SkippedItems) -> AnnotatedImage:
+    """Return the item with its boxes clipped to an image of this size; boxes without area are skipped."""
+    keep, labels = [], []
+    width, height = size
+    for (x, y, w, h), label in zip(item.boxes.tolist(), item.labels, strict=True):
+        left, top, right, bottom = max(x, 0.0), max(y, 0.0), min(x + w, float(width)), min(y + h, float(height))
+        shown = f"{item.where}: box [{x:g}, {y:g}, {w:g}, {h:g}] ({label[:60]}) of {item.file[:200]}"
+        with skipped.catch_errors():
+            if w < _LEAST_SIDE or h < _LEAST_SIDE:
+                raise UserError(f"{shown} has no area: width and height must be above 0 (at least {_LEAST_SIDE:g}).")
+            if right - left < _LEAST_SIDE or bottom - top < _LEAST_SIDE:
+                raise UserError(f"{shown} lies outside the image of {width} x {height} pixels.")
+            keep.append((left, top, right - left, bottom - top))
+            labels.append(label)
+    return replace(item, boxes=np.array(keep, np.float64).reshape(-1, 4), labels=tuple(labels))
+
+
+def _read_csv(path: Path, skipped: SkippedItems) -> list[AnnotatedImage]:
+    boxes_of: dict[str, list[tuple[list[float], str]]] = {}
+    first_line: dict[str, str] = {}
+    for where, cells in read_table(path, _COLUMNS, numeric=_NUMBERS):
+        with skipped.catch_errors():
+            if not cells["file"]:
+                raise UserError(f"{where}: expected the name of an image file, got none.")
+            boxes = boxes_of.setdefault(cells["file"], [])
+            first_line.setdefault(cells["file"], where)
+            if any(cells[name] for name in _COLUMNS[1:]):
+                boxes.append((parse_box([cells[name] for name in _NUMBERS], where), parse_label(cells["label"], where)))
+    return [annotate_image(file, boxes, first_line[file]) for file, boxes in boxes_of.items()]
+
+
+def _read_jsonl(path: Path, skipped: SkippedItems) -> list[AnnotatedImage]:
+    images: dict[str, AnnotatedImage] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        with skipped.catch_errors():
+            try:
+                content = decode_json(line.decode("utf-8"))
+                file = content["file"]
+                rows = [([box[name] for name in _NUMBERS], box["label"]) for box in content["boxes"]]
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                expected = '{"file":, "boxes": [{x, y, width, height, label}]}'
+                problem = f"{type(error).__name__}: {str(error)[:100]}"
+                raise UserError(f"{where}: expected {expected} ({problem}).") from error
+            parse_file_name(file, where)
+            if file in images:
+                earlier = images[file].where.rsplit(" ", 1)[-1]
+                raise UserError(f"{where}: the image {file[:200]!r} is already in line {earlier}.")
+            images[file] = annotate_image(
+                file, [(parse_box(box, where), parse_label(label, where)) for box, label in rows], where
+            )
+    return list(images.values())

@@ -1,0 +1,227 @@
+"""Data sets of labeled images: folders, lists, IDX files, and the embedded handwritten digits.
+
+    FOLDER/cat/1.png ...                 one folder per class; formats as in regard.data.images.files
+    FILE.tsv, FILE.csv, FILE.jsonl       a list of image files, relative to its folder, with their labels
+    train-images-idx3-ubyte(.gz)         IDX: bytes (count, height, width); labels in the ...labels-idx1... beside it
+    (nothing)                            1,797 grayscale digits of 8 x 8
+
+Pixels are bytes (count, channels, height, width). All images of a run have one size: `size`, or that of the first.
+
+Source: IDX, Y. LeCun's page of MNIST. Digits: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits",
+UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, CC BY 4.0 (the test part).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from regard.data.config import ImagesConfig
+from regard.data.images.files import read_image, resolve_path
+from regard.data.images.folders import list_image_folders
+from regard.data.images.idx import _MAGIC_IMAGES, _MAGIC_LABELS, _read_idx
+from regard.data.images.lists import read_image_list
+from regard.data.text.label_normalizer import LabelNormalizer
+from regard.errors import UserError
+from regard.system.files import check_file, file_limit
+
+_MOST_MEMORY = 4
+"""Maximum memory of the pixels of a data set, as a multiple of `file_limit()`."""
+_DIGITS = Path(__file__).parent / "digits.npz"
+_DIGIT_SPLITS = {"train": (0, 1300), "val": (1300, 1500), "test": (1500, 1797)}
+
+
+@dataclass(frozen=True)
+class ImageDataset:
+    """Images with their labels as in the files: the name of a class, several labels, or numbers."""
+
+    pixels: NDArray[np.uint8]
+    """(count, channels, height, width)"""
+    labels: tuple[str, ...]
+    origin: str
+    locations: tuple[str, ...]
+    """Location of each image: a file, or an index in a file."""
+    skipped: tuple[str, ...] = ()
+    """Reason for each file that was skipped (on_bad = skip)."""
+    notices: tuple[str, ...] = ()
+    """Notices about files that are not used, a line each."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def where(self, index: int) -> str:
+        """Return the location of an image, for messages."""
+        return self.locations[index]
+
+    def left_out(self) -> tuple[str, ...]:
+        """Return notices about skipped and unused files, a line each."""
+        if not self.skipped:
+            return self.notices
+        return *self.notices, f"{self.origin}: skipped {len(self.skipped)} files; first: {self.skipped[0]}"
+
+    def take(self, index: Sequence[int], origin: str) -> "ImageDataset":
+        """Return the data set of the given indices."""
+        labels, locations = (tuple(values[i] for i in index) for values in (self.labels, self.locations))
+        return ImageDataset(self.pixels[list(index)], labels, origin, locations)
+
+
+def image_shape(images: ImageDataset) -> tuple[int, int, int]:
+    """Return (channels, height, width) of the images."""
+    channels, height, width = images.pixels.shape[1:]
+    return channels, height, width
+
+
+def read_training_images(config: ImagesConfig, *, seed: int) -> tuple[ImageDataset, ImageDataset]:
+    """Read training and validation images: those of the config, a split of the training images, or the digits."""
+    if config.train is None:
+        return load_digits("train"), load_digits("val")
+    train = read_images(config.train, config)
+    if config.val is not None:
+        return train, read_images(config.val, config, image_shape(train))
+    first, last = split_validation(train, config.val_share, seed=seed if Path(config.train).is_dir() else 0)
+    return replace(first, skipped=train.skipped, notices=train.notices), last
+
+
+def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, int] | None = None) -> ImageDataset:
+    """Read the images of a folder, a list or an IDX file.
+
+    shape:  required (channels, height, width); None if the first image determines it.
+    Raises: UserError naming the file, what was expected and what was found.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _normalize_labels(_from_folder(path, config, shape))
+    if not path.exists():
+        raise UserError(f"{path} does not exist; expected a folder with a folder per class, a list, or an IDX file.")
+    check_file(path)
+    if path.suffix in (".tsv", ".csv", ".jsonl"):
+        images = _from_list(path, config, shape)
+        return _normalize_labels(images) if config.target == "class" else images  # several labels are split later
+    return _from_idx(path, config, shape)
+
+
+def split_validation(images: ImageDataset, share: float, *, seed: int = 0) -> tuple[ImageDataset, ImageDataset]:
+    """Split off the last `share` of the images for validation, in order, or (seed other than 0) at random."""
+    cut = len(images) - max(1, round(len(images) * share))
+    if cut < 1:
+        raise UserError(f"{images.origin}: {len(images)} images are too few for a validation share of {share}.")
+    # Folders are sorted by class, so they are shuffled; other files usually are already.
+    index = list(range(len(images)))
+    if seed:
+        index = np.random.Generator(np.random.PCG64(seed)).permutation(len(images)).tolist()
+    return images.take(index[:cut], images.origin), images.take(index[cut:], f"{images.origin}, kept for validation")
+
+
+def load_digits(split: str) -> ImageDataset:
+    """Load the embedded handwritten digits: 1,300 for training, 200 for validation, 297 (other writers) for tests."""
+    with np.load(_DIGITS, allow_pickle=False) as content:
+        pixels, labels = content["pixels"], content["labels"]
+    first, last = _DIGIT_SPLITS[split]
+    pixels = np.minimum(pixels[first:last, None].astype(np.int64) * 16, 255).astype(np.uint8)
+    names = tuple(str(label) for label in labels[first:last])
+    return ImageDataset(pixels, names, f"handwritten digits, {split}", tuple(f"digit {i}" for i in range(first, last)))
+
+
+def _normalize_labels(images: ImageDataset) -> ImageDataset:
+    normalizer = LabelNormalizer()
+    labels = tuple(normalizer[label] for label in images.labels)
+    normalizer.warn_merged(images.origin)
+    return replace(images, labels=labels)
+
+
+def _from_folder(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> ImageDataset:
+    folders = list_image_folders(path, config.on_bad)
+    rows = [(file, name, str(file)) for file, name in folders.files]
+    return replace(_read_all(path, rows, config, shape), notices=folders.notices)
+
+
+def _from_list(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> ImageDataset:
+    """Read a list of files and labels: two columns, or JSON objects with `file` and `label`."""
+    listed, skipped = read_image_list(path, config)
+    rows = [(resolve_path(path.parent, name), label, f"{path}, line {line} ({name})") for line, name, label in listed]
+    images = _read_all(path, rows, config, shape)
+    return replace(images, skipped=(*skipped, *images.skipped))
+
+
+def _read_all(
+    path: Path, rows: Sequence[tuple[Path, str, str]], config: ImagesConfig, shape: tuple[int, int, int] | None
+) -> ImageDataset:
+    """Read the images of (file, label, location). Bad ones are skipped or raised, depending on `config.on_bad`."""
+    arrays, labels, locations, skipped = [], [], [], []
+    most = _MOST_MEMORY * file_limit()
+    for file, label, location in rows:
+        try:
+            array = read_image_array(file, config, shape, "" if location == str(file) else location)
+        except UserError as error:
+            if config.on_bad == "error":
+                raise UserError(f"{error} With `on_bad` = skip, such images are left out and counted.") from error
+            skipped.append(str(error))
+            continue
+        if (len(arrays) + 1) * array.nbytes > most:
+            raise UserError(
+                f"{location}: the images up to here take more than {most:,} bytes of memory: set --data.size to resize "
+                "all images, or raise REGARD_MAX_FILE_MIB."
+            )
+        shape = (array.shape[0], array.shape[1], array.shape[2])
+        arrays.append(array)
+        labels.append(label)
+        locations.append(location)
+    if not arrays:
+        raise UserError(f"{path}: contains no readable image; first problem: {skipped[0]}")
+    return ImageDataset(np.stack(arrays), tuple(labels), str(path), tuple(locations), tuple(skipped))
+
+
+def read_image_array(
+    file: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, where: str = ""
+) -> NDArray[np.uint8]:
+    """Read an image file as an array (channels, height, width), which must have `shape` if it is given.
+
+    where:  location of the reference to the file, for messages.
+    Raises: UserError naming both.
+    """
+    upright = read_image(file, where)
+    image = upright.image
+    channels = shape[0] if shape else _channels(image, config)
+    converted = image.convert("L" if channels == 1 else "RGB")
+    if config.size is not None:
+        converted = converted.resize((config.size, config.size), Image.Resampling.BILINEAR)
+    array = np.atleast_3d(np.array(converted, np.uint8)).transpose(2, 0, 1)
+    if shape and array.shape != shape:
+        size = f"{upright.describe_size()} pixels" if config.size is None else f"{config.size} x {config.size} pixels"
+        sizes = f"{size}, but the images before it have {shape[2]} x {shape[1]}"
+        name = f"{where}: {file}" if where else str(file)
+        raise UserError(f"{name}: has {sizes}: set --data.size to resize all images.")
+    return array
+
+
+def _channels(image: Image.Image, config: ImagesConfig) -> int:
+    if config.color != "auto":
+        return 1 if config.color == "gray" else 3
+    return 1 if image.mode in ("1", "L", "LA") else 3
+
+
+def _from_idx(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> ImageDataset:
+    pixels = _read_idx(path, _MAGIC_IMAGES, 3)
+    beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
+    if beside == path or not beside.exists():
+        raise UserError(f"{path}: its labels must be in {beside.name} beside it, which does not exist.")
+    labels = _read_idx(beside, _MAGIC_LABELS, 1)
+    if len(labels) != len(pixels):
+        raise UserError(f"{path} has {len(pixels):,} images, but {beside.name} has {len(labels):,} labels.")
+    array = pixels[:, None]
+    if config.size is not None and array.shape[2:] != (config.size, config.size):
+        array = np.stack([_resize(image, config.size) for image in pixels])[:, None]
+    if shape and shape[0] != 1:
+        array = np.repeat(array, shape[0], 1)
+    if shape and array.shape[1:] != shape:
+        sizes = f"{shape[2]} x {shape[1]} as in the run, got {array.shape[3]} x {array.shape[2]}"
+        raise UserError(f"{path}: images must be {sizes}.")
+    names = tuple(str(label) for label in labels)
+    return ImageDataset(array, names, str(path), tuple(f"{path}, image {i}" for i in range(1, len(names) + 1)))
+
+
+def _resize(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR), np.uint8)

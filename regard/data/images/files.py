@@ -1,0 +1,259 @@
+"""Image files, from a folder, a tar or the caller, with the same preparation in all recipes.
+
+    file -> format by content -> number of pixels -> decode -> upright (EXIF) -> 8 bits -> transparency over white
+
+Only FORMATS are accepted, recognized by content: Pillow has other formats, one of which starts Ghostscript. Animated
+images are read as their first frame. The EXIF orientation is applied, as in image viewers. 16-bit grayscale images are
+converted to 8 bits, v -> round(v / 257); images of 32-bit integers or floating-point numbers have no defined scale and
+are refused. Transparent pixels are composited over white.
+"""
+
+import io
+import tarfile
+import warnings
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from regard.errors import UserError
+from regard.system.files import check_file, read_bytes
+from regard.system.fingerprints import add_digest
+from regard.system.memory import variable_limit
+
+_HAS_AVIF = find_spec("PIL._avif") is not None
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", *(("AVIF",) if _HAS_AVIF else ()))
+"""Accepted formats, by Pillow's names; PPM includes PGM and PBM. AVIF if Pillow was built with it."""
+ENDINGS = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp", ".tif", ".tiff"),
+    *(".pbm", ".pgm", ".ppm", ".pnm", *((".avif",) if _HAS_AVIF else ())),
+)
+"""File extensions of images in a folder."""
+_MOST_PIXELS = 178_956_970
+"""Pillow's limit, twice its MAX_IMAGE_PIXELS."""
+_VARIABLE = "REGARD_MAX_IMAGE_MEGAPIXELS"
+_SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
+_SCALED_IN_I = ("PNG", "PPM")
+"""Formats in which integers of Pillow's mode I range up to 65,535; in TIFF they have no defined range."""
+_ORIENTATION = 0x0112
+_TRANSPOSES = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""Transpose that makes an image of each EXIF orientation upright (JEITA CP-3451, tag Orientation)."""
+_HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+
+
+class UprightImage(NamedTuple):
+    """Image with its EXIF orientation applied."""
+
+    image: Image.Image
+    orientation: int
+    """EXIF orientation that was applied; 1 if none."""
+
+    @property
+    def stored_size(self) -> tuple[int, int]:
+        """Width and height before the rotation."""
+        width, height = self.image.size
+        return (height, width) if self.orientation >= 5 else (width, height)
+
+    def describe_size(self) -> str:
+        """Return width x height in pixels, and the stored size if the rotation changed it."""
+        size = f"{self.image.width} x {self.image.height}"
+        if self.orientation < 5:
+            return size
+        stored = " x ".join(map(str, self.stored_size))
+        return f"{size} (stored as {stored} and rotated by its EXIF orientation {self.orientation})"
+
+
+def pixel_limit() -> int:
+    """Return the maximum number of pixels of an image: 178,956,970, or REGARD_MAX_IMAGE_MEGAPIXELS million."""
+    limit = variable_limit(_VARIABLE, "million pixels")
+    return _MOST_PIXELS if limit is None else limit * 1_000_000
+
+
+def read_image(path: Path, where: str = "") -> UprightImage:
+    """Read and prepare an image.
+
+    where:  location of the reference to the file, for messages.
+    Raises: UserError naming both if the file is not an image of FORMATS, is damaged, exceeds `pixel_limit()`, or has
+            pixels without a defined scale.
+    """
+    try:
+        check_file(path)  # refuses pipes, which would block
+        content = read_bytes(path)
+    except UserError as error:
+        raise UserError(f"{where}: {error}" if where else str(error)) from error
+    return _decode(content, f"{where}: {path}" if where else str(path))
+
+
+def prepare_image(image: Image.Image, name: str) -> UprightImage:
+    """Convert an image to upright orientation, 8 bits a channel and no transparency.
+
+    name:   of the image, for messages.
+    Raises: UserError if its pixels have no defined scale.
+    """
+    applied = getattr(image, "tag_v2", {}).get(_ORIENTATION)  # of a TIFF, which Pillow rotates when it loads the pixels
+    image.load()
+    try:
+        orientation = image.getexif().get(_ORIENTATION)
+    except Exception:  # noqa: BLE001  # damaged EXIF is ignored; Pillow raises many types of exceptions
+        orientation = None
+    image = _flatten(_to_eight_bits(image, name))
+    if orientation in _TRANSPOSES:
+        return UprightImage(image.transpose(_TRANSPOSES[orientation]), orientation)
+    return UprightImage(image, applied if applied in _TRANSPOSES else 1)
+
+
+def resolve_path(folder: Path, name: str) -> Path:
+    """Return the path of a file in a folder.
+
+    A backslash is a separator of folders, as in lists written on Windows, if no file has the name as it is.
+    """
+    return next((folder / path for path in _candidate_paths(name) if _exists(folder / path)), folder / name)
+
+
+def _decode(content: bytes, name: str) -> UprightImage:
+    limit = pixel_limit()
+    if limit > _MOST_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # the user raised the limit above Pillow's
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, (limit + 1) // 2)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about many pixels, which are checked below, and damaged EXIF
+            image = Image.open(io.BytesIO(content), formats=FORMATS)
+            pixels = image.width * image.height
+            if pixels > limit:
+                raise _too_many(f"{image.width} x {image.height} pixels", limit, name)
+            return prepare_image(image, name)
+    except UserError:
+        raise
+    except Image.DecompressionBombError:
+        raise _too_many("its pixels", limit, name) from None
+    except Exception as error:  # Pillow raises many types of exceptions for damaged files
+        raise UserError(f"{name}: not a readable image ({_reason(error, content)}).") from error
+
+
+def _too_many(pixels: str, limit: int, name: str) -> UserError:
+    return UserError(f"{name}: {pixels} exceed the limit of {limit:,} ({_VARIABLE} raises it).")
+
+
+def _to_eight_bits(image: Image.Image, name: str) -> Image.Image:
+    if image.mode in _SIXTEEN_BITS or (image.mode == "I" and image.format in _SCALED_IN_I):
+        wide = np.asarray(image).astype(np.uint32)  # below 65,536
+        return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        kind = "32-bit integer" if image.mode == "I" else "floating-point"
+        raise UserError(f"{name}: {kind} pixels have no defined range from black to white: convert it to 8 bits.")
+    return image
+
+
+def _flatten(image: Image.Image) -> Image.Image:
+    """Composite an image with transparency over white: L or RGB."""
+    if not image.has_transparency_data:
+        return image
+    image = image.convert("LA" if image.mode in ("1", "L", "LA", "La") else "RGBA")
+    mode = image.mode[:-1]
+    background = Image.new(mode, image.size, "white")
+    background.paste(image.convert(mode), mask=image.getchannel("A"))
+    return background
+
+
+def _to_color(upright: UprightImage) -> UprightImage:
+    return upright if upright.image.mode == "RGB" else upright._replace(image=upright.image.convert("RGB"))
+
+
+def _reason(error: Exception, content: bytes) -> str:
+    if not isinstance(error, Image.UnidentifiedImageError):
+        return f"{type(error).__name__}: {error}"[:200]
+    if content[4:8] == b"ftyp" and content[8:12] in _HEIF_BRANDS:
+        return "HEIC is not supported: convert it to JPEG"
+    return f"its format is not one of {', '.join(FORMATS)}"
+
+
+def _candidate_paths(name: str) -> tuple[str, ...]:
+    return (name, name.replace("\\", "/")) if "\\" in name else (name,)
+
+
+def _is_inside(name: str) -> bool:
+    return not Path(name).is_absolute() and ".." not in Path(name).parts
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long, or contains a null character
+        return False
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Image files of a folder or a tar, by name."""
+
+    path: Path
+    """Path of the folder or tar."""
+    members: dict[str, tuple[int, int]] | None
+    """Offset and size of each file of a tar; None for a folder."""
+
+    @classmethod
+    def from_path(cls, path: Path) -> "ImageFiles":
+        """Open a folder or a tar of images. Raises UserError for anything else."""
+        if path.is_dir():
+            return cls(path, None)
+        size = check_file(path).st_size
+        try:
+            with tarfile.open(path, "r:") as archive:
+                members = {
+                    member.name: (member.offset_data, member.size)
+                    for member in archive
+                    if member.isreg() and not member.issparse()
+                }
+        except (OSError, ValueError, OverflowError, tarfile.TarError) as error:
+            raise UserError(f"{path}: expected a folder or an uncompressed tar of images ({error}).") from error
+        for name, (start, length) in members.items():
+            if start < 0 or length < 0 or start + length > size:
+                raise UserError(f"{path}: the tar is truncated: {name[:200]!r} ends beyond its {size:,} bytes.")
+        by_base_name: dict[str, list[tuple[int, int]]] = {}
+        for name, span in members.items():
+            by_base_name.setdefault(name.rsplit("/", 1)[-1], []).append(span)
+        # A base name identifies a file only if it is unique.
+        return cls(path, {name: spans[0] for name, spans in by_base_name.items() if len(spans) == 1} | members)
+
+    def has(self, name: str) -> bool:
+        """Return True if there is a file of this name; see `resolve_path` about backslashes."""
+        return self._find(name) is not None
+
+    def open(self, name: str, where: str) -> UprightImage:
+        """Read the image of this name, as RGB.
+
+        where:  location of the reference to the file, for messages.
+        Raises: UserError naming both.
+        """
+        path = self._find(name)
+        if self.members is None and not _is_inside(name):
+            raise UserError(f"{where}: the image {name[:200]!r} must be inside {self.path}.")
+        if path is None:
+            raise UserError(f"{where}: there is no image {name[:200]} in {self.path}.")
+        if self.members is None:
+            return _to_color(read_image(self.path / path, where))
+        start, size = self.members[path]
+        with self.path.open("rb") as archive:
+            archive.seek(start)
+            content = archive.read(size)
+        add_digest(f"{self.path}/{path}", content)
+        return _to_color(_decode(content, f"{where}: {self.path} / {path}"))
+
+    def _find(self, name: str) -> str | None:
+        return next((path for path in _candidate_paths(name) if self._contains(path)), None)
+
+    def _contains(self, name: str) -> bool:
+        if self.members is not None:
+            return name in self.members
+        return _is_inside(name) and _exists(self.path / name)

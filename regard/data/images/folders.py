@@ -1,0 +1,101 @@
+"""Folders of images with one folder per class.
+
+    FOLDER/cat/1.png    FOLDER/cat/more/2.jpg    FOLDER/dog/3.jpg
+
+Links to folders are followed. Hidden files and files that macOS, Windows and network drives create are ignored. Other
+files whose extension is not in ENDINGS are skipped and counted.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.data.config import OnBad
+from regard.data.images.files import ENDINGS
+from regard.errors import UserError
+
+_SYSTEM_FILES = {
+    *("__macosx", "@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"),
+    *("thumbs.db", "ehthumbs.db", "desktop.ini"),
+}
+"""Names of files and folders that operating systems create, in lower case, except those that begin with a dot."""
+_CONVERTED = (".heic", ".heif")
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class ImageFolders:
+    """Image files of a folder of classes."""
+
+    files: tuple[tuple[Path, str], ...]
+    """Files with their classes, sorted by class, then by file."""
+    notices: tuple[str, ...]
+    """Notices about skipped files, a line each."""
+
+
+def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
+    """List the images of each class folder in a folder.
+
+    Raises: UserError if there is no folder or no image, a folder cannot be listed, or (on_bad = error) a class folder
+            has files, but no image.
+    """
+    entries = _list(path)
+    classes = [entry for entry in entries if entry.is_dir()]
+    if not classes:
+        raise UserError(f"{path}: expected a folder for each class in it, got none.")
+    images: list[tuple[Path, str]] = []
+    others: list[Path] = []
+    empty: list[str] = []
+    for folder in classes:
+        files = _files_below(folder)
+        supported = [file for file in files if file.suffix.lower() in ENDINGS]
+        rest = [file for file in files if file.suffix.lower() not in ENDINGS]
+        if rest and not supported:
+            problem = f"{folder}: none of its files is a supported image: {_count(rest)}"
+            if on_bad == "error":
+                raise UserError(f"{problem}. With `on_bad` = skip, the class is left out and reported.")
+            empty.append(f"{problem}; the class is left out.")
+        images += [(file, folder.name) for file in supported]
+        others += rest
+    if not images:
+        raise UserError(f"{path}: contains no image ({', '.join(ENDINGS)}).{' '.join(['', *empty[:1]])}")
+    notices = [f"{path}: {len(others):,} files are skipped: {_count(others)}; first: {others[0]}."] if others else []
+    if loose := [entry for entry in entries if entry not in classes and entry.suffix.lower() in ENDINGS]:
+        notices.append(f"{path}: {len(loose):,} images outside the class folders are skipped; first: {loose[0]}.")
+    return ImageFolders(tuple(images), (*notices, *empty))
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """List the files in a folder and its subfolders. A folder that is the target of several links is read once."""
+    files: list[Path] = []
+    folders, visited = [folder], set()
+    while folders:
+        folder = folders.pop()
+        status = folder.stat()
+        if (status.st_dev, status.st_ino) not in visited:
+            visited.add((status.st_dev, status.st_ino))
+            for entry in reversed(_list(folder)):
+                (folders if entry.is_dir() else files).append(entry)
+    return sorted(files)
+
+
+def _list(folder: Path) -> list[Path]:
+    """List the entries of a folder by name, without hidden files and files created by operating systems."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be listed: {error.strerror or error}.") from error
+    return [folder / name for name in names if not name.startswith(".") and name.lower() not in _SYSTEM_FILES]
+
+
+def _count(files: Sequence[Path]) -> str:
+    """Count files by extension, such as: 10 .heic (convert them to JPEG), 1 .txt."""
+    counts = Counter(file.suffix.lower() or "without extension" for file in files).most_common()
+    shown = [f"{count:,} {extension}{_hint(extension)}" for extension, count in counts[:_SHOWN]]
+    return ", ".join(shown + ([f"{len(counts) - _SHOWN} other extensions"] if len(counts) > _SHOWN else []))
+
+
+def _hint(extension: str) -> str:
+    return " (convert them to JPEG)" if extension in _CONVERTED else ""

@@ -1,0 +1,1 @@
+"""Sound data: files, resampling and events."""

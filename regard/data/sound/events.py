@@ -1,0 +1,288 @@
+"""Data sets of sounds with events: sound files with a CSV of onset, duration and label, or mixed from recordings.
+
+Sounds are divided into segments of one length. Segments of a longer file overlap by half; an event that is cut by the
+edge of a segment counts if at least a third of it is inside. In training, a segment is time-stretched and shifted,
+differently in each epoch, to prevent overfitting on few recordings. Unusable data is reported before training: files
+that are missing or not sound, events without duration or outside their file.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.config import EventsConfig
+from regard.data.elements import LabeledRegions
+from regard.data.sample_store import SampleStore
+from regard.data.sound.files import SoundNotes, append_sound
+from regard.data.sound.recordings import Recordings, mix_scene
+from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.labels import Labels
+from regard.data.text.numbers import parse_number
+from regard.data.text.tables import read_table
+from regard.errors import UserError
+
+_COLUMNS = ("file", "onset", "duration|offset", "label")
+_TIMES = ("onset", "duration", "offset")
+_LEAST_INSIDE = 1 / 3
+_TEMPO, _SHIFT = 1.15, 0.1
+_CACHE_BYTES = 1 << 30
+_LEAST_SECONDS, _MOST_SECONDS = 1e-5, 1e9
+"""Bounds of durations and onsets, within which times are distinct in the precision of training."""
+
+
+@dataclass(frozen=True, order=True)
+class SoundEvent:
+    """Labeled sound event; onset and duration in seconds."""
+
+    onset: float
+    duration: float
+    label: str
+
+    @property
+    def offset(self) -> float:
+        """End of the event, in seconds."""
+        return self.onset + self.duration
+
+
+@dataclass(frozen=True)
+class SoundDataset:
+    """Segments of sound of one length, with the events in each."""
+
+    count: int
+    load: Callable[[int], tuple[NDArray[np.int16], list[SoundEvent]]]
+    """Function that returns the samples and the events of segment i."""
+    labels: tuple[str, ...]
+    origin: str
+    skipped: tuple[str, ...] = ()
+    """Reason for each event that was skipped (on_bad = skip)."""
+    notes: tuple[str, ...] = ()
+    """Notes on files that are truncated or clipped, one of each kind."""
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def make_sound_scenes(recordings: Recordings, split: str, count: int, config: EventsConfig) -> SoundDataset:
+    """Return scenes 0 .. count - 1 of a split, mixed from recordings.
+
+    Raises: UserError if the sample rate is not that of the config.
+    """
+    if recordings.sample_rate != config.sample_rate:
+        raise UserError(
+            f"{recordings.origin}: the sample rate must be --data.sample-rate ({config.sample_rate}), "
+            f"got {recordings.sample_rate}."
+        )
+    length, rate = round(config.seconds * config.sample_rate), config.sample_rate
+
+    @lru_cache(maxsize=_CACHE_BYTES // (2 * length))
+    def load(i: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
+        samples, events = mix_scene(recordings, split, i, length)
+        return samples, [SoundEvent(first / rate, (last - first) / rate, label) for first, last, label in events]
+
+    labels = tuple(sorted(set(recordings.labels)))
+    return SoundDataset(count, load, labels, f"{recordings.origin}, {split} scenes 0 to {count - 1}")
+
+
+def read_events(path: Path, config: EventsConfig) -> SoundDataset:
+    """Read the sounds and events of a CSV, divided into segments. Each file is read once, and its samples are stored.
+
+    Raises: UserError naming the file and the line, what was expected and what was found.
+    """
+    by_file, first_line, skipped = _read_csv(path, config)
+    store, notes = SampleStore(), []
+    length, rate = round(config.seconds * config.sample_rate), config.sample_rate
+    spans: list[tuple[int, int]] = []
+    events_of: list[list[SoundEvent]] = []
+    for file, rows in by_file.items():
+        first = len(store)
+        notes.append(append_sound(store, path.parent / file, rate, first_line[file]))
+        if notes[-1].cut_off and config.on_bad == "error":
+            raise UserError(f"{notes[-1].cut_off} With `on_bad` = skip, it is read up to there.")
+        count = len(store) - first
+        for where, event in rows[:]:
+            if event.onset >= count / rate:
+                _skip(f"{where}: the event begins at {event.onset:g} s, after the end of {file}.", config, skipped)
+                rows.remove((where, event))
+        starts = segment_starts(count, length)
+        spans += [(first + start, min(length, count - start)) for start in starts]
+        events_of += _assign([event for _, event in rows], np.array(starts) / rate, config.seconds)
+    samples = store.array()
+
+    def load(i: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
+        start, count = spans[i]
+        return np.pad(samples[start : start + count], (0, length - count)), events_of[i]
+
+    labels = tuple(sorted({event.label for rows in by_file.values() for _, event in rows}))
+    return SoundDataset(len(spans), load, labels, str(path), tuple(skipped), _summaries(notes))
+
+
+def segment_starts(samples: int, length: int) -> list[int]:
+    """Return the starts of segments that overlap by half; the last one ends with the sound."""
+    if samples <= length:
+        return [0]
+    return [*range(0, samples - length, length // 2), samples - length]
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """Sounds (rows, samples) within [-1, 1] and their events: center and duration relative to the length."""
+
+    source: Tensor
+    target: LabeledRegions
+    indices: tuple[int, ...]
+
+    def to(self, device: torch.device | str) -> "EventBatch":
+        """Copy the batch to a device."""
+        return EventBatch(self.source.to(device, non_blocking=True), self.target.to(device), self.indices)
+
+
+class EventBatches:
+    """Batches of sounds, shuffled in each epoch, or in the order of the data set (is_fixed).
+
+    Raises: UserError naming a label that is not in `labels`.
+    """
+
+    def __init__(
+        self,
+        sounds: SoundDataset,
+        labels: Labels,
+        config: EventsConfig,
+        *,
+        rows: int,
+        seed: int,
+        is_fixed: bool = False,
+        augment: bool = False,
+    ):
+        unknown = sorted(set(sounds.labels) - set(labels.names))
+        if unknown:
+            known = ", ".join(labels.names[:20])
+            raise UserError(f"{sounds.origin}: label {unknown[0]!r} does not occur in the training sounds ({known}).")
+        self.sounds, self.config, self.rows, self.seed, self.is_fixed = sounds, config, rows, seed, is_fixed
+        self.augment = augment
+        self.numbers = {name: number for number, name in enumerate(labels.names)}
+
+    def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        """Return the indices of each batch, a pure function of (seed, epoch)."""
+        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch))))
+        order = np.arange(len(self.sounds)) if self.is_fixed else draw.permutation(len(self.sounds))
+        return [tuple(order[i : i + self.rows].tolist()) for i in range(0, len(order), self.rows)]
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> EventBatch:
+        """Return the tensors of the given sounds."""
+        segments = [self.sounds.load(i) for i in indices]
+        if self.augment:
+            draws = [
+                np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i)))) for i in indices
+            ]
+            seconds = self.config.seconds
+            segments = [
+                augment_sound(*segment, draw, seconds=seconds) for segment, draw in zip(segments, draws, strict=True)
+            ]
+        classes = [np.array([self.numbers[event.label] for event in events], np.int64) for _, events in segments]
+        seconds = self.config.seconds
+        regions = [
+            np.array([((event.onset + event.duration / 2) / seconds, event.duration / seconds) for event in events])
+            for _, events in segments
+        ]
+        source = torch.from_numpy(np.stack([samples for samples, _ in segments])).float() / 32768
+        return EventBatch(source, LabeledRegions.from_rows(classes, regions, 1), tuple(indices))
+
+
+def augment_sound(
+    samples: NDArray[np.int16], events: Sequence[SoundEvent], draw: np.random.Generator, *, seconds: float
+) -> tuple[NDArray[np.int16], list[SoundEvent]]:
+    """Stretch a segment by up to 15 % and shift it by up to a tenth of its length; the gap is filled with noise."""
+    rate, shift = draw.uniform(1 / _TEMPO, _TEMPO), draw.uniform(-_SHIFT, _SHIFT)
+    length = len(samples)
+    # The new sample n is the old one at (n - shift) / rate.
+    before = (np.arange(length) - shift * length) / rate
+    stretched = np.interp(before, np.arange(length), samples)
+    outside = (before < 0) | (before > length - 1)
+    level = np.sort(np.abs(samples.astype(np.float64)))[length // 4]
+    stretched[outside] = draw.normal(0, 1 + level, int(outside.sum()))
+    moved = [SoundEvent(event.onset * rate + shift * seconds, event.duration * rate, event.label) for event in events]
+    inside = [_clip(event, 0.0, seconds) for event in moved]
+    return stretched.clip(-32768, 32767).astype(np.int16), [event for event in inside if event is not None]
+
+
+def _read_csv(
+    path: Path, config: EventsConfig
+) -> tuple[dict[str, list[tuple[str, SoundEvent]]], dict[str, str], list[str]]:
+    """Return the events of each file with their locations, the location of the first mention of each file, and the
+    reasons for skipped events."""
+    by_file: dict[str, list[tuple[str, SoundEvent]]] = {}
+    first_line: dict[str, str] = {}
+    skipped: list[str] = []
+    normalizer = LabelNormalizer()
+    for where, cells in read_table(path, _COLUMNS, numeric=_TIMES):
+        if not cells["file"]:
+            raise UserError(f"{where}: expected the name of a sound file, got none.")
+        events = by_file.setdefault(cells["file"], [])
+        first_line.setdefault(cells["file"], where)
+        if any(cells.get(name) for name in (*_TIMES, "label")):
+            event = _parse_event(cells | {"label": normalizer[cells["label"]]}, where, config)
+            if event.duration < _LEAST_SECONDS or event.onset < 0 or not event.label:
+                end = "duration" if "duration" in cells else "offset"
+                actual = f"onset {cells['onset'][:60]}, {end} {cells[end][:60]}, label {event.label!r}"
+                expected = "an onset of at least 0, a duration above 0 and a label"
+                _skip(f"{where}: expected {expected}, got {actual}.", config, skipped)
+            else:
+                events.append((where, event))
+    if not by_file:
+        raise UserError(f"{path}: names no sound file.")
+    normalizer.warn_merged(str(path))
+    return by_file, first_line, skipped
+
+
+def _parse_event(cells: dict[str, str], where: str, config: EventsConfig) -> SoundEvent:
+    end = "duration" if "duration" in cells else "offset"
+    onset, duration = (parse_number(cells[name], most=_MOST_SECONDS * config.sample_rate) for name in ("onset", end))
+    if onset is None or duration is None:
+        actual = f"{cells['onset'][:60]!r}, {cells[end][:60]!r}"
+        raise UserError(f"{where}: expected onset and {end}, two numbers, got {actual}.")
+    if end == "offset":
+        duration -= onset
+    unit = config.sample_rate if config.unit == "samples" else 1
+    return SoundEvent(onset / unit, duration / unit, cells["label"])
+
+
+def _skip(problem: str, config: EventsConfig, skipped: list[str]) -> None:
+    if config.on_bad == "error":
+        raise UserError(f"{problem} With `on_bad` = skip, such events are left out and counted.")
+    skipped.append(problem)
+
+
+def _assign(events: Sequence[SoundEvent], starts: NDArray[np.float64], seconds: float) -> list[list[SoundEvent]]:
+    """Return the events of each segment, in their order. `starts` of the segments must be sorted."""
+    assigned: list[list[SoundEvent]] = [[] for _ in starts]
+    for event in events:
+        first = np.searchsorted(starts, event.onset - seconds)
+        for i in range(max(0, int(first) - 1), int(np.searchsorted(starts, event.offset))):
+            part = _clip(event, float(starts[i]), seconds)
+            if part is not None:
+                assigned[i].append(part)
+    return assigned
+
+
+def _summaries(notes: Sequence[SoundNotes]) -> tuple[str, ...]:
+    """Return a note on the files that are truncated, and one on those that are clipped."""
+    cut_off = [note.cut_off for note in notes if note.cut_off]
+    clipped = [note.clipped for note in notes if note.clipped]
+    summaries = (
+        (f"{len(cut_off)} files are truncated or damaged and read up to there; first: {cut_off[0]}",) if cut_off else ()
+    )
+    return (*summaries, f"{len(clipped)} files are clipped; first: {clipped[0]}") if clipped else summaries
+
+
+def _clip(event: SoundEvent, start: float, seconds: float) -> SoundEvent | None:
+    """Return the part of an event inside a segment, or None if it is less than a third of the event."""
+    first, last = max(0.0, event.onset - start), min(seconds, event.offset - start)
+    if last - first < _LEAST_INSIDE * event.duration or last <= first:
+        return None
+    return SoundEvent(first, last - first, event.label)

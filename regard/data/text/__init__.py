@@ -1,0 +1,1 @@
+"""Text data: lines, tables, sentence pairs, labels, tags and windows."""

@@ -1,0 +1,222 @@
+"""Data sets of labeled texts: readers, the mapping from labels to class indices, and batches.
+
+Class indices are in the order of the names of the labels (numbers: by value). A batch has texts of similar length, up
+to a budget of tokens. File formats are those of pairs (regard.data.text.pairs), with the label in place of the target.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from regard.attention.masks import Padded
+from regard.data.batches import Ragged, pad, plan_batches
+from regard.data.config import LabeledConfig, OnBad
+from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.pairs import Pairs, read_pairs
+from regard.errors import UserError, did_you_mean
+from regard.system.files import read_json
+
+_VERSION = 1
+_SHOWN, _EXCERPT = 20, 60
+_ALSO: dict[str, tuple[type, ...]] = {"class": (int,), "labels": (int, list), "number": (int, float, list)}
+"""Types of a target of each kind that are allowed in a file besides str."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Names of the classes of a task, by class index."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def from_names(cls, labels: Sequence[str], *, least: int = 2, origin: str = "") -> "Labels":
+        """Collect the different labels: numbers sorted by value, then other names in alphabetical order.
+
+        origin: files that the labels are from, for messages.
+        Raises: UserError for fewer than `least` labels.
+        """
+        names = sorted(
+            set(labels), key=lambda name: (not _is_number(name), float(name) if _is_number(name) else 0, name)
+        )
+        before = f"{origin}: " if origin else ""
+        if not names:
+            raise UserError(f"{before}there must be at least one label, got none in the training texts.")
+        if len(names) < least:
+            shown = repr(names[0][:_EXCERPT])
+            raise UserError(f"{before}there must be at least two labels, got only {shown} in the training texts.")
+        return cls(tuple(names))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def encode(
+        self, labels: Sequence[str], on_bad: OnBad, *, where: Callable[[int], str], origin: str, what: tuple[str, str]
+    ) -> tuple[list[int], list[int]]:
+        """Return the indices of the items that have a known label, and their class indices.
+
+        where(i), origin: location of item i and of all items; what: the words for a label and an item in messages.
+        Raises:  UserError naming the first item with an unknown label, unless on_bad is skip, or if no label is known.
+        """
+        known, (name, item) = {label: number for number, label in enumerate(self.names)}, what
+        unknown = [i for i, label in enumerate(labels) if label not in known]
+        if unknown and on_bad == "error":
+            hint = f"With `on_bad` = skip, such {item}s are left out and counted."
+            raise UserError(f"{where(unknown[0])}: {self.describe_unknown(labels[unknown[0]], what)}. {hint}")
+        keep = [i for i, label in enumerate(labels) if label in known]
+        if not keep:
+            shown = ", ".join(name[:_EXCERPT] for name in self.names[:_SHOWN])
+            raise UserError(f"{origin}: no {item} has a {name} of the training {item}s ({shown}).")
+        return keep, [known[labels[i]] for i in keep]
+
+    def describe_unknown(self, label: str, what: tuple[str, str]) -> str:
+        """Return the message about an unknown label."""
+        near = did_you_mean(label, list(self.names)).rstrip(".")
+        shown = ", ".join(name[:_EXCERPT] for name in self.names[:_SHOWN])
+        return f"{what[0]} {label[:_EXCERPT]!r} does not occur in the training {what[1]}s ({shown})" + (
+            near and f".{near}"
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the names as JSON."""
+        content = {"format": "regard-labels", "version": _VERSION, "names": list(self.names)}
+        path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> "Labels":
+        """Read a file written by `save`. Raises UserError naming the file if it is missing or damaged."""
+        if not path.exists():
+            raise UserError(f"{path} is missing: the run is not complete")
+        content = read_json(path)
+        names = content.get("names") if isinstance(content, dict) and content.get("version") == _VERSION else None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UserError(f"{path}: damaged, or of another version: expected a list of the names of the labels")
+        return cls(tuple(names))
+
+
+@dataclass(frozen=True)
+class LabeledBatch:
+    """Batch of texts (token ids, padded with 0) and their targets: class indices, or other targets."""
+
+    source: "Padded | TextsWithRatios"
+    target: Tensor
+    indices: tuple[int, ...]
+
+    def to(self, device: torch.device | str) -> "LabeledBatch":
+        """Copy the batch to a device."""
+        return LabeledBatch(self.source.to(device), self.target.to(device, non_blocking=True), self.indices)
+
+
+class LabeledBatches:
+    """Batches of tokenized texts and numeric targets, one for each text, or of shape (texts, ...).
+
+    change(ids, epoch, index): augmentation of a text in training (word dropout), a pure function; or None.
+    ratios: log-count ratios of the tokens of each text (tokens, kinds, classes), as part of the batch; or None.
+    Raises:  UserError by `plan` if one text alone exceeds batch_tokens.
+    """
+
+    def __init__(
+        self,
+        texts: Ragged,
+        labels: Sequence[int] | np.ndarray,
+        *,
+        batch_tokens: int,
+        seed: int,
+        change: Callable[[np.ndarray, int, int], np.ndarray] | None = None,
+        ratios: Sequence[np.ndarray] | None = None,
+        origin: str = "",
+    ):
+        self.origin = origin
+        self.texts, self.labels = texts, np.asarray(labels)
+        self.batch_tokens, self.seed, self.change, self.ratios = batch_tokens, seed, change, ratios
+
+    def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        """Return the indices of each batch, a pure function of (lengths, seed, epoch)."""
+        lengths = [(max(1, length), 1) for length in self.texts.lengths.tolist()]
+        return plan_batches(lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch, origin=self.origin)
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> LabeledBatch:
+        """Return the tensors of the given texts."""
+        rows = [self.texts[i] for i in indices]
+        if self.change is not None:
+            rows = [self.change(row, epoch, i) for row, i in zip(rows, indices, strict=True)]
+        target = torch.from_numpy(self.labels[list(indices)])
+        source = pad([row.tolist() for row in rows])
+        if self.ratios is not None:
+            return LabeledBatch(attach_ratios(source, [self.ratios[i] for i in indices]), target, tuple(indices))
+        return LabeledBatch(source, target, tuple(indices))
+
+
+class TextsWithRatios(NamedTuple):
+    """Texts, with the naive-Bayes log-count ratios of each of their tokens."""
+
+    text: Padded
+    ratios: Float[Tensor, "batch time kinds classes"]
+    """Log-count ratios, 0 for padding."""
+
+    def to(self, device: torch.device | str) -> "TextsWithRatios":
+        """Copy the tensors to a device."""
+        return TextsWithRatios(self.text.to(device), self.ratios.to(device, non_blocking=True))
+
+
+def attach_ratios(source: Padded, ratios: Sequence[np.ndarray]) -> TextsWithRatios:
+    """Pad the log-count ratios of the tokens of each text, and combine them with the texts."""
+    return TextsWithRatios(source, pad_sequence([torch.from_numpy(rows) for rows in ratios], batch_first=True))
+
+
+def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
+    """Read texts and their labels in the format given by the config. Raises UserError as `read_pairs`."""
+    pairs = read_pairs(
+        path,
+        format=config.format,
+        source_column=config.text_column,
+        target_column=config.label_column,
+        on_bad=config.on_bad,
+        split=split,
+        also=_ALSO[config.target],
+        names=("text", "label"),
+    )
+    if config.target != "class":  # several labels are split later
+        return pairs
+    normalizer = LabelNormalizer()
+    targets = [normalizer[label] for label in pairs.targets]
+    normalizer.warn_merged(pairs.origin)
+    return replace(pairs, targets=targets)
+
+
+def split_list(text: str, separator: str) -> list[str | int | float]:
+    """Split a target into strings or numbers: a JSON list, or parts between separators. Empty for an empty text.
+
+    Raises: ValueError for an invalid JSON list, or other types in the list.
+    """
+    if not text.startswith("["):
+        return [part.strip() for part in text.split(separator) if part.strip()]
+    try:
+        parts = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("a text that begins with a bracket must be a JSON list") from error
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, str | int | float):
+            raise ValueError("expected a list of strings or numbers")  # noqa: TRY004  # it is a value of a file
+    return parts
+
+
+def _is_number(name: str) -> bool:
+    """Return True if the name is a number that can be sorted by value, which excludes nan."""
+    try:
+        return not math.isnan(float(name))
+    except ValueError:
+        return False
+
+
+def parse_labels(text: str, separator: str, normalizer: LabelNormalizer) -> list[str]:
+    """Return the labels of a target, normalized. Raises ValueError as `split_list`."""
+    return [normalizer[str(label)] for label in split_list(text, separator)]

@@ -1,0 +1,61 @@
+"""Raw lines of a file, plain or gzip, with messages that name the problem and its location."""
+
+from pathlib import Path
+
+from regard.errors import UserError
+from regard.system.files import read_unpacked
+
+MOST_LINES = 50_000_000
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_SAMPLE = 1000
+
+
+def read_lines(path: Path) -> list[bytes]:
+    r"""Read the lines of a file as bytes, split at "\n" only, without their ends.
+
+    Gzip is recognized by the first bytes. A final "\n" ends the last line. A UTF-8 byte order mark at the start is
+    removed.
+
+    Raises:  UserError if the file is missing (with similar names), a folder, unreadable, damaged gzip, empty, UTF-16,
+             or has more than MOST_LINES lines.
+    """
+    content = read_unpacked(path)
+    if not content:
+        raise UserError(f"{path}: the file is empty.")
+    if _is_utf16(content[:_SAMPLE]):
+        raise UserError(f"{path}: looks like UTF-16, expected UTF-8: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 FILE).")
+    count = content.count(b"\n")
+    if count > MOST_LINES:
+        raise UserError(f"{path}: has {count:,} lines, more than the limit of {MOST_LINES:,}.")
+    lines = content.removeprefix(_UTF8_MARK).split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise UserError(f"{path}: the file is empty except for a byte order mark.")
+    return lines
+
+
+def read_filled_lines(path: Path) -> list[tuple[int, bytes]]:
+    """Read the lines that are not blank, with their numbers from 1. Raises UserError as `read_lines`."""
+    return [(number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
+
+
+def describe_decode_error(error: UnicodeDecodeError, where: str = "") -> str:
+    """Describe why a line is not UTF-8, and at which byte."""
+    if error.object.startswith(b"\x1f\x8b"):
+        return "is compressed with gzip: unpack it first"
+    if error.object.startswith(_UTF16_MARKS) and b"\0" in error.object:
+        return "looks like UTF-16, expected UTF-8: save the file as UTF-8"
+    wrong = error.object[error.start : error.start + 1]
+    try:
+        hint = f"; in Windows-1252 it is {wrong.decode('cp1252')!r}: save the file as UTF-8"
+    except UnicodeDecodeError:
+        hint = ""
+    return f"not UTF-8: byte 0x{wrong.hex()} at position {error.start + 1} of the line{where} ({error.reason}){hint}"
+
+
+def _is_utf16(start: bytes) -> bool:
+    """Return True for a UTF-16 byte order mark, or if every second byte is zero as in Latin text in UTF-16."""
+    halves = [start[offset::2].count(0) / max(1, len(start[offset::2])) for offset in (0, 1)]
+    return start.startswith(_UTF16_MARKS) or (len(start) > 8 and min(halves) == 0 and max(halves) > 0.7)

@@ -1,0 +1,168 @@
+"""Naive-Bayes features of texts: log-count ratios of tokens, prefixes and pairs (bigrams), for each class.
+
+    r_w(c) = log p(w | c) - mean over classes of the same       p(w | c) = (n(w, c) + 1) / (N(c) + V)
+
+n(w, c): number of training texts of class c that contain the feature w; N(c): sum of n(w, c) over all w of its kind;
+V: number of different features of the kind. The sum of r over the features of one kind in a text is the score of
+multinomial naive Bayes with a uniform prior. Kinds:
+
+    words          tokens                                       pairs         tokens, and pairs of adjacent tokens
+    beginnings     tokens, the first five letters of longer ones, and pairs of adjacent tokens cut to five letters
+
+A training text is part of the counts, which would make its own ratios overconfident: its n, N and V are those of all
+other texts (leave-one-out), exactly. r = 0 for features that do not occur in the other texts. Features are stored as
+digests of eight bytes, without the text.
+
+Source: wang2012, section 2.1 (log-count ratios, binarized counts).
+"""
+
+import io
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from itertools import chain, pairwise
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.config import FeatureKinds
+from regard.errors import UserError
+from regard.system.files import check_file, file_limit
+
+KINDS: dict[FeatureKinds, tuple[str, ...]] = {
+    "words": ("word",),
+    "pairs": ("word", "pair"),
+    "beginnings": ("word", "beginning", "pair of beginnings"),
+}
+"""Kinds of features, by setting."""
+_VERSION, _LETTERS, _NO_FEATURE = 1, 5, 0
+
+
+@dataclass(frozen=True)
+class LogCountRatios:
+    """Extractor of log-count ratios, from counts of training texts. Create one with `from_texts` or `load`."""
+
+    kinds: FeatureKinds
+    numbers: NDArray[np.int64]
+    """Sorted digests of the features: (V of all kinds,)."""
+    kind: NDArray[np.int64]
+    """Kind of each feature, as an index of KINDS: (V of all kinds,)."""
+    counts: NDArray[np.int64]
+    """Number of texts of each class that contain the feature: (V of all kinds, classes)."""
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Iterable[Sequence[str]],
+        classes: Sequence[int] | NDArray[np.int64],
+        *,
+        num_classes: int,
+        kinds: FeatureKinds,
+    ) -> "LogCountRatios":
+        """Count the features of tokenized texts, each of one class."""
+        features = [_features(tokens, kinds) for tokens in texts]
+        masks = [rows != _NO_FEATURE for rows in features]
+        present = [rows[mask] for rows, mask in zip(features, masks, strict=True)]
+        numbers, first, inverse = np.unique(np.concatenate(present), return_index=True, return_inverse=True)
+        if len(numbers) * num_classes * 8 > file_limit():
+            raise UserError(
+                f"the counts of {len(numbers):,} features in {num_classes:,} classes take more than "
+                f"{file_limit():,} bytes: use fewer classes, or no naive-Bayes features (--opinions none)."
+            )
+        kind = np.concatenate([mask.nonzero()[1] for mask in masks])[first]
+        counts = np.zeros((len(numbers), num_classes), np.int64)
+        np.add.at(counts, (inverse, np.repeat(np.asarray(classes, np.int64), [len(row) for row in present])), 1)
+        return cls(kinds, numbers, kind, counts)
+
+    @cached_property
+    def totals(self) -> NDArray[np.int64]:
+        """N of each kind and class: (kinds, classes)."""
+        totals = np.zeros((len(KINDS[self.kinds]), self.counts.shape[1]), np.int64)
+        np.add.at(totals, self.kind, self.counts)
+        return totals
+
+    @cached_property
+    def num_features(self) -> NDArray[np.int64]:
+        """V of each kind: (kinds,)."""
+        return np.bincount(self.kind, minlength=len(KINDS[self.kinds]))
+
+    def compute(self, tokens: Sequence[str], own: int | None = None) -> NDArray[np.float32]:
+        """Compute r of each token, and of the prefix and the pair that end at it: (tokens, kinds, classes).
+
+        A feature that occurs several times in the text counts at its first occurrence only.
+
+        own: class of the text if it was counted, which is then excluded from the counts (leave-one-out).
+        """
+        features = _features(tokens, self.kinds)
+        index = np.searchsorted(self.numbers, features).clip(max=len(self.numbers) - 1)
+        known = self.numbers[index] == features
+        counts = self.counts[index] * known[..., None]  # (tokens, kinds, classes)
+        total, num_features = self.totals, self.num_features
+        if own is not None:
+            is_own = np.arange(counts.shape[-1]) == own
+            counts = counts - known[..., None] * is_own
+            total = total - known.sum(0)[:, None] * is_own
+            num_features = num_features - (known & (counts.sum(-1) == 0)).sum(0)
+        log_p = np.log((counts + 1) / np.maximum(total + num_features[:, None], 1))
+        ratios = log_p - log_p.mean(-1, keepdims=True)
+        return (ratios * (counts.sum(-1, keepdims=True) > 0)).astype(np.float32)
+
+    def save(self, path: Path) -> None:
+        """Write the counts as npz."""
+        arrays = {"numbers": self.numbers, "kind": self.kind, "counts": self.counts}
+        with path.open("wb") as file:
+            np.savez_compressed(file, version=np.int64(_VERSION), **arrays)
+
+    @classmethod
+    def load(cls, path: Path, kinds: FeatureKinds, num_classes: int) -> "LogCountRatios":
+        """Read a file written by `save`. Raises UserError naming it if it is missing, damaged, or of other classes."""
+        if path.exists():
+            check_file(path)
+        try:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+                version, numbers, kind, counts = (file[name] for name in ("version", "numbers", "kind", "counts"))
+        except FileNotFoundError as error:
+            raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
+        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
+            raise UserError(f"{path}: damaged: expected counts of features ({error})") from error
+        shapes = (version.shape, numbers.shape, kind.shape, counts.shape)
+        are_whole = all(part.dtype == np.int64 for part in (version, numbers, kind, counts))
+        size = numbers.size
+        if not are_whole or shapes != ((), (size,), (size,), (size, num_classes)) or version != _VERSION:
+            raise UserError(f"{path}: damaged, or of another version: expected counts for {num_classes} classes")
+        in_range = size and kind.min() >= 0 and kind.max() < len(KINDS[kinds]) and counts.min() >= 0
+        if not in_range or (numbers[1:] <= numbers[:-1]).any():
+            raise UserError(f"{path}: damaged: digests must be sorted and counts at least 0")
+        return cls(kinds, numbers, kind, counts)
+
+
+def _features(tokens: Sequence[str], kinds: FeatureKinds) -> NDArray[np.int64]:
+    """Return the digests of the features that end at each token, at their first occurrence only: (tokens, kinds)."""
+    prefixes = [token[:_LETTERS] for token in tokens]
+    columns: dict[str, Iterable[str]] = {
+        "word": tokens,
+        "beginning": (
+            prefix if len(prefix) < len(token) else "" for prefix, token in zip(prefixes, tokens, strict=True)
+        ),
+        "pair": _pairs(tokens),
+        "pair of beginnings": _pairs(prefixes),
+    }
+    rows = [[_digest(name, text) for text in columns[name]] for name in KINDS[kinds]]
+    features = np.array(rows, np.int64).T
+    first = np.zeros(features.size, bool)
+    first[np.unique(features, return_index=True)[1]] = True
+    return np.where(first.reshape(features.shape), features, _NO_FEATURE)
+
+
+def _pairs(tokens: Sequence[str]) -> Iterable[str]:
+    return chain([""], (f"{first}\n{second}" for first, second in pairwise(tokens)))
+
+
+def _digest(kind: str, text: str) -> int:
+    if not text:
+        return _NO_FEATURE
+    return int.from_bytes(blake2b(f"{kind}\n{text}".encode(), digest_size=8).digest(), "little", signed=True)

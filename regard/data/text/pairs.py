@@ -1,0 +1,241 @@
+"""Pairs (source text, target text) from the user's files.
+
+Formats: TSV, CSV, two parallel text files, JSON lines (regard.data.text.records) and Hugging Face data sets
+(regard.data.text.huggingface). Lines end at a line feed only: other line separators of Unicode may occur inside a text.
+White space around a text is removed. Every message names the file and the line, numbered from 1.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from regard.data.config import OnBad, PairFormat, PairsConfig
+from regard.data.text.huggingface import PREFIX, read_hugging_face_records
+from regard.data.text.normalization import MOST_CHARACTERS, check_growth
+from regard.data.text.records import (
+    BadLine,
+    Columns,
+    Records,
+    excerpt,
+    read_csv_records,
+    read_jsonl_records,
+    read_text_records,
+    read_tsv_records,
+)
+from regard.errors import UserError
+from regard.system.compression import plain_name
+
+_MAX_EXAMPLES = 3
+_ENDINGS: dict[str, PairFormat] = {
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".txt": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Bad lines that were skipped (on_bad = skip), counted by reason."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    """Number of lines by reason."""
+
+    examples: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """First few messages by reason, each naming file and line."""
+
+    @property
+    def total(self) -> int:
+        """Number of skipped lines."""
+        return sum(self.counts.values())
+
+    def describe(self) -> str:
+        """Return a summary: one line per reason, with its first example. Empty if nothing was skipped."""
+        rows = [f"  {count} x {reason}; first: {self.examples[reason][0]}" for reason, count in self.counts.items()]
+        return "\n".join([f"skipped {self.total} bad lines:", *rows]) if rows else ""
+
+    def add(self, reason: str, message: str) -> "Skipped":
+        """Return a copy with one more bad line."""
+        examples = self.examples.get(reason, ())
+        examples = examples if len(examples) == _MAX_EXAMPLES else (*examples, message)
+        counts = {**self.counts, reason: self.counts.get(reason, 0) + 1}
+        return Skipped(counts, {**self.examples, reason: examples})
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Source and target texts, with the location of each pair.
+
+    `sources`, `targets` and `lines` (line or row, from 1) have one entry per pair; `origin` names the files.
+    """
+
+    sources: list[str]
+    targets: list[str]
+    lines: list[int]
+    origin: str
+    skipped: Skipped = field(default_factory=Skipped)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return zip(self.sources, self.targets, strict=True)
+
+    def where(self, index: int) -> str:
+        """Return the location of a pair, for messages: "train.tsv, line 17"."""
+        return f"{self.origin}, line {self.lines[index]}"
+
+
+def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> Pairs:
+    """Read the pairs of a split of the config.
+
+    Raises:  UserError if the config has no data for this split, or as `read_pairs`.
+    """
+    path = getattr(config, split)
+    if path is None:
+        raise UserError(f"no {split} pairs: --data.{split} must be a file, a folder or a data set (hf:NAME).")
+    return read_pairs(
+        path,
+        target=getattr(config, f"{split}_target"),
+        format=config.format,
+        source_column=config.source_column,
+        target_column=config.target_column,
+        on_bad=config.on_bad,
+        split=split,
+    )
+
+
+def read_pairs(
+    path: str | Path,
+    *,
+    target: str | Path | None = None,
+    format: PairFormat = "auto",
+    source_column: int | str | None = None,
+    target_column: int | str | None = None,
+    on_bad: OnBad = "error",
+    split: str = "train",
+    also: tuple[type, ...] = (),
+    names: tuple[str, str] = ("source", "target"),
+) -> Pairs:
+    """Read all pairs of a file, of two parallel files (`path` and `target`), or of a data set.
+
+    Args:
+        path: a file, plain or compressed; a folder written by `datasets`; or hf:NAME[:CONFIG][#SPLIT].
+        target: the target side, if `path` is the source side of two parallel text files.
+        format: auto determines it from `target`, the file extension, or hf:.
+        source_column: number (from 1) or name in the header of TSV and CSV; else name of a field, dots for nested.
+        target_column: as `source_column`.
+        on_bad: error raises at the first bad line; skip skips bad lines and counts them in `Pairs.skipped`.
+        split: split of a data set whose name has none (#SPLIT).
+        also: types of a target that are allowed besides str, in formats that have types: int, float, list. With list,
+            targets may be empty.
+        names: default names of the columns and fields. TSV and CSV without such a header are read as columns 1 and 2,
+            with a warning if the first line looks like another header.
+
+    Blank lines are skipped.
+
+    Raises:  UserError naming the file, the line, what was expected and what was found. Problems of a whole file
+             (missing, truncated, empty, unequal lengths, no valid pair) are errors for every `on_bad`.
+    """
+    kind = _find_format(path, target, format)
+    origin = str(path) if target is None else f"{path} + {target}"
+    fields = {"source_field": str(source_column or names[0]), "target_field": str(target_column or names[1])}
+    if kind == "text":
+        if target is None:
+            raise UserError(f"{path}: format 'text' needs two parallel files, but the target file is missing.")
+        records = read_text_records(Path(path), Path(target))
+    elif kind in ("tsv", "csv"):
+        read = read_tsv_records if kind == "tsv" else read_csv_records
+        records = read(Path(path), Columns(source_column, target_column, names))
+    elif kind == "jsonl":
+        records = read_jsonl_records(Path(path), **fields, also=also)
+    else:
+        records = read_hugging_face_records(str(path), split=split, **fields, also=also)
+    return _collect(records, origin, on_bad, may_be_empty=list in also)
+
+
+def limit_length(
+    pairs: Pairs, lengths: Sequence[tuple[int, int]], *, max_length: int, on_bad: OnBad
+) -> tuple[list[int], Skipped]:
+    """Return the indices of pairs with at most `max_length` tokens on the longer side, and all skipped lines.
+
+    `lengths` holds (source tokens, target tokens) of each pair. With on_bad="skip" longer pairs are added to
+    `pairs.skipped`; otherwise the first of them is an error.
+
+    Raises:  UserError naming file, line and both lengths, or if no pair is short enough.
+    """
+    if len(lengths) != len(pairs):
+        raise ValueError(f"`lengths` must have one entry per pair ({len(pairs)}), got {len(lengths)}")
+    keep, skipped = [], pairs.skipped
+    for index, (source, target) in enumerate(lengths):
+        if max(source, target) <= max_length:
+            keep.append(index)
+            continue
+        detail = f"{source} source and {target} target tokens, longer than max_length = {max_length}"
+        skipped = _skip(skipped, on_bad, pairs.where(index), BadLine("too long", detail))
+    if not keep:
+        raise UserError(f"{pairs.origin}: no pair has at most max_length = {max_length} tokens on its longer side.")
+    return keep, skipped
+
+
+def _find_format(path: str | Path, target: str | Path | None, format: PairFormat) -> PairFormat:
+    if target is not None and format not in ("auto", "text"):
+        raise UserError(f"`format` must be 'text' for a target file, got {format!r} ({path}, {target}).")
+    if format != "auto":
+        return format
+    if target is not None:
+        return "text"
+    if str(path).startswith(PREFIX) or Path(str(path).partition("#")[0]).is_dir():
+        return "huggingface"
+    ending = Path(plain_name(path)).suffix
+    if ending not in _ENDINGS:
+        raise UserError(
+            f"{path}: cannot determine the format from the file name (known extensions: {', '.join(_ENDINGS)}, each "
+            "also compressed). For two parallel text files give the target file, too; "
+            "else set --data.format to tsv, csv, jsonl or huggingface."
+        )
+    return _ENDINGS[ending]
+
+
+def _collect(records: Records, origin: str, on_bad: OnBad, *, may_be_empty: bool) -> Pairs:
+    sources, targets, lines, skipped = [], [], [], Skipped()
+    for number, record in records.rows:
+        try:
+            source, target = _clean(*records.parse(record), may_be_empty=may_be_empty)
+        except BadLine as bad:
+            skipped = _skip(skipped, on_bad, f"{origin}, line {number}", bad)
+            continue
+        sources.append(source)
+        targets.append(target)
+        lines.append(number)
+    if not lines:
+        raise UserError("\n".join(filter(None, [f"{origin}: contains no pair.", skipped.describe()])))
+    return Pairs(sources, targets, lines, origin, skipped)
+
+
+def _clean(source: str, target: str, *, may_be_empty: bool) -> tuple[str, str]:
+    source, target = source.strip(), target.strip()
+    if len(source) > MOST_CHARACTERS or len(target) > MOST_CHARACTERS:
+        detail = f"a text has {max(len(source), len(target)):,} characters, more than {MOST_CHARACTERS:,}"
+        raise BadLine("too long", detail)
+    try:
+        for text in (source, target):
+            check_growth(text, "nfkc")  # the longest form; the one of the tokenizer is unknown here
+    except ValueError as error:
+        raise BadLine("too long", str(error)) from None
+    if source and (target or may_be_empty):
+        return source, target
+    if not source and not target:
+        raise BadLine("both sides empty", "both sides are empty, expected a text in each")
+    side, other = ("target", source) if source else ("source", target)
+    raise BadLine(f"empty {side}", f"the {side} side is empty, expected a text (the other is {excerpt(other)})")
+
+
+def _skip(skipped: Skipped, on_bad: OnBad, where: str, bad: BadLine) -> Skipped:
+    message = f"{where}: {bad.detail}"
+    if on_bad == "error":
+        raise UserError(f"{message}. With `on_bad` = skip, such lines are left out and counted.")
+    return skipped.add(bad.reason, message)

@@ -1,0 +1,108 @@
+"""CSV files: UTF-8, separated by commas, semicolons (Excel in many countries) or tabs, also compressed."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from itertools import islice, takewhile
+from pathlib import Path
+
+from regard.data.text.lines import describe_decode_error, read_lines
+from regard.errors import UserError
+
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_TRIED = 100
+"""Number of rows that are tried to choose the separator if the first row contains several."""
+
+
+def read_table(
+    path: Path, columns: Sequence[str], *, numeric: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the location of each row, for messages, and its cells by column name. Empty rows are skipped.
+
+    columns:  required columns; "duration|offset" means one of the two. A cell in quotes may contain line ends.
+    numeric:  columns in which a comma is the decimal point, if semicolons separate the cells.
+
+    Raises: UserError naming the file and the line if it is not UTF-8 or not CSV, the header lacks one of `columns` or
+            has one twice, or a row has another number of cells.
+    """
+    separator, rows = read_rows(path)
+    _, header = next(rows, (1, []))
+    header = [name.strip().lower() for name in header]
+    if not all(set(name.split("|")) & set(header) for name in columns):
+        expected = ",".join(columns).replace("|", " or ")
+        raise UserError(f"{path}, line 1: expected a header with {expected}, got {','.join(header)[:80]!r}.")
+    duplicates = [name for name in header if name and header.count(name) > 1]
+    if duplicates:
+        raise UserError(f"{path}, line 1: the header has the column {duplicates[0][:60]!r} twice.")
+    for number, row in rows:
+        where = f"{path}, line {number}"
+        if len(row) != len(header):
+            raise UserError(f"{where}: expected {len(header)} columns, got {len(row)}.")
+        cells = {name: cell.strip() for name, cell in zip(header, row, strict=True)}
+        if separator == ";":
+            cells |= {name: cells[name].replace(",", ".") for name in numeric if cells.get(name, "").count(",") == 1}
+        yield where, cells
+
+
+def read_rows(path: Path) -> tuple[str, Iterator[tuple[int, list[str]]]]:
+    """Return the separator, and for each row the number of its first line and its cells. Empty rows are skipped.
+
+    The separator is the one in the first row. If there are several, it is the one for which most of the first rows, up
+    to 100, have as many cells as the first.
+
+    Raises:  UserError naming the file and the line if it is not UTF-8 or not CSV, or if the separator is ambiguous.
+    """
+    lines = read_lines(path)
+    separator = _separator(path, lines)
+    return separator, ((number, row) for number, row in _rows(path, lines, separator) if any(map(str.strip, row)))
+
+
+def _separator(path: Path, lines: Sequence[bytes]) -> str:
+    widths = {sign: list(islice(_row_widths(path, lines, sign), _TRIED)) for sign in _SEPARATORS}
+    candidates = [sign for sign, row_widths in widths.items() if row_widths and row_widths[0] > 1]
+    if len(candidates) < 2:
+        return candidates[0] if candidates else ","
+    equal = {sign: sum(1 for _ in takewhile(widths[sign][0].__eq__, widths[sign])) for sign in candidates}
+    best = [sign for sign in candidates if equal[sign] == max(equal.values())]
+    if len(best) > 1:
+        names = " or ".join(_SEPARATORS[sign] for sign in candidates)
+        raise UserError(
+            f"{path}: cannot determine whether {names} separate the cells; put cells that contain them in quotes, or "
+            "save the file as .tsv, separated by tabs."
+        )
+    return best[0]
+
+
+def _row_widths(path: Path, lines: Sequence[bytes], separator: str) -> Iterator[int]:
+    """Yield the number of cells of each row, up to the first invalid row."""
+    try:
+        for _, row in _rows(path, lines, separator):
+            if any(map(str.strip, row)):
+                yield len(row)
+    except UserError:
+        return
+
+
+def _rows(path: Path, lines: Sequence[bytes], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line of each row, and its cells."""
+    reader = csv.reader(_texts(path, lines), strict=True, delimiter=separator)
+    while True:
+        number = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UserError(f"{path}, line {number}: not a valid row of CSV ({error}).") from None
+        yield number, row
+
+
+def _texts(path: Path, lines: Sequence[bytes]) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode("utf-8").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}, line {number}: {describe_decode_error(error)}.") from None
+        if "\r" in text or "\0" in text:
+            character = "carriage return" if "\r" in text else "null character"
+            raise UserError(f"{path}, line {number}: contains a {character}; expected text with line ends LF or CR LF.")
+        yield text + "\n"

@@ -1,0 +1,212 @@
+"""Data sets for token tagging: readers and batches.
+
+    we       O                      FILE: a token and its tag a line, the first and the last of its columns (tabs or
+    met      O                      white space between), a blank line between sentences; -DOCSTART- is skipped
+    on       O
+    5        B-DAY                  FILE.jsonl: {"tokens": ["we", "met", ...], "tags": ["O", "O", ...]}
+
+A word that is split into several tokens has its tag at the first one; the others have none.
+
+Source: columns tjong2003, section 2.2.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.attention.masks import Padded
+from regard.data.batches import Ragged, pad, plan_batches
+from regard.data.config import TaggedConfig
+from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.lines import describe_decode_error, read_lines
+from regard.data.tokenizer import UNK, Tokenizer
+from regard.errors import UserError
+from regard.system.compression import plain_name
+from regard.system.files import decode_json
+
+_NO_TAG = -1
+_DOCUMENT = "-DOCSTART-"
+
+
+@dataclass(frozen=True)
+class TaggedSentences:
+    """Sentences with a tag for each word."""
+
+    tokens: tuple[tuple[str, ...], ...]
+    tags: tuple[tuple[str, ...], ...]
+    lines: tuple[int, ...]
+    """Number of the first line of each sentence."""
+    origin: str
+    skipped: tuple[str, ...] = ()
+    """Reason for each sentence that was skipped (on_bad = skip)."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def where(self, index: int) -> str:
+        """Return the location of a sentence, for messages."""
+        return f"{self.origin}, line {self.lines[index]}"
+
+    def take(self, index: Sequence[int], skipped: Sequence[str]) -> "TaggedSentences":
+        """Return the data set of the given indices; `skipped` has the reasons for skipping others."""
+        tokens, tags = (tuple(values[i] for i in index) for values in (self.tokens, self.tags))
+        return TaggedSentences(
+            tokens, tags, tuple(self.lines[i] for i in index), self.origin, (*self.skipped, *skipped)
+        )
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Split a line to be tagged into words at white space."""
+    return tuple(text.split())
+
+
+def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
+    """Read the sentences of a file. Raises UserError naming the line, what was expected and what was found."""
+    path = Path(path)
+    is_json = config.format == "jsonl" or (config.format == "auto" and plain_name(path).endswith((".jsonl", ".ndjson")))
+    tokens, tags, lines, skipped = [], [], [], []
+    normalizer = LabelNormalizer()
+    numbered = list(enumerate(read_lines(path), start=1))
+    for number, part in [(n, [line]) for n, line in numbered] if is_json else _split_sentences(numbered):
+        try:
+            words, word_tags = _parse_object(part[0], number) if is_json else _parse_columns(part, number)
+        except ValueError as error:
+            if config.on_bad == "error":
+                hint = "With `on_bad` = skip, such sentences are left out and counted."
+                raise UserError(f"{path}, {error}. {hint}") from None
+            skipped.append(f"{path}, {error}")
+            continue
+        if words and words[0] != _DOCUMENT:
+            tokens.append(words)
+            tags.append(tuple(normalizer[tag] for tag in word_tags))
+            lines.append(number)
+    if not tokens:
+        raise UserError(f"{path}: contains no sentence{'; ' + skipped[0] if skipped else ''}.")
+    normalizer.warn_merged(str(path))
+    return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), tuple(skipped))
+
+
+def _split_sentences(lines: Sequence[tuple[int, bytes]]) -> list[tuple[int, list[bytes]]]:
+    """Split lines at blank ones. Returns the number of the first line and the lines of each part."""
+    parts = []
+    for is_blank, group in groupby(lines, key=lambda line: not line[1].strip()):
+        if not is_blank:
+            part = list(group)
+            parts.append((part[0][0], [line for _, line in part]))
+    return parts
+
+
+def _parse_columns(lines: Sequence[bytes], first: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    rows = []
+    for number, line in enumerate(lines, start=first):
+        text = _decode(line, number)
+        columns = [part.strip() for part in text.split("\t")] if "\t" in text else text.split()
+        if len(columns) < 2 or not columns[0] or not columns[-1]:  # a token and a tag
+            raise ValueError(f"line {number}: expected a token and its tag, got {text[:60]!r}")
+        rows.append((columns[0], columns[-1]))
+    tokens, tags = zip(*rows, strict=True)
+    return tokens, tags
+
+
+def _parse_object(line: bytes, number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    text = _decode(line, number)
+    if not text.strip():
+        return (), ()
+    try:
+        row = decode_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"line {number}: not valid JSON: {error}") from None
+    tokens, tags = (
+        (_string_tuple(row.get(name)) for name in ("tokens", "tags")) if isinstance(row, dict) else (None, None)
+    )
+    if tokens is None or tags is None:
+        raise ValueError(f"line {number}: expected tokens and tags, two lists of strings, got {text[:60]!a}")
+    if len(tokens) != len(tags):
+        raise ValueError(f"line {number}: expected one tag per token, got {len(tokens)} tokens and {len(tags)} tags")
+    return tokens, tags
+
+
+def _string_tuple(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list) or not all(isinstance(part, str) and part for part in value):
+        return None
+    try:
+        "".join(value).encode()
+    except UnicodeEncodeError:  # JSON can express a lone surrogate
+        return None
+    return tuple(value)
+
+
+def _decode(line: bytes, number: int) -> str:
+    try:
+        return line.decode("utf-8").rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"line {number}: {describe_decode_error(error)}") from None
+
+
+def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """Encode a sentence word by word. Returns the token ids, and the position of the first token of each word."""
+    ids: list[int] = []
+    first = []
+    for word in words:
+        first.append(len(ids))
+        ids += tokenizer.encode(word) or [UNK]
+    return ids, first
+
+
+@dataclass(frozen=True)
+class TaggedBatch:
+    """Batch of sentences (token ids, padded with 0) and the tag of each token, -1 for none."""
+
+    source: Padded
+    target: Tensor
+    indices: tuple[int, ...]
+
+    def to(self, device: torch.device | str) -> "TaggedBatch":
+        """Copy the batch to a device."""
+        return TaggedBatch(self.source.to(device), self.target.to(device, non_blocking=True), self.indices)
+
+
+class TaggedBatches:
+    """Batches of tokenized sentences with tag indices, both (ids, tags) of equal length.
+
+    change(ids, epoch, index): augmentation of a sentence in training (word dropout), a pure function; or None.
+    Raises:  UserError by `plan` if one sentence alone exceeds batch_tokens.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[tuple[Sequence[int], Sequence[int]]],
+        *,
+        batch_tokens: int,
+        seed: int,
+        change: Callable[[np.ndarray, int, int], np.ndarray] | None = None,
+        origin: str = "",
+    ):
+        self.origin = origin
+        self.ids, self.tags = (
+            Ragged.from_sequences(ids for ids, _ in rows),
+            Ragged.from_sequences(tags for _, tags in rows),
+        )
+        self.batch_tokens, self.seed, self.change = batch_tokens, seed, change
+
+    def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        """Return the indices of each batch, a pure function of (lengths, seed, epoch)."""
+        lengths = [(length, length) for length in self.ids.lengths.tolist()]
+        return plan_batches(lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch, origin=self.origin)
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> TaggedBatch:
+        """Return the tensors of the given sentences."""
+        rows = [self.ids[i] for i in indices]
+        if self.change is not None:
+            rows = [self.change(row, epoch, i) for row, i in zip(rows, indices, strict=True)]
+        source = pad([row.tolist() for row in rows])
+        target = torch.full(source.items.shape, _NO_TAG)
+        for row, i in enumerate(indices):
+            tags = torch.from_numpy(self.tags[i].astype(np.int64))
+            target[row, : len(tags)] = tags
+        return TaggedBatch(source, target, tuple(indices))

@@ -1,0 +1,101 @@
+"""Windows of a long text for language models.
+
+    window i of epoch e      tokens o_e + i c ... o_e + (i + 1) c      c: context length, o_e: offset of the epoch
+
+Every token is predicted once per epoch, from up to c preceding tokens; each epoch splits the text at other positions.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.text.lines import describe_decode_error, read_lines
+from regard.errors import UserError
+
+_BLOCK = 1 << 20
+_MOST_LINE = 10_000_000
+
+
+@dataclass(frozen=True)
+class WindowBatch:
+    """Batch of windows of consecutive tokens, padded with -1."""
+
+    tokens: Tensor
+    """(rows, time + 1): the first token is input only, the others are predicted."""
+    indices: tuple[int, ...]
+
+    def to(self, device: torch.device | str) -> "WindowBatch":
+        """Copy the batch to a device."""
+        return WindowBatch(self.tokens.to(device, non_blocking=True), self.indices)
+
+
+class WindowBatches:
+    """Batches of `rows` windows with `context` predicted tokens each.
+
+    is_fixed: windows are in order from the start of the text, for evaluation; else shifted and shuffled in each epoch.
+    Raises:  UserError for a text of fewer than two tokens.
+    """
+
+    def __init__(
+        self,
+        ids: NDArray[np.int32],
+        *,
+        context: int,
+        rows: int,
+        seed: int,
+        is_fixed: bool = False,
+        origin: str = "text",
+    ):
+        if len(ids) < 2:  # one input, one prediction
+            raise UserError(f"{origin}: a text must have at least two tokens, got {len(ids)}.")
+        self.ids, self.context, self.rows, self.seed, self.is_fixed = ids, context, rows, seed, is_fixed
+
+    def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        """Return the positions of the first tokens of the windows of each batch, a pure function of (seed, epoch)."""
+        if self.is_fixed:
+            starts = np.arange(0, len(self.ids) - 1, self.context)
+        else:
+            draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch))))
+            most = min(self.context, max(1, len(self.ids) - 1 - self.context))
+            starts = np.arange(int(draw.integers(most)), max(1, len(self.ids) - self.context), self.context)
+            starts = draw.permutation(starts)
+        return [tuple(starts[i : i + self.rows].tolist()) for i in range(0, len(starts), self.rows)]
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> WindowBatch:
+        """Return the windows that begin at the given positions."""
+        tokens = np.full((len(indices), self.context + 1), -1, np.int64)
+        for row, start in enumerate(indices):
+            window = self.ids[start : start + self.context + 1]
+            tokens[row, : len(window)] = window
+        longest = int((tokens >= 0).sum(1).max())
+        return WindowBatch(torch.from_numpy(tokens[:, :longest].copy()), tuple(indices))
+
+
+def read_text(path: str | Path) -> str:
+    """Read a text file, plain or gzip. Raises UserError naming the file and a line that is not UTF-8 or too long."""
+    lines = []
+    for number, line in enumerate(read_lines(Path(path)), start=1):
+        if len(line) > _MOST_LINE:
+            raise UserError(f"{path}, line {number}: has {len(line):,} bytes, more than the limit of {_MOST_LINE:,}.")
+        try:
+            lines.append(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}, line {number}: {describe_decode_error(error)}.") from None
+    text = "\n".join(lines) + "\n"
+    if not text.strip():
+        raise UserError(f"{path}: contains only white space.")
+    return text
+
+
+def split_blocks(text: str) -> Iterator[str]:
+    """Split a text into blocks of about a million characters (or one line, if longer) that end at a line feed."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", min(start + _BLOCK, len(text))) + 1 or len(text)
+        yield text[start:end]
+        start = end

@@ -1,0 +1,322 @@
+"""Tokenizers: characters, words or subwords (BPE), learned from the training texts.
+
+    text  --normalize-->  --split-->  chunks  --model-->  pieces (tokens)  --vocabulary-->  ids
+
+Kind   chunk                                            model                       decode
+char   a character, white space included                the chunk itself            pieces joined
+word   text between white space                         the chunk itself            pieces joined by one space
+bpe    a space (or the start) and the following         byte pair encoding:         pieces joined, without the
+       letters, digit or run of punctuation             learned merges of pairs     space before the first
+
+The space is part of a BPE chunk, so "man ," and "man," differ and decode(encode(text)) is the text, whether it was
+pre-tokenized or not; only runs of white space become one space. Escapes such as &quot; are not split.
+
+Every vocabulary has four special tokens: PAD 0 for padding, UNK 1 for parts that are not in the vocabulary, BOS 2 and
+EOS 3 for the beginning and end of a target.
+
+Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import tokenizers
+from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
+
+from regard.data.config import TokenizerConfig
+from regard.data.text.normalization import check_growth
+from regard.errors import UserError
+from regard.system.files import read_json
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+"""Display names of the special tokens, by id."""
+
+# In the vocabulary their names end in a space, which no piece does: the text "</s>" must not become EOS.
+_INNER_SPECIALS = tuple(name + " " for name in SPECIALS)
+_ENTITY = r" ?&(?:[a-z]+|#[0-9]+);"
+# Learning merges takes time quadratic in the length of a chunk: a line that is one "word" must not be one chunk.
+_RUN = "{1,64}"
+_BPE_CHUNK = rf"{_ENTITY}| ?[\p{{L}}\p{{M}}]{_RUN}| ?\p{{N}}| ?[^\p{{L}}\p{{M}}\p{{N}}\s]{_RUN}"
+_SHOWN_SPACE = "\u2581"
+_FORMAT, _VERSION = "regard-tokenizer", 1
+_PARALLEL = "TOKENIZERS_PARALLELISM"
+
+
+class Tokenizer:
+    """Tokenizer with a fixed vocabulary. Create one with `Tokenizer.train` or `Tokenizer.load`.
+
+    `len(tokenizer)` is the size of the vocabulary including special tokens, at most `config.vocab_size`.
+    """
+
+    def __init__(
+        self, config: TokenizerConfig, *, pieces: Sequence[str], merges: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Create a tokenizer from its `pieces` by id, from 4 on, and, for BPE, its `merges` in order."""
+        self.config = config
+        self.merges = tuple(merges)
+        self._pieces = (*_INNER_SPECIALS, *pieces)
+        self._numbers = {piece: number for number, piece in enumerate(self._pieces)}
+        self._normalizer = _normalizer(config)
+        self._bpe = _bpe(self._numbers, self.merges) if config.kind == "bpe" else None
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: TokenizerConfig, *, origin: str = "") -> "Tokenizer":
+        """Learn a vocabulary from texts. The same texts always give the same vocabulary.
+
+        Words and characters are selected by frequency, with ties in the order of their code points. BPE starts with
+        the characters, and merges the most frequent pair of pieces until the vocabulary is full or no pair occurs
+        twice.
+
+        origin:  files that the texts are from, for messages.
+        Raises:  UserError if no vocabulary can be learned, or as `encode`.
+        """
+        normalizer = _normalizer(config)
+        normal = [_normalize(text, normalizer, config, origin) for text in texts]
+        counts = Counter(piece for text in normal for piece in _simple_chunks(text, config))
+        frequent = [piece for piece, count in counts.items() if count >= config.min_count]
+        pieces = sorted(frequent, key=lambda piece: (-counts[piece], piece))[: config.vocab_size - len(SPECIALS)]
+        if not pieces:
+            before = f"{origin}: " if origin else ""
+            raise UserError(
+                f"{before}no {config.kind} vocabulary can be learned: the {len(normal)} texts have no token that "
+                f"occurs at least min_count = {config.min_count} times."
+            )
+        if config.kind != "bpe":
+            return cls(config, pieces=pieces)
+        pieces, merges = _learn_merges(normal, pieces, config)
+        return cls(config, pieces=pieces, merges=merges)
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def encode(self, text: str) -> list[int]:
+        """Convert a text to token ids, without BOS and EOS; UNK for words or characters not in the vocabulary.
+
+        Raises:  UserError if the text is not Unicode, or normalization makes it too long (regard.data.text.normalization).
+        """
+        normal = _normalize(text, self._normalizer, self.config)
+        if self._bpe:
+            return self._bpe.encode(normal, add_special_tokens=False).ids
+        return [self._numbers.get(chunk, UNK) for chunk in _simple_chunks(normal, self.config)]
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        """Convert each text to token ids."""
+        # The batch method of the library starts threads, after which a forked process warns.
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Convert token ids to a text. PAD, BOS and EOS are omitted; UNK becomes <unk>.
+
+        Raises:  ValueError if an id is not in the vocabulary.
+        """
+        shown = []
+        for number in ids:
+            self._check(number)
+            if number not in (PAD, BOS, EOS):
+                shown.append(SPECIALS[UNK] if number == UNK else self._pieces[number])
+        if self.config.kind == "word":
+            return " ".join(shown)
+        text = "".join(shown)
+        return text.removeprefix(" ") if self.config.kind == "bpe" else text
+
+    def tokens(self, content: str | Iterable[int]) -> list[str]:
+        r"""Return a display label for each token, with its space shown as "\u2581".
+
+        Unknown parts of a text are shown as <unk:part>; UNK in ids as <unk>.
+        """
+        if not isinstance(content, str):
+            return [self._label(number) for number in content]
+        return [f"<unk:{part}>" if number == UNK else self._label(number) for number, part in self._parts(content)]
+
+    def segment(self, text: str) -> list[str]:
+        """Return the part of the normalized text for each token, known or not."""
+        return [part for _, part in self._parts(text)]
+
+    def unknown(self, text: str) -> tuple[str, ...]:
+        """Return the unknown parts of a text, each once: words (kind word) or characters."""
+        return tuple(dict.fromkeys(part for number, part in self._parts(text) if number == UNK))
+
+    def save(self, path: str | Path) -> None:
+        """Write the tokenizer to a JSON file."""
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "config": asdict(self.config),
+            "pieces": self._pieces[len(SPECIALS) :],
+            "merges": self.merges,
+        }
+        Path(path).write_text(json.dumps(content, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        """Read a file written by `save`.
+
+        Raises:  UserError if the file is missing, not a tokenizer, damaged, or from a newer version.
+        """
+        content = read_json(Path(path))
+        try:
+            return cls._from_json(content)
+        except _Damaged as error:
+            raise UserError(f"{path}: not a tokenizer that this version can read: {error}.") from error
+
+    @classmethod
+    def _from_json(cls, content: object) -> "Tokenizer":
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise _Damaged(f'expected "format": "{_FORMAT}"')
+        version = content.get("version")
+        if version != _VERSION:
+            newer = isinstance(version, int) and version > _VERSION
+            raise _Damaged(f"expected version {_VERSION}, got {version!r}{', from a newer regard' if newer else ''}")
+        config = _parse_config(content.get("config"))
+        pieces = _check_pieces(content.get("pieces"), config)
+        return cls(config, pieces=pieces, merges=_check_merges(content.get("merges"), {*pieces}, config))
+
+    def _parts(self, text: str) -> list[tuple[int, str]]:
+        """Return each token id of a text, with its part of the normalized text."""
+        normal = _normalize(text, self._normalizer, self.config)
+        if not self._bpe:
+            return [(self._numbers.get(chunk, UNK), chunk) for chunk in _simple_chunks(normal, self.config)]
+        encoding = self._bpe.encode(normal, add_special_tokens=False)
+        return [(number, normal[a:b]) for number, (a, b) in zip(encoding.ids, encoding.offsets, strict=True)]
+
+    def _label(self, number: int) -> str:
+        self._check(number)
+        return SPECIALS[number] if number < len(SPECIALS) else self._pieces[number].replace(" ", _SHOWN_SPACE)
+
+    def _check(self, number: int) -> None:
+        if not 0 <= number < len(self):
+            raise ValueError(f"a token id must be from 0 to {len(self) - 1}, got {number}")
+
+
+def train_tokenizers(
+    sources: Sequence[str], targets: Sequence[str], config: TokenizerConfig, *, origin: str = ""
+) -> tuple[Tokenizer, Tokenizer]:
+    """Train the tokenizers of the source and target side; a single one for both if `config.joint`."""
+    if config.joint:
+        both = Tokenizer.train([*sources, *targets], config, origin=origin)
+        return both, both
+    first, second = (Tokenizer.train(side, config, origin=origin) for side in (sources, targets))
+    return first, second
+
+
+class _Damaged(Exception):  # noqa: N818 - it never leaves this module
+    """Problem with the content of a tokenizer file."""
+
+
+def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
+    steps: list[normalizers.Normalizer] = []
+    if config.normalize != "none":
+        steps.append(normalizers.NFC() if config.normalize == "nfc" else normalizers.NFKC())
+    if config.lowercase:
+        steps.append(normalizers.Lowercase())
+    if config.kind != "char":
+        steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    if config.kind == "bpe":
+        steps.append(normalizers.Prepend(" "))  # so that a word is the same piece at the start as elsewhere
+    return normalizers.Sequence(steps)
+
+
+def _simple_chunks(normal: str, config: TokenizerConfig) -> Sequence[str]:
+    """Split a normalized text into words or characters, which are the pieces (for BPE the initial ones)."""
+    return (normal.split(" ") if normal else []) if config.kind == "word" else normal
+
+
+def _bpe_splitter() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(Regex(_BPE_CHUNK), behavior="isolated")
+
+
+def _bpe(numbers: dict[str, int], merges: Sequence[tuple[str, str]]) -> tokenizers.Tokenizer:
+    model = models.BPE(vocab=numbers, merges=list(merges), unk_token=_INNER_SPECIALS[UNK], fuse_unk=False)
+    engine = tokenizers.Tokenizer(model)
+    engine.pre_tokenizer = _bpe_splitter()
+    return engine
+
+
+def _learn_merges(
+    normal: Sequence[str], alphabet: Sequence[str], config: TokenizerConfig
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Learn BPE from normalized texts. Returns all pieces (characters, then merges), and the merges."""
+    engine = tokenizers.Tokenizer(models.BPE())
+    engine.pre_tokenizer = _bpe_splitter()
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.vocab_size - len(SPECIALS),
+        min_frequency=2,
+        # The library breaks ties at random when it limits the alphabet itself.
+        initial_alphabet=list(alphabet),
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    with _no_threads():
+        engine.train_from_iterator(normal, trainer)
+    model = json.loads(engine.to_str())["model"]
+    vocabulary = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    return vocabulary, [(left, right) for left, right in model["merges"]]
+
+
+@contextmanager
+def _no_threads() -> Generator[None, None, None]:
+    """Prevent the library from starting threads, after which forked processes would warn or hang."""
+    before = os.environ.get(_PARALLEL)
+    os.environ[_PARALLEL] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_PARALLEL]
+        else:
+            os.environ[_PARALLEL] = before
+
+
+def _normalize(text: str, normalizer: normalizers.Normalizer, config: TokenizerConfig, origin: str = "") -> str:
+    """Normalize a text. Raises UserError if the result would be too long, or for a lone surrogate."""
+    before = f"{origin}: " if origin else ""
+    try:
+        text.encode()  # lone surrogates result from wrongly decoded bytes
+        check_growth(text, config.normalize)
+    except UnicodeEncodeError as error:
+        raise UserError(f"{before}the text is not valid Unicode: {text[:60]!r} ({error.reason}).") from None
+    except ValueError as error:
+        raise UserError(f"{before}{error}.") from None
+    return normalizer.normalize_str(text)
+
+
+def _parse_config(content: object) -> TokenizerConfig:
+    names = {field.name for field in fields(TokenizerConfig)}
+    if not isinstance(content, Mapping) or not set(content) <= names:
+        raise _Damaged(f'expected "config": {{...}} with {", ".join(sorted(names))}')
+    try:
+        return TokenizerConfig(**content)
+    except UserError as error:
+        raise _Damaged(f"in its config, {error}") from error
+
+
+def _check_pieces(pieces: object, config: TokenizerConfig) -> list[str]:
+    is_list = isinstance(pieces, list) and pieces
+    if not is_list or not all(isinstance(piece, str) and piece for piece in pieces):
+        raise _Damaged('expected "pieces": [strings]')
+    try:
+        "".join(pieces).encode()
+    except UnicodeEncodeError as error:
+        raise _Damaged(f"a piece is not valid Unicode ({error.reason})") from error
+    if len({*pieces, *_INNER_SPECIALS}) != len(pieces) + len(SPECIALS):
+        raise _Damaged("a piece occurs twice")
+    if config.kind == "char" and max(map(len, pieces)) > 1:
+        raise _Damaged(f"a piece is not a single character: {max(pieces, key=len)!r}")
+    return pieces
+
+
+def _check_merges(merges: object, pieces: set[str], config: TokenizerConfig) -> list[tuple[str, str]]:
+    if not isinstance(merges, list) or (merges and config.kind != "bpe"):
+        raise _Damaged('expected "merges": [pairs of pieces] for bpe, and [] otherwise')
+    for merge in merges:
+        if not isinstance(merge, list) or len(merge) != 2 or not all(isinstance(part, str) for part in merge):
+            raise _Damaged(f"a merge must be two pieces, got {merge!r}")
+        if not {*merge, "".join(merge)} <= pieces:
+            raise _Damaged(f"the merge {merge!r} has pieces that are not in the vocabulary")
+    return [(left, right) for left, right in merges]

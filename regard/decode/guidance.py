@@ -1,0 +1,100 @@
+"""Sampling with classifier-free guidance: sequences of a given length, many rows at once.
+
+    log p = log p(u | empty) + g (log p(u | source) - log p(u | empty))        g = 1: no guidance
+
+The model must have been trained with some sources replaced by the empty one. Each row has its own random numbers, so
+it does not depend on the other rows of its batch, apart from rounding in the model.
+
+Source: ho2022, equation 6 (classifier-free guidance); gafni2022, section 3.5 (image tokens).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.attention.masks import Padded
+from regard.decode.config import DrawingConfig
+from regard.decode.sample import filter_logits
+from regard.decode.stepper import StateT, Stepper, top_tokens
+from regard.trace import SearchEnd, SearchOutput, SearchStep, emit
+
+
+class GuidedSamples(NamedTuple):
+    """Sampled sequences and their log-probabilities."""
+
+    tokens: Int[Tensor, "rows length"]
+    log_prob: Float[Tensor, " rows"]
+    """Mean log-probability per token under the model with the source, without guidance."""
+
+
+@torch.no_grad()
+def sample_guided(
+    stepper: Stepper[StateT],
+    source: Padded,
+    *,
+    empty_source: Sequence[int],
+    length: int,
+    config: DrawingConfig,
+    bos: int,
+    banned: Sequence[int],
+    seeds: Sequence[int],
+) -> GuidedSamples:
+    """Sample `length` tokens for each row of the source.
+
+    empty_source: ids of the source that stands for no condition.
+    banned:       ids that are never drawn.
+    seeds:        one per row; the same seed, source and settings give the same output.
+    Raises: ValueError if there is not one seed per row.
+    """
+    rows = len(source.lengths)
+    if len(seeds) != rows:
+        raise ValueError(f"seeds must be one for each of {rows} rows, got {len(seeds)}")
+    device, is_guided = source.items.device, config.guidance != 1
+    draws = [torch.rand(length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in seeds]
+    uniforms = (
+        torch.stack(draws, 1).to(device) if draws else torch.empty(length, 0, dtype=torch.float32)
+    )  # (length, rows)
+    state = stepper.start(_append_empty(source, empty_source) if is_guided else source)
+    tokens = torch.full((rows,), bos, dtype=torch.int64, device=device)
+    all_tokens, all_log_probs = [], []
+    for uniform in uniforms:
+        emit(lambda: SearchStep(range(rows)))  # the rows with the empty source follow
+        logits, state = stepper.step(tokens.repeat(2) if is_guided else tokens, state)
+        logits[:, list(banned)] = -math.inf
+        log_probs = logits.log_softmax(-1, dtype=torch.float32)
+        conditional = log_probs[:rows]
+        emit(lambda conditional=conditional: top_tokens(conditional))
+        if is_guided:
+            unconditional = log_probs[rows:]
+            guided = unconditional + config.guidance * (conditional - unconditional)
+            log_probs = torch.where(conditional.isfinite(), guided, conditional)
+        tokens = sample_inverse_cdf(filter_logits(log_probs, config.sampling), uniform)
+        all_log_probs.append(conditional.gather(1, tokens[:, None])[:, 0])
+        all_tokens.append(tokens)
+    sequences, log_prob = torch.stack(all_tokens, 1), torch.stack(all_log_probs, 1)
+    emit(lambda: SearchEnd(_search_outputs(sequences, log_prob)))
+    return GuidedSamples(sequences, log_prob.mean(1))
+
+
+def _search_outputs(sequences: Tensor, log_probs: Tensor) -> list[list[SearchOutput]]:
+    rows = zip(sequences.tolist(), log_probs.tolist(), strict=True)
+    return [[SearchOutput(tokens, [row] * len(tokens), log_prob)] for row, (tokens, log_prob) in enumerate(rows)]
+
+
+def sample_inverse_cdf(probs: Float[Tensor, "rows vocab"], uniform: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
+    """Sample a token per row by inverting the cumulative distribution at a uniform number within [0, 1)."""
+    cumulative = probs.double().cumsum(-1)
+    return torch.searchsorted(cumulative, (uniform * cumulative[:, -1])[:, None], right=True)[:, 0]
+
+
+def _append_empty(source: Padded, empty_source: Sequence[int]) -> Padded:
+    """Append as many rows of the empty source to the batch."""
+    rows, width = source.items.shape
+    empty = source.items.new_zeros(rows, width)
+    empty[:, : len(empty_source)] = torch.tensor(list(empty_source), device=source.items.device)
+    lengths = torch.full_like(source.lengths, len(empty_source))
+    return Padded(torch.cat((source.items, empty)), torch.cat((source.lengths, lengths)))

@@ -1,0 +1,203 @@
+"""Packed Transformers for compiled code, and the check of which are supported.
+
+Source: vaswani2017, section 3.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.attention.biases import DistanceBias
+from regard.attention.scores import InnerProduct
+from regard.engines.engine import limits_of
+from regard.engines.lowering import attention_forms, block_forms
+from regard.layers.forms import (
+    AttentionForm,
+    BlockForm,
+    FeedForwardForm,
+    LearnedForm,
+    LinearForm,
+    NormForm,
+    SinusoidsForm,
+    TableForm,
+    TextForm,
+    TransformerForm,
+)
+from regard.layers.positions import sinusoids
+from regard.native.decoder.layout import (
+    DECODERS,
+    ENCODERS,
+    FLOAT_CODE,
+    HEADS,
+    IS_GELU,
+    IS_PRE_NORM,
+    KEY_HEADS,
+    NORM_ROWS,
+    SIZE,
+    SIZES,
+    VALUE_SIZE,
+    VOCAB,
+    WIDTH,
+    WINDOW,
+)
+from regard.native.decoder.panels import KINDS, Heads, ProductTable, round_up_to_panel
+from regard.native.decoder.products import multiplier
+from regard.native.decoder.tiles import FLOAT32
+
+_ACTIVATIONS = {"relu": 0, "gelu": 1}
+_ORDERS = {"post": 0, "pre": 1}
+
+
+def unsupported_reason(form: TextForm) -> str | None:
+    """Return why compiled code cannot compute a form, as the end of a sentence; None if it can."""
+    core, attentions = form.core, attention_forms(form)
+    properties: dict[str, Iterable[Any]] = {
+        "numbers of heads of keys": (attention.key_heads for attention in attentions),
+        "sizes of heads": (_head_sizes(attention) for attention in attentions),
+        "windows": (block.window for block in core.decoder),
+        "positions in the encoder": (id(block.attention.read.bias) for block in core.encoder),
+        "positions in the decoder": (id(block.attention.read.bias) for block in core.decoder),
+    }
+    reasons = (f"its blocks have different {name}" for name, values in properties.items() if len(set(values)) > 1)
+    return next(reasons, None)
+
+
+def _head_sizes(attention: AttentionForm) -> tuple[int, int]:
+    """Return the sizes of query and key heads, and of value heads."""
+    return len(attention.query.weight) // attention.num_heads, len(attention.value.weight) // attention.key_heads
+
+
+class PackedTransformer:
+    """Sizes, products, norms and embeddings of a supported form."""
+
+    def __init__(self, form: TextForm, compute_type: str):
+        core, attention = form.core, form.core.decoder[0].attention
+        self._positions = core.positions
+        self._encoder_bias, self._decoder_bias = _bias_of(core.encoder), _bias_of(core.decoder)
+        self.limits = limits_of(form)
+        self.reads_source = form.source is not None
+        self.width = form.writes.output.shape[1]
+        self.target = _embeddings(form.writes.inputs)
+        self.source = self.target
+        if form.source is not None and form.source.weight is not form.writes.inputs.weight:
+            self.source = _embeddings(form.source)
+        self.products, self.norms = ProductTable(KINDS[compute_type]), []
+        size, value_size = _head_sizes(attention)
+        self.heads, self.key_heads = Heads(attention.num_heads, size), Heads(attention.key_heads, size)
+        self.value_heads = Heads(attention.key_heads, value_size)
+        for block in core.encoder:
+            self._attention(block.attention)
+            self._feedforward(block.feedforward)
+            self._norms(block.add_attention.norm, block.add_feedforward.norm)
+        self._norms(core.encoder_norm)
+        for block in core.decoder:
+            self._attention(block.attention)
+            self._feedforward(block.feedforward)
+            self._cross(block.cross)
+            between = None if block.add_cross is None else block.add_cross.norm
+            self._norms(block.add_attention.norm, between, block.add_feedforward.norm)
+        self._norms(core.decoder_norm)
+        self.products.add(form.writes.output, None, padding_bias=-math.inf)
+        self.table = self.products.build_table()
+        self.sizes = self._sizes(core, len(form.writes.output))
+        mapped = self.heads.count * self.heads.padded_size
+        mapped += self.key_heads.count * (self.key_heads.padded_size + self.value_heads.padded_size)
+        self.widest_mapped = round_up_to_panel(mapped)
+        self.widest_hidden = round_up_to_panel(max(len(block.feedforward.expand.weight) for block in block_forms(form)))
+
+    def _sizes(self, core: TransformerForm, vocab: int) -> np.ndarray:
+        block, sizes = core.decoder[0], np.zeros(SIZES, np.int64)
+        sizes[[ENCODERS, DECODERS, WIDTH, VOCAB]] = len(core.encoder), len(core.decoder), self.width, vocab
+        sizes[[HEADS, KEY_HEADS]] = self.heads.count, self.key_heads.count
+        sizes[[SIZE, VALUE_SIZE]] = self.heads.padded_size, self.value_heads.padded_size
+        sizes[IS_PRE_NORM] = _ORDERS[block.add_attention.order]
+        sizes[IS_GELU] = _ACTIVATIONS[block.feedforward.activation]
+        sizes[WINDOW] = block.window or 0
+        sizes[FLOAT_CODE] = multiplier[FLOAT32]()
+        return sizes
+
+    def positional_encodings(self, count: int) -> np.ndarray:
+        """Return the positional encodings of the first `count` positions; all of them if they are learned."""
+        match self._positions:
+            case SinusoidsForm(dim):
+                return sinusoids(0, count, dim).numpy()
+            case LearnedForm(weight):
+                return _array(weight)
+            case None:
+                return np.zeros((0, self.width), np.float32)
+
+    def encoder_bias(self, max_distance: int) -> np.ndarray:
+        """Return the encoder bias (heads, 2 max_distance + 1), by position of the key minus position of the query."""
+        return self._bias(self._encoder_bias, torch.arange(-max_distance, max_distance + 1))
+
+    def decoder_bias(self, max_distance: int) -> np.ndarray:
+        """Return the decoder bias (heads, max_distance + 1), by distance back to the key."""
+        return self._bias(self._decoder_bias, -torch.arange(max_distance + 1))
+
+    def _bias(self, bias: DistanceBias | None, distance: Tensor) -> np.ndarray:
+        if bias is None:
+            return np.zeros((self.heads.count, 0), np.float32)
+        return _array(bias.at(distance, torch.float32).expand(self.heads.count, -1))
+
+    def _query(self, attention: AttentionForm) -> tuple[Tensor, Tensor]:
+        score = attention.read.score
+        assert isinstance(score, InnerProduct)
+        return _pad_heads(attention.query, self.heads, score.scale)
+
+    def _attention(self, attention: AttentionForm) -> None:
+        parts = [self._query(attention), _pad_heads(attention.key, self.key_heads)]
+        weights, biases = zip(*parts, _pad_heads(attention.value, self.value_heads), strict=True)
+        self.products.add(torch.cat(weights), torch.cat(biases))
+        self._output(attention)
+
+    def _output(self, attention: AttentionForm) -> None:
+        per_head = Heads(self.heads.count, self.value_heads.size)
+        self.products.add(per_head.pad_inputs(attention.output.weight.detach()), attention.output.bias)
+
+    def _feedforward(self, feedforward: FeedForwardForm) -> None:
+        for linear in (feedforward.expand, feedforward.contract):
+            self.products.add(linear.weight, linear.bias)
+
+    def _cross(self, cross: AttentionForm | None) -> None:
+        if cross is None:
+            for _ in range(3):
+                self.products.add_empty()
+            return
+        self.products.add(*self._query(cross))
+        weights, biases = zip(
+            _pad_heads(cross.key, self.key_heads), _pad_heads(cross.value, self.value_heads), strict=True
+        )
+        self.products.add(torch.cat(weights), torch.cat(biases))
+        self._output(cross)
+
+    def _norms(self, *norms: NormForm | None) -> None:
+        for norm in norms:
+            rows = np.zeros((NORM_ROWS, self.width), np.float32)
+            if norm is not None:
+                rows[0] = 1 if norm.scale is None else _array(norm.scale)
+                rows[1] = 0 if norm.shift is None else _array(norm.shift)
+                rows[2] = norm.eps
+            self.norms.append(rows)
+
+
+def _bias_of(blocks: Sequence[BlockForm]) -> DistanceBias | None:
+    return blocks[0].attention.read.bias if blocks else None
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return np.ascontiguousarray(tensor.detach().numpy())
+
+
+def _embeddings(table: TableForm) -> np.ndarray:
+    """Return the scaled embeddings."""
+    return _array(table.weight.detach() * table.scale)
+
+
+def _pad_heads(linear: LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Return padded weights and biases of a projection to heads, times `scale`."""
+    bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
+    return heads.pad_outputs(linear.weight.detach()) * scale, heads.pad_outputs(bias.detach()) * scale

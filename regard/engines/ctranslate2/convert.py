@@ -1,0 +1,175 @@
+"""Conversion of a model's form to a CTranslate2 specification.
+
+    queries, keys, values of self-attention      one matrix [W_q; W_k; W_v]
+    of cross-attention                           W_q, and [W_k; W_v]
+    positions                                    a table of the vectors that are added: sinusoidal, learned, or zeros
+    the score <q, k>                             a scale of 1 in place of 1 / sqrt(d)
+
+Forms that CTranslate2 cannot express are refused with the reason, see `unsupported_reason`. The vocabularies are the
+ids written as numbers, so tokenization stays with the caller.
+"""
+
+import importlib
+import math
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.attention.biases import Alibi
+from regard.attention.scores import InnerProduct
+from regard.data.tokenizer import BOS, EOS, PAD, UNK
+from regard.engines.lowering import attention_forms, norm_forms
+from regard.layers.forms import (
+    AttentionForm,
+    BlockForm,
+    LearnedForm,
+    LinearForm,
+    NormForm,
+    SinusoidsForm,
+    TextForm,
+    TransformerForm,
+)
+from regard.layers.positions import sinusoids
+
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU"}
+
+
+def unsupported_reason(form: TextForm) -> str | None:
+    """Return why CTranslate2 cannot compute a form, as the end of a sentence; None if it can."""
+    attentions, width = attention_forms(form), form.writes.output.shape[1]
+    in_attentions = (_unsupported_in_attention(attention, width) for attention in attentions)
+    return next(chain(chain.from_iterable(in_attentions), _unsupported_in_model(form, attentions, width)), None)
+
+
+def _unsupported_in_model(form: TextForm, attentions: list[AttentionForm], width: int) -> Iterator[str]:
+    if len({norm.eps for norm in norm_forms(form)}) > 1:
+        yield "its norms have different eps, and CTranslate2 supports one eps only"
+    if any(table.scale != math.sqrt(width) for table in (form.source, form.writes.inputs) if table is not None):
+        yield "its embeddings are not scaled by the root of their size"
+    windows = [block.window for block in form.core.decoder if block.window is not None]
+    if windows:
+        yield f"its decoder attends to a window of {windows[0]} targets"
+    has_bias = {attention.read.bias is not None for attention in attentions}
+    if form.source is not None and has_bias != {False}:
+        yield "it has a positional bias (alibi), which CTranslate2 supports for language models only"
+    if len(has_bias) > 1:
+        yield "its blocks have different positional biases"
+
+
+def _unsupported_in_attention(attention: AttentionForm, width: int) -> Iterator[str]:
+    bias, heads = attention.read.bias, attention.num_heads
+    if bias is not None and type(bias) is not Alibi:
+        yield f"its positional bias is {type(bias).__name__}, which CTranslate2 does not support"
+    if type(bias) is Alibi and not torch.equal(bias.slopes, Alibi(heads).slopes):
+        yield "its alibi bias has other slopes than those of its number of heads"
+    if attention.key_heads != heads:
+        yield f"its {heads} heads share {attention.key_heads} heads of keys and values (grouped-query attention)"
+    if {len(attention.query.weight), len(attention.value.weight)} != {width}:
+        yield "its heads together are not as wide as the model (head_dim or head_value_dim was given)"
+
+
+def source_tokens(ids: Iterable[int]) -> list[str]:
+    """Return the CTranslate2 tokens of source ids: the ids as text, with PAD and EOS swapped.
+
+    CTranslate2 does not accept a source of only BOS and EOS; so PAD, which no source holds, is its EOS.
+    """
+    swapped = {PAD: EOS, EOS: PAD}
+    return [str(swapped.get(i, i)) for i in ids]
+
+
+def build_specification(form: TextForm, *, num_positions: int) -> Any:
+    """Return the CTranslate2 specification of a supported form; its method save(folder) writes it.
+
+    num_positions: number of positions to store, for positional encodings without a limit.
+    """
+    specs = importlib.import_module("ctranslate2.specs.transformer_spec")
+    kinds = importlib.import_module("ctranslate2.specs.common_spec").Activation
+    core, block = form.core, form.core.decoder[0]
+    options = {
+        "pre_norm": block.add_attention.order == "pre",
+        "activation": getattr(kinds, _ACTIVATIONS[block.feedforward.activation]),
+    }
+    heads = block.attention.num_heads
+    vocabulary = [str(i) for i in range(len(form.writes.output))]
+    if form.source is None:
+        options["alibi"] = block.attention.read.bias is not None
+        spec = specs.TransformerDecoderModelSpec.from_config(len(core.decoder), heads, **options)
+        spec.register_vocabulary(vocabulary)
+    else:
+        spec = specs.TransformerSpec.from_config((len(core.encoder), len(core.decoder)), heads, **options)
+        spec.register_source_vocabulary(source_tokens(range(len(form.source.weight))))
+        spec.register_target_vocabulary(vocabulary)
+        spec.config.decoder_start_token = str(BOS)
+        spec.encoder.embeddings[0].weight = _array(form.source.weight)
+        _set_stack(spec.encoder, core.encoder, core.encoder_norm, _positions(core, num_positions))
+    for name, token in (("bos", BOS), ("eos", EOS), ("unk", UNK)):
+        setattr(spec.config, f"{name}_token", str(token))
+    spec.config.add_attribute("layer_norm_epsilon", block.add_feedforward.norm.eps)
+    spec.decoder.embeddings.weight = _array(form.writes.inputs.weight)
+    spec.decoder.projection.weight = _array(form.writes.output)
+    _set_stack(spec.decoder, core.decoder, core.decoder_norm, _positions(core, num_positions))
+    spec.validate()
+    spec.optimize()
+    return spec
+
+
+def _positions(core: TransformerForm, num_positions: int) -> NDArray[Any]:
+    match core.positions:
+        case SinusoidsForm(dim):
+            return sinusoids(0, num_positions, dim).numpy()
+        case LearnedForm(weight):
+            return _array(weight)
+        case None:
+            width = core.decoder[0].add_feedforward.norm.size
+            return torch.zeros(num_positions, width, dtype=torch.float32).numpy()
+
+
+def _set_stack(spec: Any, blocks: Iterable[BlockForm], norm: NormForm | None, positions: NDArray[Any]) -> None:
+    """Set the weights of a stack of blocks, its positions and its last norm."""
+    if hasattr(spec, "position_encodings"):
+        spec.position_encodings.encodings = positions
+    if norm is not None:
+        _set_norm(spec.layer_norm, norm)
+    for layer, block in zip(spec.layer, blocks, strict=True):
+        own, cross = block.attention, block.cross
+        _set_attention(layer.self_attention, own, (own.query, own.key, own.value))
+        _set_norm(layer.self_attention.layer_norm, block.add_attention.norm)
+        if cross is not None and block.add_cross is not None:
+            _set_attention(layer.attention, cross, (cross.query,), (cross.key, cross.value))
+            _set_norm(layer.attention.layer_norm, block.add_cross.norm)
+        _set_norm(layer.ffn.layer_norm, block.add_feedforward.norm)
+        _set_linear(layer.ffn.linear_0, block.feedforward.expand)
+        _set_linear(layer.ffn.linear_1, block.feedforward.contract)
+
+
+def _set_attention(spec: Any, attention: AttentionForm, *inputs: tuple[LinearForm, ...]) -> None:
+    for linear, parts in zip(spec.linear, (*inputs, (attention.output,)), strict=True):
+        _set_linear(linear, *parts)
+    score = attention.read.score
+    assert isinstance(score, InnerProduct)
+    if score.scale != 1 / math.sqrt(len(attention.query.weight) // attention.num_heads):
+        spec.queries_scale = score.scale
+
+
+def _set_linear(spec: Any, *parts: LinearForm) -> None:
+    """Set the stacked weights and biases of linear maps of the same input."""
+    spec.weight = _array(torch.cat([part.weight for part in parts]))
+    if any(part.bias is not None for part in parts):
+        spec.bias = _array(torch.cat([_or_constant(part.bias, 0, len(part.weight)) for part in parts]))
+
+
+def _set_norm(spec: Any, norm: NormForm) -> None:
+    spec.gamma = _array(_or_constant(norm.scale, 1, norm.size))
+    spec.beta = _array(_or_constant(norm.shift, 0, norm.size))
+
+
+def _or_constant(weight: Tensor | None, value: float, size: int) -> Tensor:
+    return torch.full((size,), float(value), dtype=torch.float32) if weight is None else weight
+
+
+def _array(weight: Tensor) -> NDArray[Any]:
+    return weight.detach().numpy()

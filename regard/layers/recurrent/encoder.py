@@ -1,0 +1,135 @@
+"""Recurrent encoder: one or two directions of rnn, gru or lstm layers over the source.
+
+    forward     h_i = cell(x_i, h_{i-1}),  h_0     = 0         i = 1 .. n
+    backward    g_i = cell(x_i, g_{i+1}),  g_{n+1} = 0         i = n .. 1
+    states      [h_i; g_i]                                     the next layer's items
+    final       [h_n; g_1]                                     both depend on the whole source
+
+Rows may differ in length: the backward direction starts at each row's last item, and the final states are those at the
+ends of each row. So padding is absent, not just ignored.
+
+The layers of torch run over packed sequences. On a CPU, packing is no slower for rnn and gru than reversing padded
+rows, and faster the more the lengths differ. For lstm it is slower, but a padded lstm does not return the cell state at
+the end of each row.
+
+Source: lectures, B; bahdanau2015, section 3.2 (both directions).
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.attention.masks import Padded
+from regard.layers.recurrent.cells import CELLS, CellState, orthogonal_gates_, xavier_gates_
+from regard.ops.gru import encode, has_no_hooks, is_supported
+from regard.ops.linear import linear
+
+_RUNS = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+
+
+class EncodedSource(NamedTuple):
+    """Output of a recurrent encoder."""
+
+    states: Tensor
+    """(batch, source, hidden): states of the top layer; zeros at padding."""
+    finals: tuple[CellState, ...]
+    """Final state of each layer: parts (batch, hidden); zeros for a row without items."""
+
+
+class RecurrentEncoder(nn.Module):
+    """Layers of rnn (tanh), gru or lstm over rows of items (batch, source, input_dim).
+
+    hidden: size of a state, both directions together. dropout: on the items between layers, in training.
+    Raises: ValueError if cell is unknown, directions is not 1 or 2, or hidden is not divisible by directions.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        hidden: int,
+        *,
+        cell: str,
+        layers: int = 1,
+        directions: int = 2,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        if cell not in _RUNS:
+            raise ValueError(f"cell must be one of {', '.join(_RUNS)}, got {cell!r}")
+        if directions not in (1, 2):
+            raise ValueError(f"directions must be 1 or 2, got {directions}")
+        if hidden % directions:
+            raise ValueError(f"hidden must be divisible by directions={directions}, got {hidden}")
+        self.layers, self.directions, self.cell = layers, directions, cell
+        self.run = _RUNS[cell](
+            input_dim,
+            hidden // directions,
+            num_layers=layers,
+            bidirectional=directions == 2,
+            dropout=dropout if layers > 1 else 0.0,
+            batch_first=True,
+        )
+        _initialize(self.run, CELLS[cell].gates)
+
+    def forward(self, source: Padded) -> EncodedSource:
+        """Return the states at all items and the final states of all layers."""
+        if self._is_compiled_for(source):
+            return self._run_compiled(source)
+        # Packing rejects empty rows: they get one item, whose state is zeroed below and masked in reads.
+        lengths = source.lengths.clamp(min=1).cpu()
+        packed = pack_padded_sequence(source.items, lengths, batch_first=True, enforce_sorted=False)
+        packed_states, ends = self.run(packed)
+        states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source.items.shape[1])
+        parts = [self._merge_directions(part) for part in (ends if isinstance(ends, tuple) else (ends,))]
+        empty = (source.lengths < 1).unsqueeze(-1)
+        parts = [part.masked_fill(empty, 0.0) for part in parts]
+        return EncodedSource(states, tuple(zip(*(part.unbind(0) for part in parts), strict=True)))
+
+    def _is_compiled_for(self, source: Padded) -> bool:
+        """Return True if the compiled gru of regard.ops.gru can train on this source."""
+        run = self.run
+        return (
+            type(run) is nn.GRU
+            and torch.is_grad_enabled()
+            and has_no_hooks(run)
+            and source.lengths.device.type == "cpu"
+            and is_supported(source.items, *run.parameters())
+            and (source.items.requires_grad or any(weight.requires_grad for weight in run.parameters()))
+        )
+
+    def _run_compiled(self, source: Padded) -> EncodedSource:
+        """Return the same as `forward` from one compiled function per layer."""
+        items, finals = source.items.transpose(0, 1).contiguous(), []
+        for layer in range(self.layers):
+            names = [f"_l{layer}" + reverse for reverse in ("", "_reverse")[: self.directions]]
+            parts = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
+            of_item, item_bias, of_state, state_bias = (
+                [getattr(self.run, part + name) for name in names] for part in parts
+            )
+            if layer:
+                items = nn.functional.dropout(items, self.run.dropout, self.training)
+            projected = linear(items, torch.cat(of_item), torch.cat(item_bias))
+            items, ends = encode(projected, source.lengths, of_state, state_bias)
+            finals.append((ends.transpose(0, 1).flatten(1),))
+        return EncodedSource(items.transpose(0, 1), tuple(finals))
+
+    def _merge_directions(self, ends: Tensor) -> Tensor:
+        """Return final states (layers * directions, batch, hidden / directions) as (layers, batch, hidden)."""
+        return ends.unflatten(0, (self.layers, self.directions)).transpose(1, 2).flatten(2)
+
+
+def _initialize(run: nn.RNNBase, gates: int) -> None:
+    """Initialize the weights as those of the decoder's cells; torch's second bias is redundant and starts at zero."""
+    for name, weight in run.named_parameters():
+        if name.startswith("weight_ih"):
+            xavier_gates_(weight, gates)
+        elif name.startswith("weight_hh"):
+            orthogonal_gates_(weight, gates)
+        else:
+            nn.init.zeros_(weight)
+    if isinstance(run, nn.LSTM):
+        for name, bias in run.named_parameters():
+            if name.startswith("bias_ih"):
+                nn.init.ones_(bias[run.hidden_size : 2 * run.hidden_size])

@@ -1,0 +1,185 @@
+"""Self-attentive recurrent cells, which read all their past states: RNN with self-attention and LSTM-Network.
+
+    rnn     h_t  = tanh(A x_t + C s + B c_{t-1} + b)                    c_0 = 0
+            a_ti = align(W_k h_i, W_q h_t)                              i = 1 .. t
+            c_t  = sum_i softmax_i(a_t)_i h_i
+
+    lstm    a_ti = align(W_h h_i, W_x x_t + W_h~ h~_{t-1})              i = 1 .. t-1
+            h~_t = sum_i softmax_i(a_t)_i h_i       c~_t = sum_i softmax_i(a_t)_i c_i
+            i, f, o = sigmoid(A x_t + C s + B h~_t + b)      g = tanh(A x_t + C s + B h~_t + b)
+            c_t  = f * c~_t + i * g                 h_t = o * tanh(c_t)
+
+A plain cell (regard.layers.recurrent.cells) computes the new state, with the result of the read in place of the previous
+state. If every read gives all its weight to the last state, these are the plain rnn and lstm. align(k, q) is
+v . tanh(k + q), or <k, q> / sqrt(size). s is the context that a decoder reads from its source (absent elsewhere).
+
+With recency="learned" scores have a bias by the distance of the state in steps (RelativeBias: a learned number for each
+of the last 16 states, then one for each of growing spans): a_ti + b[last - i], last = t for an rnn, t - 1 for an lstm.
+Initially b[0] = INITIAL_RECENCY_BIAS = 7 and the rest is 0, so that a new cell gives nearly all its weight to the last
+state (of n equal scores e^7 / (e^7 + n - 1): 0.97 of 40) and training starts from a plain cell; without the bias the
+cell first has to learn to find the last state. The bias is ours: the lectures and the paper have none (recency="none").
+
+The past is a Memory that grows by one pair per step: each key is mapped once, when its state is new; h and c are one
+value [h; c], read with the same weights. An rnn reads with its new state, which is part of the memory; an lstm reads
+before it computes the new state, so that its first step reads nothing and has h~_1 = c~_1 = 0.
+
+The lstm's score has two forms: the one above is that of cheng2016; the code released with the paper omits
+W_h~ h~_{t-1} (feeds_back=False).
+
+Cost:    time O(t size) for step t and O(time^2 size) for all; each step is a handful of small products. With gradients
+         a step copies the past (see Memory.extend), which is noticeable from a few hundred steps.
+Source:  lectures, B (rnn); cheng2016, section 3.1, equations 5 to 10 (lstm); the code released with it. b:
+         raffel2020, section 2.1, and its initial values are ours.
+"""
+
+from typing import NamedTuple, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from regard.attention.biases import RelativeBias
+from regard.attention.memory import Memory
+from regard.attention.scores import BareAdditive, ScaledDot, Score
+from regard.layers.read import Read
+from regard.layers.recurrent.cells import CELLS, CellState, xavier_gates_
+
+_CELLS = "rnn", "lstm"
+_SCORES = "additive", "scaled-dot"
+_RECENCIES = "none", "learned"
+
+INITIAL_RECENCY_BIAS = 7.0
+"""Initial bias of the last state's score where recency is learned."""
+
+
+class Past(NamedTuple):
+    """State of a layer after some steps; immutable."""
+
+    output: Float[Tensor, "batch hidden"]
+    """h_t."""
+    read: Float[Tensor, "batch parts_hidden"]
+    """Result of the last read: c_t of an rnn, [h~_t; c~_t] of an lstm."""
+    memory: Memory | None
+    """All states so far: keys W h_i, values h_i, or [h_i; c_i]. None before the first step."""
+
+    def select(self, index: Int[Tensor, " rows"]) -> Self:
+        """Return these rows of every tensor."""
+        output, read = self.output.index_select(0, index), self.read.index_select(0, index)
+        return type(self)(output, read, None if self.memory is None else self.memory.select(index))
+
+
+class SelfAttentiveCell(nn.Module):
+    """One step of a self-attentive layer with cell "rnn" or "lstm"; formulas above.
+
+    Parameters: those of the plain cell; key_weight W_k or W_h (size, hidden); query_weight W_q (size, hidden) of an
+    rnn, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden) of an lstm that feeds back, else None;
+    read.score.v (size), if the score is additive; read.bias.table b (32), if recency is learned.
+    Raises: ValueError if cell, score or recency is unknown, or a size is below 1.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        hidden: int,
+        size: int,
+        *,
+        cell: str,
+        context_dim: int = 0,
+        score: str = "additive",
+        feeds_back: bool = True,
+        recency: str = "none",
+        kernel: str = "auto",
+    ):
+        super().__init__()
+        if cell not in _CELLS:
+            raise ValueError(f"cell must be one of {', '.join(_CELLS)}, got {cell!r}")
+        if score not in _SCORES:
+            raise ValueError(f"score must be one of {', '.join(_SCORES)}, got {score!r}")
+        if recency not in _RECENCIES:
+            raise ValueError(f"recency must be one of {', '.join(_RECENCIES)}, got {recency!r}")
+        self.cell = CELLS[cell](input_dim, hidden, context_dim=context_dim)
+        self.hidden, self.size, self.reads_first = hidden, size, cell == "lstm"
+        align = BareAdditive(size) if score == "additive" else ScaledDot()
+        self.read = Read(align, bias=_recency_bias() if recency == "learned" else None, kernel=kernel)
+        self.key_weight = _weight(size, hidden)
+        self.query_weight = _weight(size, input_dim if self.reads_first else hidden)
+        self.feedback_weight = _weight(size, hidden) if self.reads_first and feeds_back else None
+
+    def begin(self, rows: int) -> Past:
+        """Return the initial state of `rows` rows: zeros and no memory."""
+        zero = self.cell.bias.new_zeros(rows, self.hidden)
+        return Past(zero, zero.repeat(1, self.cell.parts), None)
+
+    def init_from(self, final: CellState) -> Past:
+        """Return a past that holds the final state of an encoder layer; for an rnn c_0 = h_0."""
+        read = torch.zeros_like(torch.cat(final, -1)) if self.reads_first else final[0]
+        return Past(final[0], read, self._extend_memory(None, final))
+
+    def project(self, items: Float[Tensor, "*batch input_dim"]) -> Float[Tensor, "*batch columns"]:
+        """Return the terms in x for any number of items: A x + b, and W_x x (lstm)."""
+        gates = self.cell.project(items)
+        return torch.cat((gates, linear(items, self.query_weight)), -1) if self.reads_first else gates
+
+    def forward(
+        self,
+        projected: Float[Tensor, "batch columns"],
+        past: Past,
+        *,
+        context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> Past:
+        """Return the past after an input x, where `projected` is project(x) and `context` is s."""
+        if not self.reads_first:
+            state = self.cell(projected, (past.read,), context=context)
+            memory = self._extend_memory(past.memory, state)
+            return Past(state[0], self._read_past(linear(state[0], self.query_weight), memory), memory)
+        gates, query = projected.split((projected.shape[-1] - self.size, self.size), -1)
+        read = past.read
+        if past.memory is not None:
+            if self.feedback_weight is not None:
+                query = torch.addmm(query, read[:, : self.hidden], self.feedback_weight.t())
+            read = self._read_past(query, past.memory)
+        state = self.cell(gates, read.chunk(2, -1), context=context)
+        return Past(state[0], read, self._extend_memory(past.memory, state))
+
+    def run(self, items: Float[Tensor, "batch time input_dim"]) -> tuple[Float[Tensor, "batch time hidden"], ...]:
+        """Return the states after each item of a batch of sequences, part by part (h, then c)."""
+        past = self.begin(len(items))
+        for projected in self.project(items).unbind(1):
+            past = self(projected, past)
+        if past.memory is None:
+            return (items.new_zeros(*items.shape[:2], self.hidden),) * self.cell.parts
+        return past.memory.values.chunk(self.cell.parts, -1)
+
+    def extra_repr(self) -> str:
+        """Return the settings that are not modules, for repr."""
+        return f"size={self.size}, feeds_back={self.feedback_weight is not None}"
+
+    def _extend_memory(self, memory: Memory | None, state: CellState) -> Memory:
+        """Append the new state to the memory, which keeps the dtype of the weights under autocast."""
+        keys = linear(state[0], self.key_weight).to(self.key_weight.dtype).unsqueeze(1)
+        values = torch.cat(state, -1).to(self.key_weight.dtype).unsqueeze(1)
+        if memory is None:
+            return Memory(keys, values, mapped_by=self._score)
+        return memory.extend(keys, values)
+
+    def _read_past(self, query: Tensor, memory: Memory) -> Tensor:
+        """Return what the query reads, (batch, parts * hidden). The query is cast, rather than all the keys."""
+        return self.read(query.unsqueeze(1).to(memory.keys.dtype), memory).squeeze(1)
+
+    @property
+    def _score(self) -> Score:
+        return self.read.score
+
+
+def _weight(rows: int, columns: int) -> nn.Parameter:
+    if rows < 1:
+        raise ValueError(f"size must be at least 1, got {rows}")
+    return nn.Parameter(xavier_gates_(torch.empty(rows, columns), 1))
+
+
+def _recency_bias() -> RelativeBias:
+    """Return the bias with b[0] = INITIAL_RECENCY_BIAS and zeros for the states before the last."""
+    bias = RelativeBias(None, two_sided=False)
+    nn.init.constant_(bias.table[:1], INITIAL_RECENCY_BIAS)
+    return bias

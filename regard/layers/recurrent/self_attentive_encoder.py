@@ -1,0 +1,87 @@
+"""Self-attentive encoder: the source from its start, or from both ends, by cells that read all their past states.
+
+    forward     h_i = cell(x_i; h_1 .. h_{i-1})         i = 1 .. n          every state reads those before it
+    backward    g_i = cell(x_i; g_n .. g_{i+1})         i = n .. 1          with separate weights
+    states      [h_i; g_i]                              the next layer's items
+    final       [h_n; g_1]                              both depend on the whole source
+
+Rows may differ in length: the backward direction starts at each row's last item, the final states are those at the ends
+of each row, and no item reads padding, which follows the items in both directions.
+
+Source: cheng2016, section 3.1; bahdanau2015, section 3.2 (both directions).
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.layers.dropout import Dropout
+from regard.layers.recurrent.cells import CellState
+from regard.layers.recurrent.encoder import EncodedSource
+from regard.layers.recurrent.self_attentive import SelfAttentiveCell
+
+
+class SelfAttentiveEncoder(nn.Module):
+    """Layers of self-attentive cells over items (batch, source, input_dim).
+
+    hidden: size of a state, both directions together. cell: returns the cell of one layer and direction, given its
+    input size. dropout: on the items between layers, in training.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        hidden: int,
+        *,
+        cell: Callable[[int], SelfAttentiveCell],
+        layers: int = 1,
+        directions: int = 2,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        sizes = [hidden if layer else input_dim for layer in range(layers)]
+        self.forwards = nn.ModuleList(cell(size) for size in sizes)
+        self.backwards = nn.ModuleList(cell(size) for size in sizes if directions == 2)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, source: Padded) -> EncodedSource:
+        """Return the states at all items and the final states of all layers."""
+        lengths = source.lengths.to(source.items.device)
+        reversal, items = _reversal_index(source.items, lengths), source.items
+        absent = (torch.arange(items.shape[1], device=items.device) >= lengths[:, None]).unsqueeze(-1)
+        finals = []
+        for layer, cell in enumerate(self.forwards):
+            items = self.dropout(items) if layer else items
+            runs = [cast("SelfAttentiveCell", cell).run(items)]
+            ends = [_final_states(runs[0], lengths)]
+            if len(self.backwards):
+                backward = cast("SelfAttentiveCell", self.backwards[layer]).run(_reverse(items, reversal))
+                ends.append(_final_states(backward, lengths))
+                runs.append(tuple(_reverse(part, reversal) for part in backward[:1]))
+            items = torch.cat([states for states, *_ in runs], -1).masked_fill(absent, 0.0)
+            finals.append(tuple(torch.cat(parts, -1) for parts in zip(*ends, strict=True)))
+        return EncodedSource(items, tuple(finals))
+
+
+def _reversal_index(
+    items: Float[Tensor, "batch source dim"], lengths: Int[Tensor, " batch"]
+) -> Int[Tensor, "batch source"]:
+    """Return the index that reverses the items of each row and leaves padding in place."""
+    positions = torch.arange(items.shape[1], device=items.device)
+    reversed_positions = lengths[:, None] - 1 - positions
+    return torch.where(reversed_positions >= 0, reversed_positions, positions)
+
+
+def _reverse(items: Tensor, reversal: Tensor) -> Tensor:
+    return items.gather(1, reversal.unsqueeze(-1).expand_as(items))
+
+
+def _final_states(parts: CellState, lengths: Tensor) -> CellState:
+    """Return the state after each row's last item; zeros for a row without items."""
+    last, empty = (lengths - 1).clamp(min=0), (lengths < 1).unsqueeze(-1)
+    rows = torch.arange(len(lengths), device=lengths.device)
+    return tuple(part[rows, last].masked_fill(empty, 0.0) for part in parts)

@@ -1,0 +1,260 @@
+"""Figures of a capture: one sample, in a view that fits its attention maps.
+
+    alignment    target x source, the mean and each head                      texts
+    chain        the text at each step, shaded by its weights                 recurrent layers that read their past
+    heat         weights over an image, head by head                          images, boxes
+                 weights of each token of the text over a generated image     drawings
+    boxes, events    detections over the image or over the sound (in full, if it was processed in chunks)
+    tracks           trajectories on the plane, and the weights of the sample's agent
+
+By default the read nearest to the output is plotted: chain, pooling, cross, recurrent, then self-attention; `kind` and
+`layer` select another. For generated images the mean over all layers is plotted, unless `layer` is given.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import UserError
+from regard.look.figures.alignment import Alignment, plot_alignment
+from regard.look.figures.chain import Chain, plot_chain
+from regard.look.figures.heat import plot_heat
+from regard.look.figures.results import plot_boxes, plot_events, plot_tracks
+from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.roles import Kind
+from regard.look.sample import Axis, Image, Plane, Sound
+
+if TYPE_CHECKING:
+    from regard.look.capture import Capture
+
+
+ViewName = Literal["alignment", "chain", "heat", "boxes", "events", "tracks"]
+VIEWS: tuple[ViewName, ...] = ("alignment", "chain", "heat", "boxes", "events", "tracks")
+
+_NEAREST: tuple[Kind, ...] = ("chain", "pooling", "cross", "recurrent", "encoder self", "decoder self", "other")
+PictureT = TypeVar("PictureT", Image, Sound, Plane)
+
+
+def draw(
+    capture: "Capture",
+    path: Path,
+    *,
+    sample: int = 0,
+    view: ViewName | None = None,
+    kind: Kind | None = None,
+    layer: int | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Plot one sample of a capture to a .png, .svg or .pdf file.
+
+    sample: index of the sample.
+    view:   one of VIEWS; by default the one that fits.
+    kind:   kind of the reads to plot (regard.look.roles); by default those nearest to the output.
+    layer:  layer to plot head by head, from 1; by default the last.
+    Raises: UserError for another suffix, an existing file (unless overwrite), or if the sample, view, read or layer
+            does not exist; ValueError if nothing was recorded.
+    """
+    if not 0 <= sample < len(capture):
+        raise UserError(f"sample must be between 0 and {len(capture) - 1}, got {sample}")
+    sample_maps: SampleMaps = capture[sample]
+    view_name = view or _default_view(sample_maps, kind)
+    drawings: dict[str, Callable[[], Path]] = {
+        "alignment": lambda: _alignment(sample_maps, path, kind, layer, overwrite=overwrite),
+        "chain": lambda: _chain(sample_maps, path, layer, overwrite=overwrite),
+        "heat": lambda: _heat(sample_maps, path, kind, layer, overwrite=overwrite),
+        "boxes": lambda: _boxes(sample_maps, path, overwrite=overwrite),
+        "events": lambda: _events(capture, sample, path, overwrite=overwrite),
+        "tracks": lambda: _tracks(sample_maps, path, kind, layer, overwrite=overwrite),
+    }
+    if view_name not in drawings:
+        raise UserError(f"view must be one of {', '.join(VIEWS)}, got {view_name!r}")
+    return drawings[view_name]()
+
+
+def _default_view(sample_maps: SampleMaps, kind: Kind | None) -> ViewName:
+    pictures, axes = sample_maps.sample.pictures.values(), sample_maps.sample.axes
+    if kind is None:
+        # A detector that finds no box gets the image without boxes.
+        is_detection = "queries" in axes and axes["queries"].what == "box"
+        if any(isinstance(picture, Image) and (picture.boxes or is_detection) for picture in pictures):
+            return "boxes"
+        if any(isinstance(picture, Sound) for picture in pictures):
+            return "events"
+        if any(isinstance(picture, Plane) for picture in pictures):
+            return "tracks"
+        if "said" in axes and _on_image(sample_maps, "said") and _text_maps(sample_maps):
+            return "heat"
+    maps = _maps(sample_maps, kind)
+    if maps[0].kind == "chain":
+        return "chain"
+    return "heat" if any(_on_image(sample_maps, name) for name in (maps[0].keys, maps[0].queries)) else "alignment"
+
+
+def _maps(sample_maps: SampleMaps, kind: Kind | None) -> tuple[AttentionMap, ...]:
+    """Return the maps of a kind, or of the kind nearest to the output, one per layer."""
+    for candidate in _NEAREST if kind is None else (kind,):
+        if maps := sample_maps.find(candidate):
+            axes = maps[-1].queries, maps[-1].keys
+            return tuple(attention_map for attention_map in maps if (attention_map.queries, attention_map.keys) == axes)
+    kinds = ", ".join(dict.fromkeys(attention_map.kind for attention_map in sample_maps.maps)) or "none"
+    raise UserError(f"kind must be one of the recorded kinds ({kinds}), got {kind!r}")
+
+
+def _text_maps(sample_maps: SampleMaps) -> tuple[AttentionMap, ...]:
+    """Return the maps of a text (keys) by the generated tokens (queries)."""
+    return tuple(
+        attention_map
+        for attention_map in sample_maps.find()
+        if attention_map.queries == "said" and attention_map.keys == "source"
+    )
+
+
+def _layer(maps: Sequence[AttentionMap], layer: int | None) -> AttentionMap:
+    layers = [attention_map.layer for attention_map in maps]
+    if layer is not None and layer not in layers:
+        raise UserError(f"layer must be one of {', '.join(map(str, layers))}, got {layer}")
+    return maps[-1 if layer is None else layers.index(layer)]
+
+
+def _alignment(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool) -> Path:
+    maps = _maps(sample_maps, kind)
+    layer_number = maps.index(_layer(maps, layer)) + 1
+    layers = [
+        Alignment(
+            source=sample_maps.keys(attention_map).labels,
+            target=sample_maps.queries(attention_map).labels,
+            weights=attention_map.weights.float(),
+            layer=f"layer {attention_map.layer}" if len(maps) > 1 else "",
+            head_names=attention_map.heads,
+            title=sample_maps.sample.title,
+        )
+        for attention_map in maps
+    ]
+    return plot_alignment(layers, path, layer=layer_number, overwrite=overwrite)
+
+
+def _chain(sample_maps: SampleMaps, path: Path, layer: int | None, *, overwrite: bool) -> Path:
+    chains = [
+        Chain(
+            labels=sample_maps.keys(attention_map).labels,
+            weights=attention_map.weights.float().mean(0),
+            layer=attention_map.layer,
+            direction=attention_map.direction,
+            title=sample_maps.sample.title,
+        )
+        for attention_map in _maps(sample_maps, "chain")
+    ]
+    return plot_chain(chains, path, layer=layer, overwrite=overwrite)
+
+
+def _on_image(sample_maps: SampleMaps, axis: str) -> Image | None:
+    picture = sample_maps.sample.pictures.get(sample_maps.sample.axes[axis].on)
+    return picture if isinstance(picture, Image) else None
+
+
+def _heat(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool) -> Path:
+    """Plot the heads over an image of keys; over an image of queries, plot each key."""
+    maps = (_text_maps(sample_maps) if kind is None else ()) or _maps(sample_maps, kind)
+    attention_map = _layer(maps, layer)
+    weights = attention_map.weights.double().numpy()
+    queries, keys = sample_maps.queries(attention_map), sample_maps.keys(attention_map)
+    if (image := _on_image(sample_maps, attention_map.keys)) is not None:
+        places = keys.places
+        panels = [("mean over heads", weights.mean(0).mean(0))] if len(attention_map.heads) > 1 else []
+        panels += [(name, head.mean(0)) for name, head in zip(attention_map.heads, weights, strict=True)]
+    elif (image := _on_image(sample_maps, attention_map.queries)) is not None:
+        places = queries.places
+        layers = maps if layer is None else (attention_map,)
+        mean = np.mean([layer_map.weights.double().numpy().mean(0) for layer_map in layers], 0)
+        panels = [(f"{label}  {mean[:, i].mean():.2f}", mean[:, i]) for i, label in enumerate(keys.labels)]
+    else:
+        raise UserError(f"view 'heat' requires queries or keys on an image, which {attention_map.name} does not have")
+    return plot_heat(image.pixels, places, panels, path, title=sample_maps.sample.title, overwrite=overwrite)
+
+
+def _boxes(sample_maps: SampleMaps, path: Path, *, overwrite: bool) -> Path:
+    image = _picture(sample_maps, Image, "boxes")
+    height, width = image.pixels.shape[:2]
+    boxes = []
+    for box in image.boxes:
+        left, top, wide, high = box.place
+        boxes.append((box.label, box.score, (left * width, top * height, wide * width, high * height)))
+    pixels = image.pixels if image.pixels.ndim == 3 else np.repeat(image.pixels[..., None], 3, 2)
+    return plot_boxes(pixels, boxes, path, title=sample_maps.sample.title, overwrite=overwrite)
+
+
+def _events(capture: "Capture", sample: int, path: Path, *, overwrite: bool) -> Path:
+    """Plot a whole sound, whose chunks are consecutive samples."""
+    first = last = sample
+    while _begin(capture, first) > 0 and first > 0:
+        first -= 1
+    while last + 1 < len(capture) and _begin(capture, last + 1) > 0:
+        last += 1
+    sounds = [_picture(chunk, Sound, "events") for chunk in capture[first : last + 1]]
+    title = capture[sample].sample.title
+    if len(sounds) > 1:
+        own = sounds[sample - first]
+        title = title.partition(" -> ")[0].removesuffix(f", {own.begin:g} to {own.begin + own.seconds:g} s")
+    sorted_events = sorted(
+        (event.onset + sound.begin, event.duration, event.label, event.score)
+        for sound in sounds
+        for event in sound.events
+    )
+    events = [(label, score, onset, duration) for onset, duration, label, score in sorted_events]
+    seconds = max(sound.begin + sound.seconds for sound in sounds)
+    return plot_events(_join_spectrograms(sounds), events, path, seconds=seconds, title=title, overwrite=overwrite)
+
+
+def _begin(capture: "Capture", sample: int) -> float:
+    sounds = [picture for picture in capture[sample].sample.pictures.values() if isinstance(picture, Sound)]
+    return sounds[0].begin if sounds else 0.0
+
+
+def _join_spectrograms(sounds: Sequence[Sound]) -> NDArray[np.float32]:
+    """Return one spectrogram of chunks that may overlap, each overlap half from either chunk."""
+    num_bands, num_frames = sounds[0].bands.shape
+    starts = [round(sound.begin / sound.seconds * num_frames) for sound in sounds]
+    bands = np.zeros((num_bands, starts[-1] + num_frames), np.float32)
+    bands[:, :num_frames] = sounds[0].bands
+    for before, start, sound in zip(starts, starts[1:], sounds[1:], strict=False):
+        half = max(0, before + num_frames - start) // 2
+        bands[:, start + half : start + num_frames] = sound.bands[:, half:]
+    return bands
+
+
+def _tracks(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool) -> Path:
+    """Plot all tracks, that of the sample's agent first, and its weights of the others, averaged over heads."""
+    plane = _picture(sample_maps, Plane, "tracks")
+    # The agent of a sample is the first item of its source, wherever it is among the queries of a read.
+    source = sample_maps.sample.axes.get("source", Axis(labels=()))
+    own = next((int(place[0]) for place in source.places if place is not None), 0)
+    weights: list[tuple[int, float]] = []
+    attention_map = _layer(_maps(sample_maps, kind), layer)
+    query_tracks = [place and int(place[0]) for place in sample_maps.queries(attention_map).places]
+    key_places = sample_maps.keys(attention_map).places
+    if own in query_tracks and key_places:
+        own_weights = attention_map.weights.double().mean(0)[query_tracks.index(own)].tolist()
+        for place, weight in zip(key_places, own_weights, strict=True):
+            if place is not None and int(place[0]) != own:
+                weights.append((int(place[0]), weight))
+    order = [own, *(i for i in range(len(plane.tracks)) if i != own)]
+    tracks = [plane.tracks[i] for i in order]
+    return plot_tracks(
+        [track.label for track in tracks],
+        np.array([track.seen for track in tracks]),
+        np.array([track.ahead for track in tracks]),
+        path,
+        weights=[(order.index(track), weight) for track, weight in weights],
+        title=sample_maps.sample.title,
+        overwrite=overwrite,
+    )
+
+
+def _picture(sample_maps: SampleMaps, kind: type[PictureT], view: str) -> PictureT:
+    for picture in sample_maps.sample.pictures.values():
+        if isinstance(picture, kind):
+            return picture
+    raise UserError(f"view {view!r} requires a sample with a picture of kind {kind.__name__.lower()}")

@@ -1,0 +1,91 @@
+"""Layout of a figure of panels: size of the cells, arrangement of the panels, and which labels fit."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from regard.look.figures.labels import width_em
+
+SLANT = 60
+"""Angle of source labels of more than one character, in degrees."""
+
+TITLE_FONT = 9.0
+"""Font size of a panel's title, in points."""
+
+_MAX_WIDTH, _MAX_HEIGHT = 16.0, 40.0
+_CELL, _SMALL_CELL = 0.24, 0.125
+_GAP, _TITLE_HEIGHT = 0.25, 0.30
+_MIN_FONT, _MAX_FONT = 6.0, 9.5
+_POINT = 1 / 72
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Grid of panels of equal size; lengths in inches, fonts in points."""
+
+    columns: int
+    rows: int
+    width: float
+    """Width of a panel's cells."""
+    height: float
+    """Height of a panel's cells."""
+    column_step: float
+    """Distance between the left edges of adjacent panels."""
+    row_step: float
+    """Distance between the top edges of adjacent panels."""
+    source_font: float
+    target_font: float
+    source_every: int
+    """Label every k-th source token; 1 if there is room for all labels."""
+    target_every: int
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height of all panels."""
+        return self.columns * self.column_step, self.rows * self.row_step
+
+    def box(self, number: int) -> tuple[float, float, float, float]:
+        """Return left, bottom, width, height of panel `number` as fractions of `size`, row by row from the top left."""
+        row, column = divmod(number, self.columns)
+        width, height = self.size
+        top = height - row * self.row_step
+        return (
+            column * self.column_step / width,
+            (top - self.height) / height,
+            self.width / width,
+            self.height / height,
+        )
+
+
+def lay_out(titles: Sequence[str], *, source: Sequence[str], target: Sequence[str]) -> Layout:
+    """Return the layout of one panel per title, of len(target) rows and len(source) columns.
+
+    Panels are side by side as long as labels are readable, else in several rows of equal length. Cells shrink to a
+    largest size of the figure; if labels do not fit, only some are shown.
+    """
+    title_width = max(width_em(title) for title in titles) * TITLE_FONT * _POINT
+    least = max(len(source) * _SMALL_CELL, title_width) + _GAP
+    columns = min(len(titles), max(1, int(_MAX_WIDTH / least)))
+    rows = math.ceil(len(titles) / columns)
+    columns = math.ceil(len(titles) / rows)
+    cell_width = min(_CELL, (_MAX_WIDTH / columns - _GAP) / len(source))
+    cell_height = min(max(cell_width, _SMALL_CELL), _MAX_HEIGHT / rows / len(target))
+    source_font, target_font = _font(cell_width), _font(cell_height)
+    longest = max(width_em(label) for label in source)
+    label_height = (longest * math.sin(math.radians(SLANT)) + 1.5) * source_font * _POINT
+    return Layout(
+        columns=columns,
+        rows=rows,
+        width=len(source) * cell_width,
+        height=len(target) * cell_height,
+        column_step=max(len(source) * cell_width, title_width) + _GAP,
+        row_step=len(target) * cell_height + label_height + _TITLE_HEIGHT,
+        source_font=source_font,
+        target_font=target_font,
+        source_every=math.ceil(1.1 * source_font * _POINT / cell_width),
+        target_every=math.ceil(1.1 * target_font * _POINT / cell_height),
+    )
+
+
+def _font(cell: float) -> float:
+    return min(_MAX_FONT, max(_MIN_FONT, 0.6 * cell / _POINT))

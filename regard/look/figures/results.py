@@ -1,0 +1,143 @@
+"""Figures of predictions: boxes in an image, events over a sound, tracks on a plane, images side by side.
+
+Figures are written atomically, as .png, .svg or .pdf; an existing file is replaced only with `overwrite`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from regard.look.figures.alignment import plot_style, render_figure
+from regard.look.figures.labels import families_for, readable
+from regard.look.figures.output import check_path
+from regard.system.writing import write_atomically
+
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
+"""Palette for color-blind readers. (wong2011)"""
+_PALE = "#8c97a3"
+
+
+def plot_boxes(
+    image: NDArray[np.uint8],
+    boxes: Sequence[tuple[str, float, tuple[float, float, float, float]]],
+    path: Path,
+    *,
+    title: str,
+    overwrite: bool = False,
+) -> Path:
+    """Plot an image (height, width, 3) with a frame for each box: label, score, (x, y, width, height) in pixels.
+
+    Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does not exist.
+    """
+    check_path(path, overwrite)
+    height, width = image.shape[:2]
+    labels = sorted({label for label, *_ in boxes})
+    with plot_style(families_for([title, *labels])):
+        figure, axes = _figure((6.0, 6.0 * height / width), title)
+        axes.imshow(image, interpolation="nearest" if width < 200 else None)
+        axes.set_axis_off()
+        for label, score, (x, y, wide, high) in boxes:
+            color = _COLORS[labels.index(label) % len(_COLORS)]
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=color, linewidth=1.4))
+            font = {"fontsize": 6, "color": "white", "va": "bottom"}
+            background = {"facecolor": color, "edgecolor": "none", "pad": 0.8}
+            axes.text(x, y - 1, f"{readable(label, spaces=' ')} {score:.2f}", bbox=background, **font)
+        return write_picture(figure, path, overwrite=overwrite)
+
+
+def plot_events(
+    bands: NDArray[np.float32],
+    events: Sequence[tuple[str, float, float, float]],
+    path: Path,
+    *,
+    seconds: float,
+    title: str,
+    overwrite: bool = False,
+) -> Path:
+    """Plot a spectrogram (bands, frames) of `seconds` with a span for each event: label, score, onset, duration.
+
+    Raises: as `plot_boxes`.
+    """
+    check_path(path, overwrite)
+    labels = sorted({label for label, *_ in events})
+    with plot_style(families_for([title, *labels])):
+        figure, axes = _figure((9.0, 3.0), title)
+        axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=(0, seconds, 0, len(bands)))
+        axes.set(xlabel="seconds", ylabel="mel band", xlim=(0, seconds))
+        for row, (label, score, onset, duration) in enumerate(events):
+            color = _COLORS[labels.index(label) % len(_COLORS)]
+            axes.axvspan(onset, onset + duration, facecolor=color, alpha=0.25, edgecolor=color)
+            high = len(bands) * (0.93 - 0.09 * (row % 3))  # staggered, because events may overlap
+            font = {"fontsize": 8, "color": color, "fontweight": "bold"}
+            axes.text(onset + 0.01 * seconds, high, f"{readable(label, spaces=' ')} {score:.2f}", **font)
+        return write_picture(figure, path, overwrite=overwrite)
+
+
+def plot_images(images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overwrite: bool = False) -> Path:
+    """Plot images (channels, height, width) within [0, 1] side by side, with their names. Raises: as `plot_boxes`."""
+    check_path(path, overwrite)
+    with plot_style(families_for([name for name, _ in images])):
+        figure = Figure(figsize=(2.5 * len(images), 2.7), layout="constrained")
+        for axes, (name, image) in zip(figure.subplots(1, len(images), squeeze=False)[0], images, strict=True):
+            pixels = np.clip(image, 0, 1).transpose(1, 2, 0)
+            axes.imshow(pixels[..., 0] if pixels.shape[2] == 1 else pixels, cmap="gray", vmin=0, vmax=1)
+            axes.set_title(readable(name, spaces=" "), fontsize=10)
+            axes.set_axis_off()
+        return write_picture(figure, path, overwrite=overwrite)
+
+
+def plot_tracks(
+    names: Sequence[str],
+    tracks: NDArray[np.float64],
+    paths: NDArray[np.float64],
+    path: Path,
+    *,
+    weights: Sequence[tuple[int, float]] = (),
+    title: str,
+    overwrite: bool = False,
+) -> Path:
+    """Plot observed tracks (agents, observed, 2) and predicted paths (agents, predicted, 2), in meters on the plane.
+
+    weights: attention of the first agent to others, as lines to them, wider for larger weights.
+    Raises:  as `plot_boxes`.
+    """
+    check_path(path, overwrite)
+    with plot_style(families_for([title, *names])):
+        figure, axes = _figure((6.0, 6.0), title)
+        for other, weight in weights:
+            (x0, y0), (x1, y1) = tracks[0, -1], tracks[other, -1]
+            axes.plot([x0, x1], [y0, y1], color=_COLORS[4], linewidth=8 * weight, alpha=0.7, solid_capstyle="round")
+        for i, name in enumerate(names):
+            color = _COLORS[1] if i == 0 else _COLORS[0]
+            path_from_now = np.concatenate((tracks[i, -1:], paths[i]))
+            steps = np.arange(len(path_from_now))[:, None]
+            constant_velocity = tracks[i, -1] + steps * (tracks[i, -1] - tracks[i, -2])
+            axes.plot(*constant_velocity.T, color=_PALE, linewidth=0.8, linestyle=":")
+            axes.plot(*tracks[i].T, color=color, linewidth=1.6)
+            axes.plot(*path_from_now.T, color=color, linewidth=1.6, linestyle="--")
+            axes.plot(*tracks[i, -1], marker="o", color=color, markersize=4)
+            axes.annotate(
+                readable(name, spaces=" "), tracks[i, -1], (4, 4), textcoords="offset points", fontsize=7, color=color
+            )
+        axes.set(xlabel="meters", ylabel="meters", aspect="equal")
+        axes.margins(0.08)
+        return write_picture(figure, path, overwrite=overwrite)
+
+
+def _figure(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(readable(title, max_length=200, spaces=" "), fontsize=9, loc="left")
+    return figure, axes
+
+
+def write_picture(figure: Figure, path: Path, *, overwrite: bool = False) -> Path:
+    """Write a figure atomically; the path must have been checked with `check_path`."""
+    write_atomically(path, render_figure(figure, path.suffix.lower()), overwrite=overwrite)
+    return path

@@ -1,0 +1,79 @@
+"""Attention maps: the weights of one read for one sample, head by head, between two labeled axes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.look.roles import Kind
+from regard.look.sample import Axis, Sample
+
+GRADIENT = "weight x gradient"
+"""The measure of regard.look.measures."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionMap:
+    """Weights of one read for one sample."""
+
+    key: str
+    """Maps with the same key have the same weights: the outputs of one source share its encoder maps."""
+    name: str
+    """Name of the read, such as core.decoder.0.cross.read."""
+    kind: Kind
+    layer: int
+    """From 1."""
+    direction: str = ""
+    """Direction of a chain, "from the start" or "from the end"; else empty."""
+    measure: str = "weight"
+    """Quantity of the values: "weight", "weight x gradient", "rollout"."""
+    queries: str
+    """Name of the sample's axis of queries."""
+    keys: str
+    """Name of the sample's axis of keys."""
+    heads: tuple[str, ...]
+    """Name of each head; one empty name for a read without heads."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """Kernel, mask and bias of the read."""
+    load: Callable[[int], Float[Tensor, "query key"]]
+    """Loads the values of one head."""
+
+    def head(self, number: int) -> Float[Tensor, "query key"]:
+        """Return the values of a head, on the CPU, in the dtype that they were recorded in."""
+        return self.load(number)
+
+    @property
+    def weights(self) -> Float[Tensor, "head query key"]:
+        """Values of all heads."""
+        return torch.stack([self.load(number) for number in range(len(self.heads))])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SampleMaps:
+    """Sample with its attention maps."""
+
+    sample: Sample
+    maps: tuple[AttentionMap, ...]
+
+    def queries(self, attention_map: AttentionMap) -> Axis:
+        """Return the axis of a map's queries."""
+        return self.sample.axes[attention_map.queries]
+
+    def keys(self, attention_map: AttentionMap) -> Axis:
+        """Return the axis of a map's keys."""
+        return self.sample.axes[attention_map.keys]
+
+    def find(
+        self, kind: Kind | None = None, *, layer: int | None = None, name: str | None = None, measure: str = "weight"
+    ) -> tuple[AttentionMap, ...]:
+        """Return the maps of a kind, layer or name."""
+        return tuple(
+            attention_map
+            for attention_map in self.maps
+            if kind in (None, attention_map.kind)
+            and layer in (None, attention_map.layer)
+            and name in (None, attention_map.name)
+            and attention_map.measure == measure
+        )

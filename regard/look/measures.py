@@ -1,0 +1,141 @@
+"""Measures computed from recorded weights: entropy, mean distance, attention rollout, and weight times gradient.
+
+Source: shannon1948; vig2019; abnar2020; chefer2021.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.recording import Recording
+from regard.look.tiles import Part, Tile
+
+MAX_ROLLOUT = 1024
+"""Longest sequence that rollout is computed for: its cost per layer is cubic in the length."""
+_BLOCK = 1 << 18
+
+
+def entropy(weights: Float[Tensor, "query key"]) -> float | None:
+    """Return the mean entropy in nats over the queries that are not fully masked; None if all are."""
+    return _mean(weights, lambda rows, _first: torch.special.entr(rows.clamp(min=0)))
+
+
+def distance(weights: Float[Tensor, "query key"]) -> float | None:
+    """Return the mean |i - j|, weighted, over the queries that are not fully masked; None if all are."""
+    key = torch.arange(weights.shape[1])
+
+    def weighted_distances(rows: Tensor, first: int) -> Tensor:
+        return rows * (torch.arange(first, first + len(rows))[:, None] - key).abs()
+
+    return _mean(weights, weighted_distances)
+
+
+def measures(attention_map: AttentionMap) -> dict[str, Callable[[Tensor], float | None]]:
+    """Return the functions that summarize a head of a map, by name; none if its values are not weights."""
+    if attention_map.measure != "weight":
+        return {}
+    queries, keys = attention_map.queries, attention_map.keys
+    is_sequence = queries == keys or {queries, keys} == {"said", "fed"}
+    functions: dict[str, Callable[[Tensor], float | None]] = {"entropy": entropy}
+    return functions | {"distance": distance} if is_sequence else functions
+
+
+def summaries(attention_map: AttentionMap) -> dict[str, list[float | None]]:
+    """Return the summaries of each head, by name."""
+    heads = range(len(attention_map.heads))
+    return {
+        name: [measure(attention_map.head(head)) for head in heads] for name, measure in measures(attention_map).items()
+    }
+
+
+def with_rollout(sample_maps: SampleMaps) -> SampleMaps:
+    """Add maps of measure "rollout": of each layer of an encoder (or of a decoder-only model), and of a pooling query.
+
+    Returns the sample unchanged if a layer is missing, or the sequence is longer than MAX_ROLLOUT.
+    """
+    layers = _layers(sample_maps)
+    if not layers or len(sample_maps.queries(layers[0])) > MAX_ROLLOUT:
+        return sample_maps
+    size = len(sample_maps.queries(layers[0]))
+    total, maps = torch.eye(size, dtype=torch.float64), []
+    for layer in layers:
+        total = (layer.weights.double().mean(0) + torch.eye(size, dtype=torch.float64)) / 2 @ total
+        maps.append(_rollout_map(layer, total))
+    if layers[0].kind == "encoder self":
+        poolings = (pooling for pooling in sample_maps.find("pooling") if pooling.keys == layers[0].queries)
+        maps += [_rollout_map(pooling, pooling.weights.double().mean(0) @ total) for pooling in poolings]
+    return SampleMaps(sample=sample_maps.sample, maps=(*sample_maps.maps, *maps))
+
+
+def _layers(sample_maps: SampleMaps) -> Sequence[AttentionMap]:
+    """Return the self-attention maps of all layers in order; empty if a layer is missing or their axes differ."""
+    layers = [layer for layer in sample_maps.find("encoder self") if layer.queries == layer.keys]
+    if not layers and not sample_maps.find("cross"):
+        layers = [
+            layer
+            for layer in sample_maps.find("decoder self")
+            if len(sample_maps.queries(layer)) == len(sample_maps.keys(layer))
+        ]
+    is_complete = [layer.layer for layer in layers] == list(range(1, len(layers) + 1))
+    has_same_axes = len({(layer.queries, layer.keys) for layer in layers}) == 1
+    return layers if is_complete and has_same_axes else []
+
+
+def _rollout_map(attention_map: AttentionMap, numbers: Tensor) -> AttentionMap:
+    values, key = numbers.float(), f"rollout/{attention_map.key}"
+    return replace(attention_map, key=key, measure="rollout", heads=("",), facts={}, load=lambda _head: values)
+
+
+def _mean(weights: Tensor, terms: Callable[[Tensor, int], Tensor]) -> float | None:
+    """Return the mean over queries that are not fully masked of the sum of their terms, computed in blocks of rows."""
+    step = max(1, _BLOCK // max(1, weights.shape[1]))
+    total, count = 0.0, 0
+    for first in range(0, len(weights), step):
+        rows = weights[first : first + step].double()
+        reads = rows.sum(-1) > 0
+        total += float(terms(rows, first).sum(-1)[reads].sum())
+        count += int(reads.sum())
+    return total / count if count else None
+
+
+class GradientCall(NamedTuple):
+    """Call whose output is part of an autograd graph."""
+
+    name: str
+    index: int
+    """Index among the recorded calls of the read."""
+    values: Tensor
+    """([batch, [head,]] key, value_dim), with as many heads as the queries"""
+    output: Tensor
+    """([batch, [head,]] query, value_dim)"""
+
+
+def multiply_by_gradients(recording: Recording, graph_calls: Sequence[GradientCall], number: Tensor) -> Recording:
+    """Return a recording of the same calls that holds weight times gradient of `number`.
+
+    Raises: ValueError if `number` is not a scalar, or does not depend on a call of the recording.
+    """
+    if number.numel() != 1:
+        raise ValueError(f"number must be a scalar, got shape {tuple(number.shape)}")
+    if not graph_calls or not number.requires_grad:
+        raise ValueError("there is no graph to differentiate: run the model with gradients inside the recording")
+    outputs = [call.output for call in graph_calls]
+    gradients = torch.autograd.grad(number.sum(), outputs, retain_graph=True, allow_unused=True)
+    if all(gradient is None for gradient in gradients):
+        raise ValueError("the number does not depend on any read that was recorded")
+    result = Recording([name for name, count in recording.counts().items() if count], part=Part(), dtype=torch.float32)
+    for call, gradient in zip(graph_calls, gradients, strict=True):
+        weights = recording[call.name][call.index].float()
+        if gradient is None:
+            products = torch.zeros_like(weights)
+        else:
+            by_weight = gradient.float() @ call.values.detach().float().transpose(-1, -2)
+            products = weights * by_weight.cpu().reshape(weights.shape)
+        whole = tuple(slice(0, size) for size in products.shape)
+        result.keep(call.name, recording.calls(call.name)[call.index], [Tile(whole, products)])
+    return result

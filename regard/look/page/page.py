@@ -1,0 +1,186 @@
+"""HTML viewer: one file that contains its captures and needs no network.
+
+    page.html     markup, style and script, built from viewer/
+      + page      JSON: samples, axes, reads, pictures, steps           (documented in viewer/src/page.ts)
+      + chunks    weights by name, compressed with zlib, in base64
+
+The weights are exact as long as the page stays small. A larger page is reduced (regard.look.page.reduce), and states how:
+the k largest weights of each query exactly, and the largest weight of each block of cells.
+"""
+
+import base64
+import io
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from regard.errors import UserError
+from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.measures import measures, with_rollout
+from regard.look.page.reduce import PageCut, block_maxima, top_k
+from regard.look.recording_file import numbers_of
+from regard.look.sample import Image, Picture, Plane, Sound
+from regard.system.writing import open_atomically
+
+if TYPE_CHECKING:
+    from regard.look.capture import Capture
+
+
+MAX_SAMPLES = 50
+"""Largest number of samples of a capture on a page; the first ones are shown."""
+
+_MARK = "<!-- data -->"
+_FORMAT, _VERSION = "regard page", 1
+
+
+def write(path: Path, captures: Sequence["Capture"]) -> None:
+    """Write the page. An existing file is replaced atomically."""
+    with open_atomically(path) as file:
+        file.writelines(part.encode("utf-8") for part in _parts(captures))
+
+
+def text(captures: Sequence["Capture"]) -> str:
+    """Return the page as a string."""
+    return "".join(_parts(captures))
+
+
+def _parts(captures: Sequence["Capture"]) -> Iterator[str]:
+    page = (files("regard.look") / "page.html").read_text(encoding="utf-8")
+    before, mark, after = page.partition(_MARK)
+    assert mark, "page.html must contain the mark"
+    shown = [[with_rollout(sample_maps) for sample_maps in capture[:MAX_SAMPLES]] for capture in captures]
+    if not any(sample_maps.maps for samples in shown for sample_maps in samples):
+        raise UserError("there is nothing to show: the captures contain no reads")
+    sizes = {
+        f"{i}/{attention_map.key}": _size(sample_maps, attention_map)
+        for i, samples in enumerate(shown)
+        for sample_maps, attention_map in _maps(samples)
+    }
+    page_cut = PageCut.of(sizes)
+    yield before
+    content = []
+    chunks = _Chunks(page_cut)
+    for i, (capture, samples) in enumerate(zip(captures, shown, strict=True)):
+        samples_json = []
+        for sample_maps in samples:
+            reads = []
+            for attention_map in sample_maps.maps:
+                key = f"{i}/{attention_map.key}"
+                yield from chunks.of(key, attention_map)
+                reads.append(_read_to_json(attention_map) | chunks.facts[key])
+            samples_json.append(_sample_to_json(sample_maps, reads))
+        content.append({"title": capture.title, "model": capture.model, "scenes": samples_json})
+    left_out = sum(max(0, len(capture) - MAX_SAMPLES) for capture in captures)
+    notes = [page_cut.note, f"{left_out} more samples are not shown." if left_out else ""]
+    data = {"format": _FORMAT, "version": _VERSION, "captures": content, "rule": " ".join(filter(None, notes))}
+    # Escaped, so that no label can end the script element.
+    script = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    yield f'<script type="application/json" id="page">{script}</script>\n'
+    yield after
+
+
+class _Chunks:
+    """Weights of maps as script elements of data; each map is written once."""
+
+    def __init__(self, page_cut: PageCut):
+        self._page_cut = page_cut
+        self.facts: dict[str, dict[str, Any]] = {}
+        """Summaries of each map and the form of its weights, by the key of the map."""
+
+    def of(self, key: str, attention_map: AttentionMap) -> Iterator[str]:
+        """Yield the scripts of a map; none if it is already written."""
+        if key in self.facts:
+            return
+        name = str(len(self.facts))
+        if self._page_cut.is_whole(key):
+            weights = attention_map.weights
+            dtype = torch.float16 if weights.dtype == torch.float16 else self._page_cut.dtype
+            yield _script(name, numbers_of(weights, dtype))
+            summaries = {
+                title: [measure(head) for head in weights] for title, measure in measures(attention_map).items()
+            }
+            form = {"form": "whole", "dtype": str(dtype).removeprefix("torch."), "chunk": name}
+            self.facts[key] = {"summaries": summaries, "weights": form}
+        else:
+            yield from self._reduce(key, name, attention_map)
+
+    def _reduce(self, key: str, name: str, attention_map: AttentionMap) -> Iterator[str]:
+        """Yield the scripts of a reduced map, head by head: all heads may not fit into memory."""
+        overviews, names, count = [], [], 0
+        summaries: dict[str, list[float | None]] = {title: [] for title in measures(attention_map)}
+        for head in range(len(attention_map.heads)):
+            weights = attention_map.head(head)
+            for title, measure in measures(attention_map).items():
+                summaries[title].append(measure(weights))
+            numbers = numbers_of(weights, torch.float32)
+            overviews.append(block_maxima(numbers))
+            values, keys = top_k(numbers, self._page_cut.count)
+            count = values.shape[1]
+            names.append(f"{name}-{head}")
+            yield _script(names[-1], values, keys)
+        rows, columns = overviews[0].shape
+        yield _script(name, np.stack(overviews))
+        overview = {"rows": rows, "columns": columns, "chunk": name}
+        form = {"form": "top", "count": count, "overview": overview, "heads": names}
+        self.facts[key] = {"summaries": summaries, "weights": form}
+
+
+def _script(name: str, *arrays: NDArray[Any]) -> str:
+    packed = zlib.compress(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays), 6)
+    content = base64.b64encode(packed).decode()
+    return f'<script type="application/octet-stream" class="chunk" id="chunk-{name}">{content}</script>\n'
+
+
+def _maps(samples: Sequence[SampleMaps]) -> Iterator[tuple[SampleMaps, AttentionMap]]:
+    return ((sample_maps, attention_map) for sample_maps in samples for attention_map in sample_maps.maps)
+
+
+def _size(sample_maps: SampleMaps, attention_map: AttentionMap) -> tuple[int, int, int]:
+    num_queries, num_keys = len(sample_maps.queries(attention_map)), len(sample_maps.keys(attention_map))
+    return len(attention_map.heads), num_queries, num_keys
+
+
+def _read_to_json(attention_map: AttentionMap) -> dict[str, Any]:
+    names = ("name", "kind", "layer", "direction", "measure", "queries", "keys", "heads", "facts")
+    return {name: getattr(attention_map, name) for name in names}
+
+
+def _sample_to_json(sample_maps: SampleMaps, reads: list[dict[str, Any]]) -> dict[str, Any]:
+    sample = sample_maps.sample
+    return {
+        "title": sample.title,
+        "axes": {name: asdict(axis) for name, axis in sample.axes.items()},
+        "reads": reads,
+        "pictures": {name: _picture_to_json(picture) for name, picture in sample.pictures.items()},
+        "steps": [asdict(step) for step in sample.steps],
+    }
+
+
+def _picture_to_json(picture: Picture) -> dict[str, Any]:
+    match picture:
+        case Image():
+            height, width = picture.pixels.shape[:2]
+            boxes = [asdict(box) for box in picture.boxes]
+            return {"kind": "image", "url": _url(picture.pixels), "width": width, "height": height, "boxes": boxes}
+        case Sound():
+            low, high = float(picture.bands.min()), float(picture.bands.max())
+            shades = 255 * (1 - (picture.bands[::-1] - low) / max(high - low, 1e-9))  # loud is dark, low is below
+            events = [asdict(event) for event in picture.events]
+            return {"kind": "sound", "url": _url(shades.astype(np.uint8)), "seconds": picture.seconds, "events": events}
+        case Plane():
+            return {"kind": "plane", "unit": picture.unit, "tracks": [asdict(track) for track in picture.tracks]}
+
+
+def _url(pixels: NDArray[np.uint8]) -> str:
+    file = io.BytesIO()
+    Pillow.fromarray(pixels).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

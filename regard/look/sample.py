@@ -1,0 +1,189 @@
+"""Samples of a capture: one input and its output, with labeled axes, pictures behind them, and the decoding steps.
+
+    sample.axes["source"]      keys of cross-attention: tokens, patches of an image, times of a sound ...
+    sample.pictures["image"]   picture that the places of such an axis lie on
+    sample.steps[3]            output token of step 3, its alternatives and the beams
+
+Names of axes, by which reads are given theirs (regard.look.roles):
+
+    source    input of the core                 said      output tokens
+    queries   queries of a set, or the single   fed       decoder input: BOS, then the output tokens shifted right
+              query of a pooling read
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Place = tuple[float, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """Labels of the queries or the keys of a read.
+
+    Raises: ValueError if there are places, but not one per label.
+    """
+
+    labels: tuple[str, ...]
+    what: str = "item"
+    """Type of an entry, in the singular: token, patch, time, agent, box, event ..."""
+    on: str = ""
+    """Name of the picture that places lie on; empty if there is none."""
+    places: tuple[Place, ...] = ()
+    """Place of each entry; None for an entry without one. On an image: left, top, width, height as fractions of its
+    sides. On a sound: start and stop in seconds. On a plane: the index of the track."""
+
+    def __post_init__(self) -> None:
+        if self.places and len(self.places) != len(self.labels):
+            raise ValueError(f"places must be one per label ({len(self.labels)}), got {len(self.places)}")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: Sequence[int]) -> "Axis":
+        """Return an axis of the entries at `indices`."""
+        places = tuple(self.places[i] for i in indices) if self.places else ()
+        return Axis(labels=tuple(self.labels[i] for i in indices), what=self.what, on=self.on, places=places)
+
+    def reverse(self) -> "Axis":
+        """Return the axis in reverse order."""
+        return self.take(range(len(self) - 1, -1, -1))
+
+    def prepend(self, label: str) -> "Axis":
+        """Return the axis with an entry without a place in front."""
+        places = (None, *self.places) if self.places else ()
+        return Axis(labels=(label, *self.labels), what=self.what, on=self.on, places=places)
+
+    @classmethod
+    def from_count(cls, count: int, what: str = "item") -> "Axis":
+        """Return an axis whose labels are the numbers from 0."""
+        return cls(labels=tuple(str(number) for number in range(count)), what=what)
+
+    @classmethod
+    def grid(cls, rows: int, columns: int, *, on: str, what: str = "patch", count: int | None = None) -> "Axis":
+        """Return the axis of an image in equal patches, row by row; count: use only the first patches."""
+        places: list[Place] = [
+            (j / columns, i / rows, 1 / columns, 1 / rows) for i in range(rows) for j in range(columns)
+        ]
+        labels = [f"row {i + 1}, column {j + 1}" for i in range(rows) for j in range(columns)]
+        return cls(labels=tuple(labels[:count]), what=what, on=on, places=tuple(places[:count]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectedBox:
+    """Object detected in an image."""
+
+    label: str
+    score: float
+    place: tuple[float, float, float, float]
+    """Left, top, width, height as fractions of the image's sides."""
+    query: int
+    """Index of its query on the axis "queries"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectedEvent:
+    """Event detected in a sound; onset and duration in seconds."""
+
+    label: str
+    score: float
+    onset: float
+    duration: float
+    query: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """Observed (`seen`) and predicted (`ahead`) positions of an agent."""
+
+    label: str
+    seen: tuple[tuple[float, float], ...]
+    ahead: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Image:
+    """Pixels (height, width, 3) or (height, width) in uint8, and the detected objects."""
+
+    pixels: NDArray[np.uint8]
+    boxes: tuple[DetectedBox, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sound:
+    """Spectrogram (bands, frames), lowest band first, its duration in seconds, and the detected events."""
+
+    bands: NDArray[np.floating[Any]]
+    seconds: float
+    events: tuple[DetectedEvent, ...] = ()
+    begin: float = 0.0
+    """Start of this chunk in a longer sound, in seconds; the chunks of a sound are consecutive samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plane:
+    """Tracks on a plane."""
+
+    tracks: tuple[Track, ...]
+    unit: str = "m"
+
+
+Picture = Image | Sound | Plane
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """Candidate for the token of a step."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beam:
+    """Hypothesis that was kept after a step."""
+
+    text: str
+    score: float
+    """Log-probability so far."""
+    chosen: bool
+    """True if the output continues this hypothesis."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingStep:
+    """One step of a search."""
+
+    token: str
+    probability: float
+    """Probability of the token, given those before it."""
+    alternatives: tuple[Alternative, ...] = ()
+    """Most probable tokens, in descending order."""
+    beams: tuple[Beam, ...] = ()
+    """Best first; empty in greedy search."""
+
+
+@dataclass(kw_only=True)
+class Sample:
+    """One input and its output. The code that runs the model creates it, and completes it with the output."""
+
+    title: str = ""
+    axes: dict[str, Axis] = field(default_factory=dict)
+    pictures: dict[str, Picture] = field(default_factory=dict)
+    steps: tuple[DecodingStep, ...] = ()
+    tokens: Callable[[Sequence[int]], Sequence[str]] | None = None
+    """Returns the labels of output tokens by their ids; None if the output has no tokens."""
+    text: Callable[[Sequence[int]], str] | None = None
+    """Returns the text of output tokens, for titles and beams."""
+    begin: str = ""
+    """Label of the first token of the decoder input."""
+    decoder_input: Sequence[str] = ()
+    """Labels of the first tokens of the decoder input, if better known than by ids: the spelling of unknown words."""
+    output_ids: Sequence[int] = ()
+    """Ids of the output, EOS included."""
+    output: Axis | None = None
+    """Axis of the output tokens, if they have more than labels: places of a generated image."""

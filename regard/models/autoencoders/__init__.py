@@ -1,0 +1,1 @@
+"""Autoencoders: images through a small code, continuous or quantized."""

@@ -1,0 +1,194 @@
+"""Vector-quantized autoencoder (VQ-VAE): an image is encoded to a grid of codebook indices.
+
+    z = f(y)      k_p = argmin_k |z_p - e_k|      y~ = g(e_k)       F(y) = |y - y~|^2 + beta |z - sg(e_k)|^2
+
+    backward   the gradient of e_k is copied to z (straight-through); sg: stop gradient
+    entries    n_k <- gamma n_k + (1 - gamma) #{p: k_p = k}      m_k <- gamma m_k + (1 - gamma) sum_{p: k_p = k} z_p
+               e_k = m_k / n_k: moving average of the vectors assigned to it
+
+f and g are convolutions that halve the height and width `halvings` times and double them again. An entry to which
+almost no vectors are assigned is reset to a random vector of the batch, drawn from torch's generator; initially all
+are.
+
+Source: vandenoord2017, sections 3.1 and 3.2, appendix A.1; reset of entries: dhariwal2020, section 3.1.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention.axes import widen
+from regard.models.autoencoders.autoencoder import ReconstructionBatch
+from regard.models.config import AutoencoderConfig
+from regard.models.model import BatchLoss
+
+_TINY = 1e-12
+_DECAY, _LEAST = 0.97, 0.05
+"""gamma, and the share of the mean usage below which an entry is reset."""
+
+
+class CodebookOutput(NamedTuple):
+    """Result of quantizing vectors."""
+
+    entries: Float[Tensor, "*batch dim"]
+    """Nearest entries; their gradient is copied to the vectors."""
+    codes: Int[Tensor, "*batch"]
+    """Indices of the entries."""
+    distance: Float[Tensor, ""]
+    """|z - sg(e)|^2 summed over all vectors."""
+
+
+class Codebook(nn.Module):
+    """Codebook of `codes` entries of size `dim`, updated by moving averages in training.
+
+    The buffers uses = n (codes,) and sums = m (codes, dim) are part of checkpoints.
+    """
+
+    uses: Tensor
+    sums: Tensor
+
+    def __init__(self, codes: int, dim: int):
+        super().__init__()
+        self.register_buffer("uses", torch.zeros(codes))
+        self.register_buffer("sums", torch.zeros(codes, dim))
+
+    @property
+    def entries(self) -> Float[Tensor, "codes dim"]:
+        """All entries e_k."""
+        return self.sums / self.uses.clamp(min=_TINY)[:, None]
+
+    def nearest(self, vectors: Float[Tensor, "*batch dim"]) -> Int[Tensor, "*batch"]:
+        """Return the index of the nearest entry of each vector; the lowest index on ties."""
+        entries = self.entries
+        with torch.autocast(vectors.device.type, enabled=False):  # half precision would select other entries
+            distance = entries.square().sum(-1) - 2 * widen(vectors) @ entries.T
+        return distance.argmin(-1)
+
+    def forward(self, vectors: Float[Tensor, "*batch dim"]) -> CodebookOutput:
+        """Quantize vectors; in training, also update the entries for the next call."""
+        wide = widen(vectors)
+        known = wide.detach().flatten(0, -2)
+        if self.training:
+            self._reset_unused(known)
+        codes = self.nearest(wide.detach())
+        entries = self.entries[codes]
+        if self.training:
+            self._update_averages(known, codes.flatten())
+        distance = (wide - entries).square().sum()
+        return CodebookOutput(wide + (entries - wide).detach(), codes, distance)
+
+    @torch.no_grad()
+    def _reset_unused(self, vectors: Tensor) -> None:
+        """Reset entries that are rarely used to random vectors of this batch."""
+        share = len(vectors) * _world_size() / len(self.uses)
+        index = torch.randint(len(vectors), (len(self.uses),), device=vectors.device)
+        fresh = vectors[index] * share
+        if _world_size() > 1:
+            dist.broadcast(fresh, src=0)
+        unused = self.uses < _LEAST * share
+        self.sums.copy_(torch.where(unused[:, None], fresh, self.sums))
+        self.uses.copy_(torch.where(unused, share, self.uses))
+
+    @torch.no_grad()
+    def _update_averages(self, vectors: Tensor, codes: Tensor) -> None:
+        """Update the moving averages."""
+        uses = torch.zeros_like(self.uses).index_add_(0, codes, torch.ones_like(vectors[:, 0]))
+        sums = torch.zeros_like(self.sums).index_add_(0, codes, vectors)
+        if _world_size() > 1:
+            dist.all_reduce(uses)
+            dist.all_reduce(sums)
+        self.uses.lerp_(uses, 1 - _DECAY)
+        self.sums.lerp_(sums, 1 - _DECAY)
+
+
+class QuantizedAutoencoder(nn.Module):
+    """Autoencoder of images (batch, channels, height, width) with codes (batch, rows, columns)."""
+
+    def __init__(self, config: AutoencoderConfig, shape: tuple[int, int, int]):
+        super().__init__()
+        self.noise, self.commitment, self.shape = config.noise, config.commitment, shape
+        channels, height, width = shape
+        into: list[nn.Module] = []
+        back: list[nn.Module] = []
+        before, after = channels, config.channels
+        for number in range(config.halvings):
+            # These kernels round odd sides up, and restore them when doubling.
+            kernel = 4 - height % 2, 4 - width % 2
+            height, width = -(-height // 2), -(-width // 2)
+            into += [nn.Conv2d(before, after, kernel, stride=2, padding=1), nn.GELU()]
+            back = [nn.ConvTranspose2d(after, before, kernel, stride=2, padding=1), nn.GELU(), *back]
+            before, after = after, (2 if number == 0 else 1) * after
+        self.grid = height, width
+        self.encoder = nn.Sequential(
+            *into, _ResidualBlock(before), _ResidualBlock(before), nn.Conv2d(before, config.code, 1)
+        )
+        first = nn.Conv2d(config.code, before, 3, padding=1)
+        self.decoder = nn.Sequential(first, _ResidualBlock(before), _ResidualBlock(before), nn.GELU(), *back[:-1])
+        self.codebook = Codebook(config.codes, config.code)
+
+    @property
+    def numbers(self) -> int:
+        """Number of codes of an image."""
+        return self.grid[0] * self.grid[1]
+
+    def vectors(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch row column dim"]:
+        """Return z, one vector for each cell of the grid."""
+        return self.encoder(images - 0.5).movedim(1, -1)
+
+    def encode(self, images: Float[Tensor, "batch channels height width"]) -> Int[Tensor, "batch row column"]:
+        """Return the codes of images."""
+        return self.codebook.nearest(self.vectors(images))
+
+    def decode(self, codes: Int[Tensor, "batch row column"]) -> Float[Tensor, "batch channels height width"]:
+        """Return the reconstruction y~ of codes."""
+        return self._decode_entries(self.codebook.entries[codes])
+
+    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Tensor:
+        """Return the reconstructions of images."""
+        return self.decode(self.encode(images))
+
+    def loss(self, batch: ReconstructionBatch) -> BatchLoss:
+        """Return F(y) summed over the images; `nll` is |y - y~|^2 alone."""
+        images = batch.source
+        noisy = images + self.noise * torch.randn_like(images) if self.training and self.noise else images
+        quantized = self.codebook(self.vectors(noisy))
+        error = (widen(self._decode_entries(quantized.entries)) - images).square().sum()
+        return BatchLoss(error + self.commitment * quantized.distance, error.detach(), self.count(batch))
+
+    def count(self, batch: ReconstructionBatch) -> int:
+        """Return the number of images of a batch."""
+        return len(batch.source)
+
+    def blocks(self) -> list[nn.Module]:
+        """Return the modules that may be sharded one by one (FSDP)."""
+        return [self.encoder, self.decoder]
+
+    def _decode_entries(self, entries: Float[Tensor, "batch row column dim"]) -> Tensor:
+        return self.decoder(entries.movedim(-1, 1)) + 0.5
+
+
+class _ResidualBlock(nn.Module):
+    """Residual block x + W2 gelu(W1 gelu(x)), where W1 is a 3 x 3 and W2 a 1 x 1 convolution."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.inside = nn.Sequential(
+            nn.GELU(), nn.Conv2d(channels, channels, 3, padding=1), nn.GELU(), nn.Conv2d(channels, channels, 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inside(x)
+
+
+def usage(codes: Int[Tensor, "..."], size: int) -> tuple[int, float]:
+    """Return the number of codes in use, of `size`, and the perplexity exp(-sum_k p_k log p_k) of their frequencies."""
+    shares = codes.flatten().bincount(minlength=size).double() / max(1, codes.numel())
+    used = shares[shares > 0]
+    return len(used), float(torch.exp(-(used * used.log()).sum()))
+
+
+def _world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1

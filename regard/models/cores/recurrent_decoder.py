@@ -1,0 +1,305 @@
+"""Recurrent encoder-decoder: the decoder reads the encoder's states at every step.
+
+    h_1 .. h_n = encoder(x)                           the memory; its keys are projected once
+    s_0        = h_n, or tanh(W [h_n; g_1] + b)       initial state (with one encoder direction, or two: Bridge)
+    s_j        = cell([x'_j; c_{j-1}], s_{j-1})       rnn: s_j = tanh(A' [x'_j; s_{j-1}; c_{j-1}] + b)
+    c_j        = sum_i alpha_ij h_i                   alpha_.j = softmax_i score(s_j, h_i), at every step
+    hidden_j   = tanh(W_o [s_j; c_j; x'_j] + b_o)     input of the writer, which predicts y_j
+
+x'_j is the previous output, x'_1 the start symbol. `start` reads c_0 with s_0; each step then reads once, and the
+weights of c_j are the attention of hidden_j. (Bahdanau aligns step j with s_{j-1}: that is our c_{j-1}, which enters
+s_j here as it does there.) Attention "none" is plain seq2seq without a context vector: s_0 is all that the decoder has
+of the source.
+
+The cells are plain recurrent ones (regard.models.cores.recurrent), or read their own past as well
+(regard.models.cores.self_attentive), where s_{j-1} is the result of that read.
+
+With several layers, the input of the lowest is [x'_j; c_{j-1}], and the state of the top layer is the query. A decoder
+layer starts from the encoder layer of the same depth, counted from the top; the cell state of an lstm from
+W' [cells] + b'.
+
+Source: lectures, B; sutskever2014 (none); bahdanau2015 (additive, "option 1"); luong2015 (rest, "option 2");
+cosine graves2014.
+"""
+
+from abc import ABC
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention.choices import Choice, Soft
+from regard.attention.masks import Padded, Padding
+from regard.attention.memory import Memory
+from regard.attention.scores import Additive, Concat, Cosine, Dot, General, Location, ScaledDot, Score
+from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
+from regard.layers.read import Read
+from regard.layers.recurrent.cells import CELLS, Cell, CellState, GRUCell
+from regard.layers.recurrent.encoder import EncodedSource
+from regard.layers.recurrent.self_attentive import Past, SelfAttentiveCell
+from regard.models.config import RecurrentConfig, SelfAttentiveConfig
+from regard.models.cores.core import Core
+from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode, has_no_hooks, is_supported
+from regard.trace import is_traced
+
+AnyCell = Cell | SelfAttentiveCell
+AnyConfig = RecurrentConfig | SelfAttentiveConfig
+
+
+@dataclass(frozen=True, eq=False)
+class RecurrentDecoderState:
+    """State of the decoder between two steps, and the memory it reads."""
+
+    cells: tuple[CellState | Past, ...]
+    """State of each decoder layer, its output first; the output of the top layer is s_j."""
+    context: Float[Tensor, "rows hidden"] | None
+    """c_j; None without attention."""
+    memory: Memory | None
+    """States of the encoder with projected keys; None without attention."""
+
+    def select(self, index: Int[Tensor, " rows"]) -> Self:
+        """Return these rows of every tensor."""
+        memory = None if self.memory is None else self.memory.select(index)
+        return replace(self.reorder(index), memory=memory)
+
+    def reorder(self, index: Int[Tensor, " rows"]) -> Self:
+        """Return these rows of the decoder's own state."""
+        cells = tuple(_rows_of(cell, index) for cell in self.cells)
+        context = None if self.context is None else self.context.index_select(0, index)
+        return replace(self, cells=cells, context=context)
+
+
+class RecurrentDecoderCore(Core, ABC):
+    """Base class of recurrent cores: an encoder, and a decoder of recurrent cells with attention to the encoder.
+
+    encoder:  returns an EncodedSource with states of size config.hidden; None for a decoder without a source. It is
+              constructed before the decoder, so that a seed gives it the same weights with and without a decoder.
+    cell:     returns the cell of a layer, given the sizes of its input and of its context (0: none).
+    dropout:  in training, on the encoder's states, between layers, and on the input of the readout.
+    decodes:  False omits the decoder.
+    in_order: False decodes sets of queries, each by a single step from a state of zeros.
+    """
+
+    def __init__(
+        self,
+        config: AnyConfig,
+        *,
+        encoder: nn.Module | None,
+        cell: Callable[[int, int], AnyCell],
+        dropout: float,
+        decodes: bool,
+        in_order: bool,
+    ):
+        super().__init__()
+        self.in_order = in_order
+        self.width = width = config.width
+        self.memory_dim = hidden = config.hidden
+        num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
+        num_decoder = num_decoder if decodes else 0
+        encodes = encoder is not None
+        self.encoder = nn.Identity() if encoder is None else encoder
+        # With one direction, the final state of the encoder is the initial state of the decoder.
+        num_bridges = num_decoder if config.directions == 2 and encodes and in_order else 0
+        parts = CELLS[config.cell].parts
+        self.handovers = nn.ModuleList(Bridge(hidden, parts=parts) for _ in range(num_bridges))
+        score = _score(config) if decodes and encodes else None
+        self.read = None if score is None else Read(score, choose=_choice(config), kernel=config.kernel)
+        context_dim = 0 if score is None else hidden
+        self.cells = nn.ModuleList(
+            cell(hidden, 0) if layer else cell(width, context_dim) for layer in range(num_decoder)
+        )
+        self.readout = _linear(hidden + context_dim + width, width) if decodes else nn.Identity()
+        self.dropout = Dropout(dropout)
+
+    def blocks(self) -> list[nn.Module]:
+        """Return the encoder; the modules of the decoder are called one by one at every step."""
+        return [self.encoder]
+
+    def encode(self, source: Padded) -> Padded:
+        """Return the encoder's states (batch, source, hidden)."""
+        return source._replace(items=self.dropout(self.encoder(source).states))
+
+    def decode_set(
+        self, queries: Float[Tensor, "batch query model"], encoded: Padded
+    ) -> list[Float[Tensor, "batch query model"]]:
+        """Return hidden states of a set of queries: a step from zeros in every layer, then attention to the source."""
+        if self.in_order:
+            raise ValueError(
+                "this core was constructed for targets in order; to decode sets, construct it with in_order=False"
+            )
+        rows, count, _ = queries.shape
+        context = None if self.read is None else encoded.items.new_zeros(rows * count, self.memory_dim)
+        outputs = queries.flatten(0, 1)
+        for layer, cell in enumerate(self._decoder):
+            projected = cell.project(self.dropout(outputs) if layer else outputs)
+            outputs = cell(projected, cell.begin(rows * count), context=None if layer else context)[0]
+        outputs = outputs.unflatten(0, (rows, count))
+        if self.read is not None:
+            memory = Memory(encoded.items, encoded.items, encoded.mask).map_keys_with(self.read.score)
+            outputs = torch.cat((outputs, self.read(outputs, memory).to(outputs.dtype)), -1)
+        return [self._read_out((outputs,), queries)]
+
+    def begin(self, rows: int) -> RecurrentDecoderState:
+        """Return zero states of every layer, without a memory."""
+        return RecurrentDecoderState(tuple(cell.begin(rows) for cell in self._decoder), context=None, memory=None)
+
+    def start(self, source: Padded) -> RecurrentDecoderState:
+        """Encode items (batch, source, width); return the state with s_0, the projected keys and c_0."""
+        encoded = self.encoder(source)
+        cells = self._initial_states(encoded)
+        if self.read is None:
+            return RecurrentDecoderState(cells, context=None, memory=None)
+        states = self.dropout(encoded.states)
+        memory = Memory(states, states, source.mask).map_keys_with(self.read.score)
+        return RecurrentDecoderState(cells, context=self._context(cells, memory), memory=memory)
+
+    def forward(
+        self, targets: Float[Tensor, "batch target model"], state: RecurrentDecoderState
+    ) -> Float[Tensor, "batch target model"]:
+        """Return hidden states of all targets; input and output projections are one product each, outside the loop."""
+        compiled = self._run_compiled(targets, state)
+        if compiled is not None:  # time-major
+            return self._read_out(compiled, targets.transpose(0, 1)).transpose(0, 1)
+        outputs = []
+        for projected in self._decoder[0].project(targets).unbind(1):
+            state = self._advance(projected, state)
+            outputs.append(_output(state))
+        return self._read_out((torch.stack(outputs, 1),), targets)
+
+    def step(
+        self, target: Float[Tensor, "rows model"], state: RecurrentDecoderState
+    ) -> tuple[Float[Tensor, "rows model"], RecurrentDecoderState]:
+        """Return hidden states of one more target per row, and the next state."""
+        state = self._advance(self._decoder[0].project(target), state)
+        return self._read_out((_output(state),), target), state
+
+    def _run_compiled(self, targets: Tensor, state: RecurrentDecoderState) -> tuple[Tensor, ...] | None:
+        """Return [s_j; c_j] (target, batch, ...) from one compiled run, or None where that is not supported."""
+        cell, read, memory, context = self.cells[0], self.read, state.memory, state.context
+        if type(cell) is not GRUCell or read is None or memory is None or context is None:
+            return None
+        score, mask, weight = read.score, memory.mask, cell.context_weight
+        if len(self.cells) > 1 or weight is None or type(score) is not Additive:
+            return None
+        if memory.mapped_by is not score or not _is_plain_additive(read):
+            return None
+        rows, size, _ = memory.keys.shape
+        lengths = targets.new_full((rows,), size, dtype=torch.int64) if mask is None else getattr(mask, "lengths", None)
+        is_padding = lengths is not None and (mask is None or type(mask) is Padding)
+        if not is_padding or is_traced() or not has_no_hooks(cell, read):
+            return None
+        before, source = GRUDecoderState(state.cells[0][0], context), SourceMemory(memory.keys, memory.values, lengths)
+        gru = GRUWeights(cell.state_weight, cell.state_bias, weight)
+        additive = ReadWeights(score.query_weight, score.v)
+        fits = len(targets) == rows == len(before.state) and lengths.shape == (rows,)
+        if not fits or not is_supported(targets, *before, *source[:2], *gru, *additive):
+            return None
+        projected = cell.project(targets.transpose(0, 1).contiguous())
+        return decode(projected, before, source, gru, additive)
+
+    @property
+    def _decoder(self) -> list[AnyCell]:
+        """Cells of the decoder, lowest layer first."""
+        return cast("list[AnyCell]", list(self.cells))
+
+    def _initial_states(self, encoded: EncodedSource) -> tuple[CellState | Past, ...]:
+        """Return s_0 of every decoder layer."""
+        num_decoder = len(self.cells)
+        surplus = len(encoded.finals) - num_decoder
+        finals = tuple(encoded.finals[max(0, layer + surplus)] for layer in range(num_decoder))
+        if len(self.handovers):
+            finals = tuple(bridge(final) for bridge, final in zip(self.handovers, finals, strict=True))
+        return tuple(cell.init_from(final) for cell, final in zip(self._decoder, finals, strict=True))
+
+    def _advance(self, projected: Tensor, state: RecurrentDecoderState) -> RecurrentDecoderState:
+        """Return s_j of every layer and c_j, where `projected` is project(x'_j) of the lowest cell."""
+        lowest, *upper = self._decoder
+        cells = [lowest(projected, state.cells[0], context=state.context)]
+        for cell, before in zip(upper, state.cells[1:], strict=True):
+            cells.append(cell(cell.project(self.dropout(cells[-1][0])), before))
+        context = None if state.memory is None else self._context(cells, state.memory)
+        return replace(state, cells=tuple(cells), context=context)
+
+    def _context(self, cells: Sequence[CellState | Past], memory: Memory) -> Tensor:
+        """Return the context vector that the top layer's state reads."""
+        assert self.read is not None
+        return self.read(cells[-1][0].unsqueeze(1), memory).squeeze(1)  # (batch, hidden)
+
+    def _read_out(self, outputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
+        """Return tanh(W_o [s; c; x'] + b_o) for one step or all; outputs: s and c, concatenated or separate."""
+        inputs = torch.cat((*outputs, targets.to(outputs[0].dtype)), -1)
+        return torch.tanh(self.readout(self.dropout(inputs)))
+
+
+class Bridge(nn.Module):
+    """Initial state of a decoder layer from the final one of an encoder layer: tanh(W s + b), W' cell + b' (lstm)."""
+
+    def __init__(self, hidden: int, *, parts: int):
+        super().__init__()
+        self.maps = nn.ModuleList(_linear(hidden, hidden) for _ in range(parts))
+
+    def forward(self, final: CellState) -> CellState:
+        """Return the initial state."""
+        output, *rest = (linear(part) for linear, part in zip(self.maps, final, strict=True))
+        return torch.tanh(output), *rest
+
+
+def _linear(input_dim: int, output_dim: int) -> Linear:
+    linear = Linear(input_dim, output_dim)
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def _rows_of(cell: CellState | Past, index: Tensor) -> CellState | Past:
+    """Return these rows of a layer's state."""
+    return cell.select(index) if isinstance(cell, Past) else tuple(part.index_select(0, index) for part in cell)
+
+
+def _output(state: RecurrentDecoderState) -> Tensor:
+    """Return [s_j; c_j], or s_j without attention."""
+    top = state.cells[-1][0]
+    return top if state.context is None else torch.cat((top, state.context.to(top.dtype)), -1)
+
+
+def _is_plain_additive(read: Read) -> bool:
+    """Return True if the read is softmax(v . tanh(W_q s + W_k h)) without further options, with kernel auto."""
+    score, choose = read.score, read.choose
+    return (
+        type(read) is Read
+        and type(score) is Additive
+        and score.gain is None
+        and score.num_heads is None
+        and type(choose) is Soft
+        and choose.log_beta is None
+        and isinstance(choose.beta, int | float)
+        and choose.beta == 1
+        and read.bias is None
+        and read.kernel == "auto"
+    )
+
+
+def _score(config: AnyConfig) -> Score | None:
+    hidden = config.hidden
+    makers: dict[str, Callable[[], Score | None]] = {
+        "none": lambda: None,
+        "additive": lambda: Additive(hidden, hidden, config.attention_hidden),
+        "concat": lambda: Concat(hidden, hidden, config.attention_hidden),
+        "general": lambda: General(hidden, hidden, config.attention_hidden),
+        "dot": Dot,
+        "scaled-dot": ScaledDot,
+        "cosine": Cosine,
+        "location": lambda: Location(hidden, config.max_positions),
+    }
+    if config.attention not in makers:
+        raise ValueError(f"attention must be one of {', '.join(makers)}, got {config.attention!r}")
+    return makers[config.attention]()
+
+
+def _choice(config: AnyConfig) -> Choice | None:
+    # Cosines are in [-1, 1], where a softmax is nearly uniform: the inverse temperature is learned.
+    return Soft(10.0, learn=True) if config.attention == "cosine" else None

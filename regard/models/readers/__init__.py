@@ -1,0 +1,1 @@
+"""Readers: embed tokens, images, series, trajectories or sounds as items."""

@@ -1,0 +1,1 @@
+"""Writers: turn hidden vectors into an output and its loss."""

@@ -1,0 +1,109 @@
+"""Assignment of predictions to targets, one-to-one (Hungarian matching) or one-to-many (task-aligned), and NMS.
+
+    one-to-one     the assignment of minimum total cost: one prediction for every target, the others are unmatched
+    one-to-many    the k predictions inside each target of largest alignment  p^a IoU^b
+    NMS            of overlapping predictions of one class, only the one of highest score is kept
+
+One-to-one matching needs no removal of duplicates and is used for the final predictions; one-to-many assignment trains
+the proposals faster, since every target supervises several predictions.
+
+Source: carion2020, section 3.1 (one-to-one; kuhn1955); feng2021, section 3.2 (one-to-many); class-wise NMS before the
+selection of queries zhang2023.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from regard.models.writers.regions import corners, overlaps
+
+_CLASS_POWER, _IOU_POWER = 0.5, 6.0
+
+
+@torch.no_grad()
+def hungarian_matching(
+    cost: Float[Tensor, "rows queries targets"], real: Bool[Tensor, "rows targets"]
+) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
+    """Return row, prediction and target of each pair of the assignment of minimum total cost.
+
+    real: True for targets, False for padding.
+    With fewer predictions than targets, some targets are unmatched.
+    """
+    rows, queries, targets = [], [], []
+    counts = real.sum(1).tolist()
+    targets_first = real.long().argsort(dim=1, descending=True, stable=True).cpu()
+    for row, table in enumerate(cost.float().cpu()):
+        present = targets_first[row, : counts[row]]
+        # NaN costs (diverged weights) are reported by the check of the loss in the training loop.
+        pairs = linear_sum_assignment(torch.nan_to_num(table[:, present], nan=1e6, posinf=1e6, neginf=-1e6).numpy())
+        query, target = (torch.from_numpy(index) for index in pairs)
+        rows.append(torch.full_like(query, row))
+        queries.append(query)
+        targets.append(present[target])
+    device = cost.device
+    return torch.cat(rows).to(device), torch.cat(queries).to(device), torch.cat(targets).to(device)
+
+
+@torch.no_grad()
+def class_wise_nms(
+    score: Float[Tensor, "rows places"],
+    label: Int[Tensor, "rows places"],
+    regions: Float[Tensor, "rows places sides"],
+    *,
+    overlap: float,
+) -> tuple[Int[Tensor, "rows places"], Bool[Tensor, "rows places"]]:
+    """Return the order of predictions by score, with suppressed ones last, and which predictions are kept.
+
+    A prediction is suppressed by a kept one of higher score and the same class if their IoU is above `overlap`.
+    """
+    order = score.argsort(dim=1, descending=True, stable=True)
+    label, regions = label.gather(1, order), regions.gather(1, order[..., None].expand_as(regions))
+    iou, _ = overlaps(regions[:, :, None], regions[:, None])
+    same = (iou > overlap) & (label[:, :, None] == label[:, None])
+    suppresses = same.tril(-1)  # only predictions of higher score
+    keep = torch.ones_like(label, dtype=torch.bool)
+    # Each decision depends only on predictions of higher score, so this converges, usually in three or four iterations.
+    for _ in range(label.shape[1]):
+        before, keep = keep, ~(suppresses & keep[:, None]).any(-1)
+        if torch.equal(before, keep):
+            break
+    last = (~keep).long().argsort(dim=1, stable=True)
+    return order.gather(1, last), keep.gather(1, last)
+
+
+@torch.no_grad()
+def task_aligned_assignment(
+    probability: Float[Tensor, "rows places targets"],
+    regions: Float[Tensor, "rows places sides"],
+    centers: Float[Tensor, "places axes"],
+    targets: Float[Tensor, "rows targets sides"],
+    real: Bool[Tensor, "rows targets"],
+    *,
+    most: int = 9,
+) -> tuple[Int[Tensor, "rows places"], Float[Tensor, "rows places"]]:
+    """Return the target assigned to each proposal (-1 if none) and its target score, in [0, 1].
+
+    probability: predicted by each proposal for the class of each target.
+    centers: (places, axes), the position of each proposal.
+    Each target is assigned to the `most` best aligned proposals whose center lies inside it or is nearest to it. A
+    proposal of several targets keeps the one of largest IoU. The target score of the best proposal is its IoU.
+    """
+    iou, _ = overlaps(regions[:, :, None], targets[:, None])  # (rows, places, targets)
+    first, last = corners(targets)
+    point = centers[None, :, None]
+    inside = ((point > first[:, None]) & (point < last[:, None])).all(-1)
+    distance = (point - targets[:, None, :, : centers.shape[-1]]).square().sum(-1)
+    nearest = torch.zeros_like(inside).scatter_(1, distance.argmin(1, keepdim=True), True)
+    inside = (inside | nearest) & real[:, None]
+    alignment = (probability.clamp(min=1e-6) ** _CLASS_POWER * iou.clamp(min=1e-6) ** _IOU_POWER) * inside
+    count = min(most, alignment.shape[1])
+    least = alignment.topk(count, dim=1).values[:, -1:]
+    assigned = inside & (alignment >= least) & (alignment > 0)
+    best = torch.where(assigned, iou, -1.0).max(-1)
+    index = torch.where(best.values >= 0, best.indices, -1)
+    assigned = assigned & (index[..., None] == torch.arange(targets.shape[1], device=iou.device))
+    largest_alignment = torch.where(assigned, alignment, 0.0).amax(1, keepdim=True).clamp(min=1e-12)
+    largest_iou = torch.where(assigned, iou, 0.0).amax(1, keepdim=True)
+    quality = torch.where(assigned, alignment / largest_alignment * largest_iou, 0.0).amax(-1)
+    return index, quality

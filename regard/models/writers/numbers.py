@@ -1,0 +1,65 @@
+"""Regression head: one or several numbers per row, in the units of their targets.
+
+    z = W h + b        y = mean + deviation z        loss = mean over the numbers of a row of (z - z')^2, or of |z - z'|
+
+where z' = (target - mean) / deviation, with the mean and standard deviation of the training targets, so that numbers of
+any scale train at one learning rate and different units have equal weight. Squared errors estimate the mean of a
+target, absolute errors its median, which is robust to outliers.
+
+Source: lectures, E (sequence to vector).
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.axes import widen
+from regard.models.writers.vector import VectorWriter
+from regard.ops.token_loss import TokenLoss
+
+
+class NumberWriter(VectorWriter):
+    """Regression head for vectors (batch, dim), giving numbers (batch, numbers).
+
+    means, deviations: of the training targets, one for each number.
+    error: squared or absolute.
+    Raises: ValueError if means is empty or differs from deviations in length, or a deviation is not positive.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        means: Sequence[float] = (0.0,),
+        deviations: Sequence[float] = (1.0,),
+        error: str = "squared",
+        dropout: float = 0.0,
+    ):
+        if not means or len(means) != len(deviations):
+            raise ValueError(
+                f"means and deviations must be equally many and at least one, got {len(means)} and {len(deviations)}"
+            )
+        if not all(deviation > 0 for deviation in deviations):
+            raise ValueError(f"deviations must be positive, got {tuple(deviations)}")
+        if error not in ("squared", "absolute"):
+            raise ValueError(f"error must be squared or absolute, got {error!r}")
+        super().__init__(dim, len(means), dropout=dropout)
+        self.error = error
+        # Not persistent: the run folder stores them.
+        self.register_buffer("mean", torch.tensor(means), persistent=False)
+        self.register_buffer("deviation", torch.tensor(deviations), persistent=False)
+
+    def forward(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch numbers"]:
+        """Return the numbers, in the units of the targets."""
+        return self.mean + self.deviation * widen(self.scores(vector))
+
+    def loss(self, vector: Float[Tensor, "batch dim"], target: Float[Tensor, "batch numbers"]) -> TokenLoss:
+        """Return the mean error over the numbers, in standard deviations, summed over the rows."""
+        difference = widen(self.scores(vector)) - (target - self.mean) / self.deviation
+        total = (difference.square() if self.error == "squared" else difference.abs()).mean(-1).sum()
+        return TokenLoss(total, total.detach())

@@ -1,0 +1,226 @@
+"""Set prediction head: a class and a region for each query.
+
+    p_qc    = sigmoid(W h_q + b)_c                   "no object": no class is likely
+    r_q     = sigmoid(logit(reference_q) + MLP(h_q)) region: center and size
+    pairs   = Hungarian matching by  2 class + 5 |r - r*|_1 - 2 GIoU
+    loss    = sum over queries and classes of varifocal(p, IoU of the pair)
+              + sum over pairs of 5 |r - r*|_1 + 2 (1 - GIoU)
+
+at every decoder block; block l refines the regions of block l - 1. The target score of a matched class is the IoU of
+its region, so that the prediction of highest score is also the best localized. References are learned (carion2020,
+liu2022) or come from proposals (two-stage): every item of the memory predicts the element around it, with one-to-many
+assignment, without which a few hundred images are too few to train on. Duplicate proposals are suppressed, and a query
+corrects the prediction of its proposal: p_qc = sigmoid(logit p_proposal + W h_q + b), so that an untrained decoder
+returns the proposals.
+
+Source: lectures, E (image to set, sequence to set); carion2020; proposals zhu2021, section 4.2, with class-wise NMS
+zhang2023; varifocal zhang2021.
+"""
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.attention.axes import widen
+from regard.layers.linear import Linear
+from regard.models.writers.matching import class_wise_nms, hungarian_matching, task_aligned_assignment
+from regard.models.writers.regions import RegionEmbedding, overlaps, refine_regions
+
+_COST_CLASS, _COST_DISTANCE, _COST_GIOU = 2.0, 5.0, 2.0
+_NEGATIVE, _FOCUS = 0.75, 2.0
+_RARE = -4.6  # the logit of 0.01: initially no class is likely (lin2017, section 3.3)
+_SIDE = 0.1
+
+
+@runtime_checkable
+class SetTargets(Protocol):
+    """Target elements of each row, as an unordered set."""
+
+    @property
+    def labels(self) -> Int[Tensor, "rows elements"]:
+        """Class of each element; -1 for padding."""
+        ...
+
+    @property
+    def regions(self) -> Float[Tensor, "rows elements sides"]:
+        """Region of each element."""
+        ...
+
+    @property
+    def real(self) -> Bool[Tensor, "rows elements"]:
+        """True for elements, False for padding."""
+        ...
+
+
+class SetPredictions(NamedTuple):
+    """Predictions of queries or proposals."""
+
+    logits: Float[Tensor, "rows queries classes"]
+    regions: Float[Tensor, "rows queries sides"]
+
+    def order(self) -> Int[Tensor, "rows queries"]:
+        """Return the queries by decreasing score, the order of `best`."""
+        return self.logits.sigmoid().amax(-1).sort(dim=1, descending=True, stable=True).indices
+
+    def best(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the score and index of the most likely class of each query and its region, by decreasing score."""
+        (score, label), order = self.logits.sigmoid().max(-1), self.order()
+        regions = self.regions.gather(1, order[..., None].expand_as(self.regions))
+        return score.gather(1, order), label.gather(1, order), regions
+
+
+class SetWriter(nn.Module):
+    """Set prediction head for `num_queries` queries, a decoder of `blocks` blocks and regions of `axes` axes.
+
+    proposing_dim: size of the memory's items if queries start from proposals; None for learned queries.
+    overlap:       IoU above which proposals of the same class are suppressed (NMS).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_classes: int,
+        *,
+        axes: int,
+        num_queries: int,
+        blocks: int,
+        proposing_dim: int | None = None,
+        overlap: float = 0.5,
+    ):
+        super().__init__()
+        self.num_queries, self.num_classes, self.overlap = num_queries, num_classes, overlap
+        self.where = RegionEmbedding(axes, dim)
+        self.classes = nn.ModuleList(
+            _class_head(dim, num_classes, is_change=proposing_dim is not None) for _ in range(blocks)
+        )
+        self.changes = nn.ModuleList(_region_head(dim, axes) for _ in range(blocks))
+        self.proposes = proposing_dim is not None
+        if proposing_dim is None:
+            self.queries = nn.Parameter(torch.randn(num_queries, dim) * dim**-0.5)
+            centers = torch.rand(num_queries, axes) * 0.9 + 0.05
+            self.references = nn.Parameter(torch.logit(torch.cat((centers, torch.full_like(centers, 0.2)), -1)))
+        else:
+            self.place_norm = nn.LayerNorm(proposing_dim)
+            self.place_classes = _class_head(proposing_dim, num_classes)
+            self.place_changes = _region_head(proposing_dim, axes)
+            self.query = Linear(proposing_dim, dim)
+            self.sure = Linear(num_classes, dim)
+
+    def propose(
+        self,
+        items: Float[Tensor, "rows places dim"],
+        centers: Float[Tensor, "places axes"],
+        hidden: Tensor | None = None,
+    ) -> SetPredictions:
+        """Return the proposal of every item of the memory; `hidden` is True for padding."""
+        normed = self.place_norm(items)
+        references = torch.cat((centers, torch.full_like(centers, _SIDE)), -1)
+        logits = widen(self.place_classes(normed))
+        if hidden is not None:
+            logits = logits.masked_fill(hidden[..., None], -100.0)
+        regions = refine_regions(references.expand(len(items), -1, -1), widen(self.place_changes(normed)))
+        return SetPredictions(logits, regions)
+
+    def select_queries(self, items: Tensor, proposed: SetPredictions | None) -> tuple[Tensor, SetPredictions]:
+        """Return the initial queries (rows, queries, dim) and predictions: learned, or from the best proposals."""
+        if proposed is None:
+            references = torch.sigmoid(self.references).expand(len(items), -1, -1)
+            logits = references.new_zeros(*references.shape[:2], self.num_classes)
+            return self.queries + self.where(references), SetPredictions(logits, references)
+        logits, regions = self._detach(proposed)  # the proposals have a loss of their own
+        best = logits.max(-1)
+        order, keep = class_wise_nms(best.values, best.indices, regions, overlap=self.overlap)
+        index = order[:, : self.num_queries, None]
+        logits, regions, items = (
+            part.gather(1, index.expand(-1, -1, part.shape[-1])) for part in (logits, regions, self.place_norm(items))
+        )
+        logits = torch.where(keep[:, : self.num_queries, None], logits, logits.clamp(max=_RARE))
+        return self.query(items) + self.where(regions) + self.sure(logits.sigmoid()), SetPredictions(logits, regions)
+
+    def predictions_per_block(self, hidden: list[Tensor], start: SetPredictions) -> list[SetPredictions]:
+        """Return the predictions of the queries after each decoder block (auxiliary outputs, carion2020)."""
+        predictions, (logits, regions) = [], start
+        for h, classes, changes in zip(hidden, self.classes, self.changes, strict=True):
+            regions = refine_regions(regions, widen(changes(h)))
+            change = widen(classes(h))
+            logits = logits + change if self.proposes else change
+            predictions.append(SetPredictions(logits, regions))
+            logits, regions = self._detach(predictions[-1])
+        return predictions
+
+    def _detach(self, predictions: SetPredictions) -> tuple[Tensor, Tensor]:
+        """Return logits and regions, in training without gradient: each block learns from its own loss (zhu2021).
+
+        In evaluation the whole graph is kept, so that input gradients are exact.
+        """
+        if not self.training:
+            return predictions.logits, predictions.regions
+        return predictions.logits.detach(), predictions.regions.detach()
+
+    def loss(self, predictions: SetPredictions, target: SetTargets) -> Float[Tensor, ""]:
+        """Return the loss summed over the rows, with one query per target (Hungarian matching)."""
+        rows, queries, elements = hungarian_matching(_cost(predictions, target), target.real)
+        target_scores = torch.zeros_like(predictions.logits)
+        regions, own = predictions.regions[rows, queries], target.regions[rows, elements]
+        iou, giou = overlaps(regions, own)
+        target_scores[rows, queries, target.labels[rows, elements]] = iou.detach().clamp(min=0.01)
+        distance = (regions - own).abs().sum(-1)
+        class_loss = _varifocal(predictions.logits, target_scores)
+        return class_loss + _COST_DISTANCE * distance.sum() + _COST_GIOU * (1 - giou).sum()
+
+    def proposal_loss(self, predictions: SetPredictions, centers: Tensor, target: SetTargets) -> Float[Tensor, ""]:
+        """Return the loss of the proposals summed over the rows, with several proposals per target."""
+        if target.labels.shape[1] == 0:
+            return _varifocal(predictions.logits, torch.zeros_like(predictions.logits))
+        labels = target.labels.clamp(min=0)
+        own_class = predictions.logits.sigmoid().gather(2, labels[:, None].expand(-1, predictions.logits.shape[1], -1))
+        assigned, quality = task_aligned_assignment(
+            own_class, predictions.regions, centers, target.regions, target.real
+        )
+        row, position = (assigned >= 0).nonzero(as_tuple=True)
+        element, weight = assigned[row, position], quality[row, position]
+        target_scores = torch.zeros_like(predictions.logits)
+        target_scores[row, position, target.labels[row, element]] = weight.clamp(min=0.01)
+        regions, own = predictions.regions[row, position], target.regions[row, element]
+        _, giou = overlaps(regions, own)
+        error = _COST_DISTANCE * (regions - own).abs().sum(-1) + _COST_GIOU * (1 - giou)
+        return _varifocal(predictions.logits, target_scores) + (weight.clamp(min=0.01) * error).sum()
+
+
+@torch.no_grad()
+def _cost(predictions: SetPredictions, target: SetTargets) -> Float[Tensor, "rows queries elements"]:
+    probability = predictions.logits.sigmoid().gather(
+        2, target.labels.clamp(min=0)[:, None].expand(-1, predictions.logits.shape[1], -1)
+    )
+    # Focal cost of a positive minus that of a negative (zhu2021).
+    positive = 0.25 * (1 - probability) ** 2 * -(probability + 1e-8).log()
+    negative = 0.75 * probability**2 * -(1 - probability + 1e-8).log()
+    _, giou = overlaps(predictions.regions[:, :, None], target.regions[:, None])
+    distance = (predictions.regions[:, :, None] - target.regions[:, None]).abs().sum(-1)
+    return _COST_CLASS * (positive - negative) + _COST_DISTANCE * distance - _COST_GIOU * giou
+
+
+def _varifocal(logits: Tensor, target_scores: Tensor) -> Float[Tensor, ""]:
+    """Return the cross-entropy with soft targets, weighted by positive targets and by the error of negative ones."""
+    with torch.no_grad():
+        weight = torch.where(target_scores > 0, target_scores, _NEGATIVE * logits.sigmoid() ** _FOCUS)
+    return nn.functional.binary_cross_entropy_with_logits(logits, target_scores, weight=weight, reduction="sum")
+
+
+def _class_head(dim: int, num_classes: int, *, is_change: bool = False) -> Linear:
+    head = Linear(dim, num_classes)
+    nn.init.constant_(head.bias, 0.0 if is_change else _RARE)
+    if is_change:
+        nn.init.zeros_(head.weight)
+    return head
+
+
+def _region_head(dim: int, axes: int) -> nn.Sequential:
+    head = nn.Sequential(Linear(dim, dim), nn.GELU(), Linear(dim, 2 * axes))
+    last = head[-1]
+    assert isinstance(last, nn.Linear)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return head

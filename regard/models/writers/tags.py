@@ -1,0 +1,53 @@
+"""Token classification head: one tag for each item of a sequence.
+
+    p(tag_i = c | x) = softmax(W h_i + b)_c        loss = sum over the tagged items of -log p(right tag)
+
+Items whose target is NONE have no tag: padding, and the subwords of a word after its first.
+
+Source: lectures, E (sequence to sequence of the same length); collobert2011, section 3.3.1 (a tag per word).
+"""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention.axes import widen
+from regard.attention.masks import Padded
+from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
+from regard.ops.token_loss import TokenLoss
+
+NONE = -1
+"""Target of an item without a tag."""
+
+
+class TagWriter(nn.Module):
+    """Token classification head for items (batch, time, dim)."""
+
+    def __init__(self, dim: int, num_tags: int, *, dropout: float = 0.0, label_smoothing: float = 0.0):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.dropout = Dropout(dropout)
+        self.output = Linear(dim, num_tags)
+        self.label_smoothing = label_smoothing
+
+    def forward(self, items: Padded) -> Float[Tensor, "batch time tags"]:
+        """Return the probabilities of the tags of every item; those of padding are meaningless."""
+        return widen(self._scores(items.items)).softmax(-1)
+
+    def loss(self, items: Padded, target: Int[Tensor, "batch time"]) -> TokenLoss:
+        """Return the loss summed over the tagged items, in nats; label smoothing in training only."""
+        tagged = (target != NONE).flatten().nonzero().squeeze(1)
+        hidden = items.items.flatten(0, 1).index_select(0, tagged)  # (tagged, dim)
+        log_p = widen(self._scores(hidden)).log_softmax(-1)
+        nll = -log_p.gather(1, target.flatten().index_select(0, tagged)[:, None]).sum()
+        if not self.training or self.label_smoothing == 0:
+            return TokenLoss(nll, nll.detach())
+        total = (1 - self.label_smoothing) * nll - self.label_smoothing * log_p.mean(-1).sum()
+        return TokenLoss(total, nll.detach())
+
+    def count(self, target: Int[Tensor, "batch time"]) -> int:
+        """Return the number of tagged items."""
+        return int((target != NONE).sum())
+
+    def _scores(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch tags"]:
+        return self.output(self.dropout(self.norm(hidden)))

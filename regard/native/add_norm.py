@@ -1,0 +1,304 @@
+"""Compiled CPU loops of dropout, addition and layer norm in one pass over memory.
+
+    s = x + m f        y = w (s - mean s) / sqrt(var s + eps) + b        m_i = 0 with probability p, else 1 / (1 - p)
+
+The random bits of m are a function of a seed and of the position of an element: SplitMix64, whose 64 bits serve four
+elements. So m is not stored, backward draws the same bits again, and threads may run in any order. s is not stored
+either, as it is cheap to recompute from x and f. Sums over rows are first taken within tasks, then over tasks in order,
+so that they do not depend on the number of threads.
+
+f may be float32 or bfloat16 (passed as uint16); everything else is float32. y is optionally returned in bfloat16 too.
+
+Source: steele2014 (SplitMix64); ba2016 (layer norm).
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numba import carray
+from torch import Tensor
+
+from regard.native.bits import widen_bfloat16
+from regard.native.compile import jit, jit_inline, jit_worker
+from regard.native.jobs import as_address, fetch_and_increment
+from regard.native.rows import ROWS_STAMP, row_reader, row_writer
+from regard.native.threads import run_on_threads
+
+_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
+_ELEMENTS_PER_TASK = 1 << 14
+"""Approximate number of elements of a task."""
+_MIN_WORK_PER_THREAD = 1 << 15
+"""Number of elements below which waking a second thread costs more than it saves."""
+_LENGTH = 16
+(
+    _COUNTER, _ROWS, _DIM, _ROWS_PER_TASK, _SEED, _THRESHOLD, _EPSILON,
+    _X, _F, _OUT, _STATS, _WEIGHT, _BIAS, _GRAD, _GRAD_F, _ROUNDED,
+) = range(_LENGTH)  # fmt: skip
+
+
+def drop(f: Tensor, seed: int, threshold: int, dtype: torch.dtype) -> Tensor:
+    """Return m f, as float32 or bfloat16."""
+    out = torch.empty(f.shape, dtype=dtype)
+    tasks = _drop_tasks if f.dtype == dtype else _casting_drop_tasks
+    _run(tasks(dtype), f, seed, threshold, {_F: f, _OUT: out})
+    return out
+
+
+def add(x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
+    """Return x + m f."""
+    out = torch.empty_like(x)
+    _run(_add_tasks(f.dtype), x, seed, threshold, {_X: x, _F: f, _OUT: out})
+    return out
+
+
+def add_norm(
+    x: Tensor,
+    f: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    epsilon: float,
+    seed: int,
+    threshold: int,
+    *,
+    with_bfloat16: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return y, the mean and inverse standard deviation of each row of s, and y in bfloat16 if `with_bfloat16`."""
+    out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
+    rounded = torch.empty_like(x, dtype=torch.bfloat16) if with_bfloat16 else None
+    tensors = {_X: x, _F: f, _OUT: out, _STATS: stats, _WEIGHT: weight, _BIAS: bias, _ROUNDED: rounded}
+    _run(_norm_tasks(f.dtype), x, seed, threshold, tensors, epsilon)
+    return out, stats, rounded
+
+
+def add_norm_gradients(
+    gradients: tuple[Tensor | None, Tensor | None],
+    x: Tensor,
+    f: Tensor,
+    weight: Tensor,
+    stats: Tensor,
+    seed: int,
+    threshold: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of x, f, weight and bias, from those of y and of y in bfloat16; either may be None."""
+    grad_x, grad_f = torch.empty_like(x), torch.empty_like(f)
+    sums = torch.zeros(_num_tasks(x), 2, x.shape[-1], dtype=torch.float32)
+    tensors = {_X: x, _F: f, _OUT: grad_x, _STATS: stats, _WEIGHT: weight, _BIAS: sums, _GRAD_F: grad_f}
+    tensors |= {_GRAD: gradients[0], _ROUNDED: gradients[1]}
+    _run(_norm_gradient_tasks(f.dtype), x, seed, threshold, tensors)
+    grad_weight, grad_bias = sums.sum(0)
+    return grad_x, grad_f, grad_weight, grad_bias
+
+
+def _rows_per_task(x: Tensor) -> int:
+    return max(1, _ELEMENTS_PER_TASK // max(1, x.shape[-1]))
+
+
+def _num_tasks(x: Tensor) -> int:
+    return -(-(x.numel() // x.shape[-1]) // _rows_per_task(x))
+
+
+def _run(
+    function, x: Tensor, seed: int, threshold: int, tensors: dict[int, Tensor | None], epsilon: float = 0.0
+) -> None:
+    if x.numel() == 0:
+        return
+    table = np.zeros(_LENGTH, np.int64)
+    table[_ROWS:_EPSILON] = x.numel() // x.shape[-1], x.shape[-1], _rows_per_task(x), seed, threshold
+    table[_EPSILON:_X].view(np.float64)[0] = epsilon
+    for index, tensor in tensors.items():
+        table[index] = 0 if tensor is None else tensor.data_ptr()
+    threads = min(torch.get_num_threads(), 1 + x.numel() // _MIN_WORK_PER_THREAD, _num_tasks(x))
+    run_on_threads(function, table.ctypes.data, threads)
+
+
+@jit_inline
+def _array(job, at, shape, dtype):
+    return carray(as_address(job[at]), shape, dtype)
+
+
+@jit_inline
+def _open_job(address):
+    """Return the job, its first task, and buffers for the random bits and the values of a row."""
+    job = carray(address, (_LENGTH,), np.int64)
+    dim = job[_DIM]
+    return job, fetch_and_increment(job, _COUNTER), np.empty((dim + 3) // 4, np.uint64), np.empty(dim, np.float32)
+
+
+@jit
+def _draw_bits(bits, seed, row):
+    first = np.uint64(row) * np.uint64(bits.shape[0])
+    for i in range(bits.shape[0]):
+        z = np.uint64(seed) + (first + np.uint64(i) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        bits[i] = z ^ (z >> np.uint64(31))
+
+
+@jit
+def _apply_dropout(values, bits, seed, row, threshold):
+    """Multiply the values of a row by m."""
+    if threshold == 0:
+        return
+    _draw_bits(bits, seed, row)
+    bits16 = bits.view(np.uint16)
+    scale = np.float32(65536.0 / (65536 - threshold))
+    bound = np.uint16(threshold)
+    for i in range(values.shape[0]):
+        values[i] = values[i] * scale if bits16[i] >= bound else np.float32(0)
+
+
+def _make_drop(dtype, stamp, source_dtype=None):
+    source_dtype = dtype if source_dtype is None else source_dtype
+    read, write = row_reader(source_dtype), row_writer(dtype)
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job, task, bits, values = _open_job(address)
+        rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
+        f, out = _array(job, _F, (rows, dim), source_dtype), _array(job, _OUT, (rows, dim), dtype)
+        while task * step < rows:
+            for row in range(task * step, min(rows, task * step + step)):
+                read(values, f[row])
+                _apply_dropout(values, bits, job[_SEED], row, job[_THRESHOLD])
+                write(out[row], values)
+            task = fetch_and_increment(job, _COUNTER)
+
+    return tasks
+
+
+def _make_casting_drop(dtype, stamp):
+    return _make_drop(dtype, stamp, np.uint16 if dtype == np.float32 else np.float32)
+
+
+def _make_add(dtype, stamp):
+    read = row_reader(dtype)
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job, task, bits, values = _open_job(address)
+        rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
+        x, f = _array(job, _X, (rows, dim), np.float32), _array(job, _F, (rows, dim), dtype)
+        out = _array(job, _OUT, (rows, dim), np.float32)
+        while task * step < rows:
+            for row in range(task * step, min(rows, task * step + step)):
+                read(values, f[row])
+                _apply_dropout(values, bits, job[_SEED], row, job[_THRESHOLD])
+                x_row, out_row = x[row], out[row]
+                for i in range(dim):
+                    out_row[i] = x_row[i] + values[i]
+            task = fetch_and_increment(job, _COUNTER)
+
+    return tasks
+
+
+@jit
+def _moments(values):
+    total = np.float32(0)
+    for i in range(values.shape[0]):
+        total += values[i]
+    mean = total / np.float32(values.shape[0])
+    total = np.float32(0)
+    for i in range(values.shape[0]):
+        total += (values[i] - mean) * (values[i] - mean)
+    return mean, total / np.float32(values.shape[0])
+
+
+def _make_norm(dtype, stamp):
+    read, round_row = row_reader(dtype), row_writer(np.uint16)
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job, task, bits, values = _open_job(address)
+        rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
+        epsilon = job[_EPSILON:_X].view(np.float64)[0]
+        x, f = _array(job, _X, (rows, dim), np.float32), _array(job, _F, (rows, dim), dtype)
+        out, stats = _array(job, _OUT, (rows, dim), np.float32), _array(job, _STATS, (rows, 2), np.float32)
+        weight, bias = _array(job, _WEIGHT, (dim,), np.float32), _array(job, _BIAS, (dim,), np.float32)
+        rounded = _array(job, _ROUNDED, (rows, dim), np.uint16)
+        while task * step < rows:
+            for row in range(task * step, min(rows, task * step + step)):
+                read(values, f[row])
+                _apply_dropout(values, bits, job[_SEED], row, job[_THRESHOLD])
+                x_row, out_row = x[row], out[row]
+                for i in range(dim):
+                    values[i] += x_row[i]
+                mean, variance = _moments(values)
+                inverse = np.float32(1.0 / np.sqrt(variance + epsilon))
+                stats[row, 0], stats[row, 1] = mean, inverse
+                for i in range(dim):
+                    out_row[i] = (values[i] - mean) * inverse * weight[i] + bias[i]
+                if job[_ROUNDED] != 0:
+                    round_row(rounded[row], out_row)
+            task = fetch_and_increment(job, _COUNTER)
+
+    return tasks
+
+
+@jit
+def _norm_gradient(values, gradient, weight, mean, inverse, grad_weight, grad_bias, grad_s):
+    """Add to the gradients of weight and bias and write that of s; `values` holds s."""
+    dim = values.shape[0]
+    total, weighted = np.float32(0), np.float32(0)
+    for i in range(dim):
+        normal = (values[i] - mean) * inverse
+        values[i] = normal
+        grad_weight[i] += gradient[i] * normal
+        grad_bias[i] += gradient[i]
+        inner = gradient[i] * weight[i]
+        total += inner
+        weighted += inner * normal
+    total, weighted = total / np.float32(dim), weighted / np.float32(dim)
+    for i in range(dim):
+        grad_s[i] = inverse * (gradient[i] * weight[i] - total - values[i] * weighted)
+
+
+@jit
+def _add_rounded(values, source):
+    for i in range(values.shape[0]):
+        values[i] += widen_bfloat16(source[i])
+
+
+def _make_norm_gradient(dtype, stamp):
+    read, write = row_reader(dtype), row_writer(dtype)
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job, task, bits, values = _open_job(address)
+        rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
+        x, f = _array(job, _X, (rows, dim), np.float32), _array(job, _F, (rows, dim), dtype)
+        grad_x, grad_f = _array(job, _OUT, (rows, dim), np.float32), _array(job, _GRAD_F, (rows, dim), dtype)
+        stats, grad = _array(job, _STATS, (rows, 2), np.float32), _array(job, _GRAD, (rows, dim), np.float32)
+        weight, grad_row = _array(job, _WEIGHT, (dim,), np.float32), np.zeros(dim, np.float32)
+        rounded = _array(job, _ROUNDED, (rows, dim), np.uint16)
+        sums = _array(job, _BIAS, ((rows + step - 1) // step, 2, dim), np.float32)
+        while task * step < rows:
+            for row in range(task * step, min(rows, task * step + step)):
+                read(values, f[row])
+                _apply_dropout(values, bits, job[_SEED], row, job[_THRESHOLD])
+                x_row, out_row = x[row], grad_x[row]
+                for i in range(dim):
+                    values[i] += x_row[i]
+                mean, inverse = stats[row, 0], stats[row, 1]
+                if job[_GRAD] != 0:
+                    grad_row[:] = grad[row]
+                else:
+                    grad_row[:] = 0
+                if job[_ROUNDED] != 0:
+                    _add_rounded(grad_row, rounded[row])
+                _norm_gradient(values, grad_row, weight, mean, inverse, sums[task, 0], sums[task, 1], out_row)
+                for i in range(dim):
+                    values[i] = out_row[i]
+                _apply_dropout(values, bits, job[_SEED], row, job[_THRESHOLD])
+                write(grad_f[row], values)
+            task = fetch_and_increment(job, _COUNTER)
+
+    return tasks
+
+
+_drop_tasks = jit_worker(_make_drop, _STAMP)
+_casting_drop_tasks = jit_worker(_make_casting_drop, _STAMP)
+_add_tasks = jit_worker(_make_add, _STAMP)
+_norm_tasks = jit_worker(_make_norm, _STAMP)
+_norm_gradient_tasks = jit_worker(_make_norm_gradient, _STAMP)

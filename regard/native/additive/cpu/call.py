@@ -1,0 +1,196 @@
+"""Additive attention on a CPU: passes tensors and threads to the compiled loops.
+
+    score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]    out[i] = softmax_j(score) values    lse[i] = logsumexp_j
+
+This module and numba are imported on the first use of the operator. The loops are compiled for float32 and float64
+once per machine and cached on disk, beside the package or, if that is read-only, in the user's cache folder. Half
+precision is computed in float32.
+
+The threads are those of torch's own operators (`threads`). The loops release the interpreter lock and take tasks from
+one counter; each task writes only its own outputs, so results do not depend on the assignment of tasks to threads.
+Memory beyond the results is O(keys dim) per thread, and for gradients O(keys (dim + value_dim)) per part of the query
+rows.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.native.additive.cpu.backward import backward_tasks
+from regard.native.additive.cpu.forward import forward_tasks
+from regard.native.additive.cpu.loops import ROWS, constants
+from regard.native.additive.cpu.steps import backward_steps, forward_steps
+from regard.native.jobs import pack_job
+from regard.native.threads import run_on_threads
+from regard.ops.additive import is_step
+
+_DIRECT_COST = 5
+"""Relative cost of a (query, key, hidden) triple without tables of exponentials."""
+_MIN_WORK_PER_THREAD = 1_000_000
+"""Number of triples below which waking a second thread costs more than it saves."""
+_CONSTANTS = {
+    torch.float32: torch.from_numpy(constants(np.dtype(np.float32))),
+    torch.float64: torch.from_numpy(constants(np.dtype(np.float64))),
+}
+
+
+def forward(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    v: Tensor,
+    first: Tensor | None,
+    last: Tensor | None,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    diagonals: Tensor | None,
+    exps: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Compute the read and the log-sum-exp of the scores of each query; see `additive_read`."""
+    dtype = _compute_dtype(query.dtype)
+    batch, heads, num_queries, _ = query.shape
+    out = torch.empty(batch, heads, num_queries, values.shape[-1], dtype=dtype)
+    lse = torch.empty(batch, heads, num_queries, dtype=dtype)
+    threads, parts = _num_threads_and_parts(query, keys, values)
+    tasks = forward_steps if is_step(query, keys) else forward_tasks
+    has_exps = exps is not None and is_step(query, keys)
+    arrays = [_as_contiguous(x, dtype) for x in (query, exps if has_exps else keys, values, v)]
+    rules, strides = _flatten_rules(dtype, first, last, allowed, bias, diagonals)
+    arguments = *arrays, _CONSTANTS[dtype], *rules, out, lse
+    sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
+    _run(tasks(dtype), sizes, threads, parts, False, has_exps, arguments, strides)
+    return out.to(query.dtype), lse
+
+
+def backward(
+    grad_out: Tensor,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    v: Tensor,
+    first: Tensor | None,
+    last: Tensor | None,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    diagonals: Tensor | None,
+    exps: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    needs: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of query, keys, values, v, bias and diagonals; None if not needed or the input is None."""
+    dtype = _compute_dtype(query.dtype)
+    batch, heads, _, dim = query.shape
+    threads, parts = _num_threads_and_parts(query, keys, values)
+    tasks = backward_steps if is_step(query, keys) else backward_tasks
+    grad_query = torch.empty(query.shape, dtype=dtype)
+    grad_keys = torch.empty(parts, *keys.shape, dtype=dtype)
+    grad_values = (
+        torch.empty(parts, *values.shape, dtype=dtype) if needs[2] else torch.empty(0, 0, 0, 0, 0, dtype=dtype)
+    )
+    grad_v = torch.empty(parts, batch, heads, dim, dtype=dtype)
+    grad_bias = _bias_gradient_slots(bias, needs[4], query, threads)
+    grad_diagonals = _bias_gradient_slots(diagonals, needs[5], query, threads)
+    if needs[4] and bias is not None:
+        bias = bias.contiguous()  # its gradient uses the same offsets
+    if needs[5] and diagonals is not None:
+        diagonals = diagonals.contiguous()
+    has_exps = exps is not None and is_step(query, keys)
+    arrays = [_as_contiguous(x, dtype) for x in (query, exps if has_exps else keys, values, v)]
+    rules, strides = _flatten_rules(dtype, first, last, allowed, bias, diagonals)
+    grad_, out_, lse_ = (_as_contiguous(x, dtype) for x in (grad_out, out, lse))
+    sums = grad_query, grad_keys, grad_values, grad_v, grad_bias, grad_diagonals
+    in_order = grad_bias.shape[0] > 1 or grad_diagonals.shape[0] > 1
+    arguments = *arrays, _CONSTANTS[dtype], *rules, out_, lse_, grad_, *sums
+    sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
+    _run(tasks(dtype), sizes, threads, parts, in_order, has_exps, arguments, strides)
+    grad_v = grad_v.sum((0, 1))
+    inputs = query, keys, values, v, bias, diagonals
+    gradients = (
+        grad_query,
+        _sum_parts(grad_keys),
+        _sum_parts(grad_values),
+        grad_v if v.shape[0] == heads else grad_v.sum(0, keepdim=True),
+        _sum_parts(grad_bias),
+        _sum_parts(grad_diagonals),
+    )
+    return tuple(
+        gradient.view(x.shape).to(x.dtype) if need and x is not None else None
+        for gradient, x, need in zip(gradients, inputs, needs, strict=True)
+    )
+
+
+def _bias_gradient_slots(bias: Tensor | None, need: bool, query: Tensor, threads: int) -> Tensor:
+    """Return zeros for the gradient of a bias: one slot per thread if several tasks add to the same number."""
+    if bias is None or not need:
+        return torch.empty(0, 0, dtype=_compute_dtype(query.dtype))
+    shared = bias.shape[:3] != query.shape[:3]
+    return torch.zeros(threads if shared else 1, bias.numel(), dtype=_compute_dtype(query.dtype))
+
+
+def _sum_parts(parts: Tensor) -> Tensor:
+    return parts[0] if parts.shape[0] == 1 else parts.sum(0)
+
+
+def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _as_contiguous(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.detach().to(dtype).contiguous()
+
+
+def _flatten_rules(dtype: torch.dtype, *rules: Tensor | None) -> tuple[list[Tensor | None], list[int]]:
+    """Flatten each mask and bias and return all strides, zero along axes of size one. Absent or empty ones are None."""
+    flat: list[Tensor | None] = []
+    strides: list[int] = []
+    for rule, axes, kind in zip(
+        rules, (3, 3, 4, 4, 3), (torch.int64, torch.int64, torch.bool, dtype, dtype), strict=True
+    ):
+        if rule is None or rule.numel() == 0:
+            flat.append(None)
+            strides += [0] * axes
+            continue
+        memory = rule.detach().to(kind)
+        strides += [0 if size == 1 else stride for size, stride in zip(memory.shape, memory.stride(), strict=True)]
+        span = 1 + sum((size - 1) * stride for size, stride in zip(memory.shape, memory.stride(), strict=True))
+        flat.append(memory.as_strided((span,), (1,)))
+    return flat, strides
+
+
+def _num_threads_and_parts(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int, int]:
+    """Return the number of threads to use, and of parts into which the query rows of one key head are split."""
+    batch, heads, num_queries, dim = query.shape
+    pairs = batch * keys.shape[1]
+    step = is_step(query, keys)
+    cost = dim * (_DIRECT_COST if step else 1) + values.shape[3] // 2
+    num_triples = batch * heads * num_queries * keys.shape[2] * cost
+    threads = min(torch.get_num_threads(), 1 + num_triples // _MIN_WORK_PER_THREAD)
+    if threads == 1 or pairs == 0:
+        return 1, 1
+    if step:
+        return min(threads, pairs), 1
+    blocks = -(-num_queries // ROWS)
+    parts = min(blocks, -(-2 * threads // pairs))
+    return min(threads, pairs * parts), parts
+
+
+def _run(
+    function: Any,
+    sizes: tuple[int, ...],
+    threads: int,
+    parts: int,
+    in_order: bool,
+    has_exps: bool,
+    arrays: Sequence[Tensor | None],
+    strides: Sequence[int],
+) -> None:
+    """Run all tasks on `threads` threads, including this one.
+
+    in_order: thread t takes every `threads`-th task, so that the sums in its slot are the same in each run.
+    """
+    job = pack_job((threads if in_order else 0, parts, *sizes, threads, has_exps), arrays, strides)
+    run_on_threads(function, job.ctypes.data, threads)

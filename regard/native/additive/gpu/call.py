@@ -1,0 +1,285 @@
+"""Additive attention on a GPU: out = softmax_j(v . tanh(query_i + keys_j) + bias) values, forward and backward.
+
+Two plain functions of tensors, without autograd, which the operator wraps. Shapes:
+
+    query (batch, head, query, dim)    keys (batch, key_head, key, dim)    values (batch, key_head, key, value_dim)
+    v (1 | head, dim)                  out (batch, head, query, value_dim)    lse (batch, head, query)
+
+Query head h reads key head h // (head / key_head). `first` and `last` (three axes, each 1 or full): query i reads only
+keys first[i] <= j < last[i]. `allowed` (bool) and `bias` (-inf: masked) have four axes, each 1 or full; `diagonals`
+(1 | batch, 1 | head, query + key - 1) is a bias that depends on j - i alone: diagonals[..., j - i + query - 1]. A fully
+masked query has out = 0, lse = -inf and gradients 0.
+
+Memory beside inputs and results is O((query + key) (dim + value_dim)): scores are held in registers, a tile at a time.
+Fully masked tiles are skipped. The formulas and the error bound: `additive_gpu_tiles`.
+
+Not yet run on a GPU. Triton's interpreter ran every path except the inline PTX and the rounding of the tensor cores,
+and Triton compiled the kernels for sm_80 and sm_90. Tile sizes follow from register use and instruction counts, not
+from timings: tune them with `benchmarks/additive_gpu.py`.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+try:
+    import triton
+except ImportError as error:
+    raise ImportError(
+        "additive attention on a GPU requires triton, which is not installed: pip install triton"
+    ) from error
+
+from regard.native.additive.gpu.backward import keys_kernel, query_kernel
+from regard.native.additive.gpu.forward import read_kernel
+from regard.native.additive.gpu.prepare import (
+    AdditiveInputs,
+    LaunchArguments,
+    Tiles,
+    is_interpreted,
+    num_splits,
+    prepare,
+    strides_of,
+)
+from regard.native.additive.gpu.step import step_kernel
+
+FORWARD = Tiles(own=64, other=16, values=64, warps=2, programs=2048)
+"""A thread has one query and 16 keys (own = 32 warps): 292 to 330 instructions for 64 triples on sm_90, nearly all of
+them arithmetic; registers beyond 128 are spilled outside of that loop."""
+
+BACKWARD = Tiles(own=64, other=16, values=32, warps=2, programs=2048)
+"""Like FORWARD, so that sums over the other side need no exchange between threads; smaller parts of values, as scores
+and their gradients are both in registers."""
+
+STEP = Tiles(own=1, other=32, values=64, warps=2, programs=512)
+"""For few queries: 32 keys and 64 units at a time are 32 numbers per thread."""
+
+
+def forward(
+    query: Float[Tensor, "batch head query dim"],
+    keys: Float[Tensor, "batch key_head key dim"],
+    values: Float[Tensor, "batch key_head key value_dim"],
+    v: Float[Tensor, "#head dim"],
+    first: Int[Tensor, "#batch #head #query"] | None,
+    last: Int[Tensor, "#batch #head #query"] | None,
+    allowed: Bool[Tensor, "#batch #head #query #key"] | None,
+    bias: Float[Tensor, "#batch #head #query #key"] | None,
+    diagonals: Float[Tensor, "#batch #head diagonal"] | None,
+    exps: Tensor | None = None,
+    *,
+    tiles: Tiles | None = None,
+) -> tuple[Float[Tensor, "batch head query value_dim"], Float[Tensor, "batch head query"]]:
+    """Return the read in the dtype of the queries, and its log-sum-exp in float32 (float64 for float64 inputs).
+
+    `tiles`: None for `FORWARD`, or `STEP` for few queries.
+
+    Raises: ValueError where the tensors are not on a GPU (and Triton is not interpreting).
+    Source: bahdanau2015, appendix A.1.2; milakov2018 for the softmax in one pass.
+    """
+    _require_gpu(query)
+    inputs = AdditiveInputs(query, keys, values, v, first, last, allowed, bias, diagonals)
+    (batch, heads, num_queries, num_keys), value_dim = inputs.sizes, values.shape[-1]
+    if 0 in inputs.sizes:
+        lse = query.new_full((batch, heads, num_queries), float("-inf"), dtype=inputs.sum_dtype)
+        return query.new_zeros(batch, heads, num_queries, value_dim), lse
+    tiles = (tiles or (STEP if inputs.is_step else FORWARD)).fit(1 if inputs.is_step else num_queries, value_dim)
+    launch = prepare(inputs, tiles)
+    blocks = triton.cdiv(num_queries, tiles.own) * batch * heads
+    splits = num_splits(blocks, num_keys, tiles)
+    is_chunked = value_dim > tiles.values
+    make = torch.zeros if is_chunked else torch.empty
+    out_dtype = inputs.sum_dtype if is_chunked or splits > 1 else query.dtype
+    out = make(splits, batch, heads, num_queries, value_dim, dtype=out_dtype, device=query.device)
+    lse = torch.empty(splits, batch, heads, num_queries, dtype=inputs.sum_dtype, device=query.device)
+    with torch.cuda.device_of(query):
+        _launch(
+            read_kernel, blocks * splits,
+            out, lse, *launch.arguments, splits, **launch.flags, CHUNKED=is_chunked,
+            OWN=tiles.own, OTHER=tiles.other, VALUES=tiles.values, UNITS=tiles.units,
+        )  # fmt: skip
+    return (out[0].to(query.dtype), lse[0]) if splits == 1 else _merge_splits(out, lse, query.dtype)
+
+
+def backward(
+    grad_out: Float[Tensor, "batch head query value_dim"],
+    query: Float[Tensor, "batch head query dim"],
+    keys: Float[Tensor, "batch key_head key dim"],
+    values: Float[Tensor, "batch key_head key value_dim"],
+    v: Float[Tensor, "#head dim"],
+    first: Int[Tensor, "#batch #head #query"] | None,
+    last: Int[Tensor, "#batch #head #query"] | None,
+    allowed: Bool[Tensor, "#batch #head #query #key"] | None,
+    bias: Float[Tensor, "#batch #head #query #key"] | None,
+    diagonals: Float[Tensor, "#batch #head diagonal"] | None,
+    exps: Tensor | None,
+    out: Float[Tensor, "batch head query value_dim"],
+    lse: Float[Tensor, "batch head query"],
+    needs: tuple[bool, bool, bool, bool, bool, bool],
+    *,
+    tiles: Tiles | None = None,
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of query, keys, values, v, bias and diagonals, each None if not needed or without input.
+
+    Those of broadcast biases and of diagonals are summed by atomic additions, in an order that may differ between
+    calls; all others are deterministic. `tiles`: None for `BACKWARD`, or `STEP` for few queries.
+
+    Raises: ValueError where the tensors are not on a GPU (and Triton is not interpreting).
+    """
+    _require_gpu(query)
+    inputs = AdditiveInputs(query, keys, values, v, first, last, allowed, bias, diagonals)
+    differentiable = query, keys, values, v, bias, diagonals
+    if 0 in inputs.sizes:
+        pairs = zip(differentiable, needs, strict=True)
+        return tuple(torch.zeros_like(x) if x is not None and need else None for x, need in pairs)
+    tiles = tiles or (STEP if inputs.is_step else BACKWARD)
+    launch = prepare(inputs, tiles.fit(min(query.shape[2], keys.shape[2]), values.shape[-1]))
+    delta = (out.to(inputs.sum_dtype) * grad_out.to(inputs.sum_dtype)).sum(-1)
+    saved = grad_out.contiguous(), delta, lse.contiguous()
+    with torch.cuda.device_of(query):
+        if inputs.is_step:
+            return _step_gradients(saved, inputs, launch, tiles, needs)
+        grad_query, grad_v, grad_bias, grad_diagonals = _query_gradients(
+            saved, inputs, launch, tiles, (needs[0], needs[3], needs[4], needs[5])
+        )
+        grad_keys, grad_values = _keys_gradients(saved, inputs, launch, tiles, needs[1:3])
+    return grad_query, grad_keys, grad_values, grad_v, grad_bias, grad_diagonals
+
+
+def _query_gradients(
+    saved: tuple[Tensor, Tensor, Tensor],
+    inputs: AdditiveInputs,
+    launch: LaunchArguments,
+    tiles: Tiles,
+    needs: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of query, v, bias and diagonals, by programs that own queries."""
+    needs = (*needs[:2], needs[2] and inputs.bias is not None, needs[3] and inputs.diagonals is not None)
+    if not any(needs):
+        return (None,) * 4
+    (batch, heads, num_queries, num_keys), dim = inputs.sizes, inputs.query.shape[-1]
+    tiles = tiles.fit(num_queries, inputs.values.shape[-1])
+    blocks = triton.cdiv(num_queries, tiles.own) * batch * heads
+    splits = num_splits(blocks, num_keys, tiles)
+    unit_sums = splits, batch, heads, launch.units, num_queries
+    shapes = unit_sums, unit_sums, _shape(inputs.bias), _shape(inputs.diagonals)
+    grad_query, grad_v, grad_bias, grad_diagonals = sums = [
+        torch.zeros(shape, dtype=inputs.sum_dtype, device=inputs.query.device) if need else None
+        for shape, need in zip(shapes, needs, strict=True)
+    ]
+    _launch(
+        query_kernel, blocks * splits,
+        *sums, strides_of(grad_bias, inputs.sizes), *saved, *launch.arguments, splits, **launch.flags,
+        ATOMIC=_shape(inputs.bias) != inputs.sizes,
+        OWN=tiles.own, OTHER=tiles.other, VALUES=tiles.values,
+    )  # fmt: skip
+    if grad_query is not None:
+        grad_query = -2.0 * grad_query.sum(0)[:, :, :dim].transpose(2, 3)  # the kernel's weights are -2 v, for 4 v
+    grad_v = None if grad_v is None else grad_v.sum((0, 1, 4))[:, :dim]
+    return (
+        _like(grad_query, inputs.query),
+        _v_gradient(grad_v, inputs.v),
+        _like(grad_bias, inputs.bias),
+        _like(grad_diagonals, inputs.diagonals),
+    )
+
+
+def _keys_gradients(
+    saved: tuple[Tensor, Tensor, Tensor],
+    inputs: AdditiveInputs,
+    launch: LaunchArguments,
+    tiles: Tiles,
+    needs: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of keys and values, by programs that own keys."""
+    if not any(needs):
+        return None, None
+    (batch, key_heads, num_keys, dim), num_queries = inputs.keys.shape, inputs.sizes[2]
+    tiles = tiles.fit(num_keys, inputs.values.shape[-1])
+    blocks = triton.cdiv(num_keys, tiles.own) * batch * key_heads
+    splits = num_splits(blocks, num_queries, tiles)
+    shapes = (launch.units, num_keys), (num_keys, inputs.values.shape[-1])
+    grad_keys, grad_values = sums = [
+        torch.zeros(splits, batch, key_heads, *shape, dtype=inputs.sum_dtype, device=inputs.keys.device)
+        if need
+        else None
+        for shape, need in zip(shapes, needs, strict=True)
+    ]
+    _launch(
+        keys_kernel, blocks * splits,
+        *sums, *saved, *launch.arguments, splits, **launch.flags,
+        OWN=tiles.own, OTHER=tiles.other, VALUES=tiles.values,
+    )  # fmt: skip
+    if grad_keys is not None:
+        grad_keys = -2.0 * grad_keys.sum(0)[:, :, :dim].transpose(2, 3)
+    return _like(grad_keys, inputs.keys), _like(None if grad_values is None else grad_values.sum(0), inputs.values)
+
+
+def _step_gradients(
+    saved: tuple[Tensor, Tensor, Tensor],
+    inputs: AdditiveInputs,
+    launch: LaunchArguments,
+    tiles: Tiles,
+    needs: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:
+    """Return all gradients for few queries, by programs that own keys."""
+    (batch, heads, num_queries, num_keys), key_heads, dim = inputs.sizes, inputs.keys.shape[1], inputs.query.shape[-1]
+    tiles = tiles._replace(own=tiles.other).fit(num_keys, inputs.values.shape[-1])
+    blocks = triton.cdiv(num_keys, tiles.own)
+    row = blocks, batch, heads, num_queries, dim
+    shapes = row, row, _shape(inputs.keys), _shape(inputs.values), _shape(inputs.bias), _shape(inputs.diagonals)
+    is_needed = needs[0], needs[3], needs[1], needs[2], *(needs[i] and inputs[i + 3] is not None for i in (4, 5))
+    sums = [
+        torch.zeros(shape, dtype=inputs.sum_dtype, device=inputs.query.device) if need else None
+        for shape, need in zip(shapes, is_needed, strict=True)
+    ]
+    _launch(
+        step_kernel, blocks * batch * key_heads,
+        *sums, strides_of(sums[4], inputs.sizes), *saved, *launch.arguments, **launch.flags,
+        ATOMIC=_shape(inputs.bias) != inputs.sizes, OWN=tiles.own, VALUES=tiles.values, UNITS=tiles.units,
+    )  # fmt: skip
+    grad_query, grad_v, grad_keys, grad_values, grad_bias, grad_diagonals = sums
+    return (
+        _like(None if grad_query is None else -2.0 * grad_query.sum(0), inputs.query),
+        _like(None if grad_keys is None else -2.0 * grad_keys, inputs.keys),
+        _like(grad_values, inputs.values),
+        _v_gradient(None if grad_v is None else grad_v.sum((0, 1, 3)), inputs.v),
+        _like(grad_bias, inputs.bias),
+        _like(grad_diagonals, inputs.diagonals),
+    )
+
+
+def _v_gradient(sums: Tensor | None, v: Tensor) -> Tensor | None:
+    """Return the gradient of v from sum_ij ds r, (head, dim), summed over heads if they share one v."""
+    if sums is None:
+        return None
+    return (-2.0 * (sums if v.shape[0] == sums.shape[0] else sums.sum(0, keepdim=True))).to(v.dtype)
+
+
+def _launch(kernel: Any, programs: int, *arguments: Any, **flags: Any) -> None:
+    """Launch a kernel. (Any: a Triton kernel takes other arguments than the decorated function.)"""
+    kernel[(programs,)](*arguments, **flags)
+
+
+def _merge_splits(out: Tensor, lse: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Combine the outputs of several splits with weights e^(lse of the split - lse of all)."""
+    total_lse = lse.logsumexp(0)
+    weights = (lse - total_lse.masked_fill(total_lse == float("-inf"), 0.0)).exp()
+    return (out * weights[..., None]).sum(0).to(dtype), total_lse
+
+
+def _shape(tensor: Tensor | None) -> tuple[int, ...]:
+    return () if tensor is None else tuple(tensor.shape)
+
+
+def _like(gradient: Tensor | None, tensor: Tensor | None) -> Tensor | None:
+    """Return the gradient contiguous and in the dtype of its tensor, as the fake operator declares."""
+    return gradient if gradient is None or tensor is None else gradient.to(tensor.dtype).contiguous()
+
+
+def _require_gpu(query: Tensor) -> None:
+    if not (query.is_cuda or is_interpreted()):
+        raise ValueError(
+            f"query must be on a GPU for this kernel, got {query.device}; Triton's interpreter runs it on any device, "
+            "slowly, if TRITON_INTERPRET=1 is set before triton is first imported"
+        )

@@ -1,0 +1,203 @@
+"""Arguments of the GPU kernels of additive attention: exponentials, key ranges, strides, and tile sizes.
+
+    A = exp(2 (a - top))    B = exp(2 (b + top))    top[d] = max_i a[i,d]     fits[d] = top[d] + max_j b[j,d] <= LIMIT
+
+so that A B = exp(2 (a + b)), A <= 1, and B is finite where `fits` is True: see `additive_gpu_tiles`.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import pad
+
+from regard.native.additive.gpu.tiles import CHUNK, LIMIT, product
+
+MAX_STEP_QUERIES = 4
+"""Up to this number of queries, as in step-by-step decoding, tanh is computed per pair and each query separately."""
+
+MAX_SPLITS = 16
+
+MIN_TILES_PER_SPLIT = 2
+"""Smallest number of tiles of a split: merging splits costs several small kernels."""
+
+LENGTH_MULTIPLE = 64
+"""Rows of exponentials are padded to a multiple of this; each side of a tile must divide it."""
+
+MAX_SHARED_WEIGHT = 1e9
+"""Largest |v| of units that share a division: v times three divisors must be finite too."""
+
+
+class Tiles(NamedTuple):
+    """Tile sizes of one program, powers of two."""
+
+    own: int
+    """Queries (or keys) that a program owns: columns of a tile, along the lanes of its warps."""
+    other: int
+    """Keys (or queries) processed at a time: rows of a tile. The tensor cores need 16 or more."""
+    values: int
+    """Largest part of a value processed at a time."""
+    warps: int
+    programs: int
+    """Target number of programs: with fewer, the other side is split over several."""
+    shared: int = CHUNK
+    """Number of units that share one division in the scores: 4, 2 or 1."""
+    units: int = 64
+    """Number of units computed at a time for few queries."""
+    registers: int | None = 128
+    """Largest number of registers per thread, on NVIDIA: 128 allows 16 warps per multiprocessor, 255 allows 8."""
+
+    def fit(self, own_len: int, value_dim: int) -> "Tiles":
+        """Return tiles that are no larger than the problem."""
+        own, values = triton.next_power_of_2(max(own_len, 1)), triton.next_power_of_2(max(value_dim, 1))
+        return self._replace(own=min(self.own, own), values=min(self.values, values))
+
+
+class AdditiveInputs(NamedTuple):
+    """Tensors of one additive read; shapes in `additive_gpu`."""
+
+    query: Tensor
+    keys: Tensor
+    values: Tensor
+    v: Tensor
+    first: Tensor | None
+    last: Tensor | None
+    allowed: Tensor | None
+    bias: Tensor | None
+    diagonals: Tensor | None
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """(batch, head, query, key), the shape of the weights."""
+        batch, heads, num_queries, _ = self.query.shape
+        return batch, heads, num_queries, self.keys.shape[2]
+
+    @property
+    def is_step(self) -> bool:
+        """True for so few queries that the exponentials of all keys would cost more than they save."""
+        return self.query.shape[2] <= MAX_STEP_QUERIES
+
+    @property
+    def sum_dtype(self) -> torch.dtype:
+        """Dtype of sums."""
+        return torch.float64 if self.query.dtype == torch.float64 else torch.float32
+
+
+class LaunchArguments(NamedTuple):
+    """Arguments shared by all kernels."""
+
+    arguments: tuple[Any, ...]
+    """From `query` to `value_dim`, in the kernels' order."""
+    flags: dict[str, Any]
+    """Constants and options of the launch, without the tile sizes."""
+    units: int
+    """dim, padded to whole chunks."""
+
+
+def is_interpreted() -> bool:
+    """Return True if Triton runs kernels in its interpreter (TRITON_INTERPRET=1 at its import), on any device."""
+    return not isinstance(product, triton.JITFunction)
+
+
+def num_splits(programs: int, other_len: int, tiles: Tiles) -> int:
+    """Return the number of programs over which to split the other side: enough of them, each with a few tiles."""
+    return max(1, min(tiles.programs // programs, other_len // (tiles.other * MIN_TILES_PER_SPLIT), MAX_SPLITS))
+
+
+def strides_of(tensor: Tensor | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of the tensor expanded to a shape: 0 along broadcast axes."""
+    return (0,) * len(shape) if tensor is None else tensor.expand(shape).stride()
+
+
+def compute_exponentials(
+    query: Float[Tensor, "batch head query dim"],
+    keys: Float[Tensor, "batch key_head key dim"],
+    weights: Float[Tensor, "head units"],
+) -> tuple[
+    Float[Tensor, "batch head units query_padded"],
+    Float[Tensor, "batch key_head units keys_padded"],
+    Int[Tensor, "batch key_head chunks"],
+]:
+    """Return A and B with lengths last, and for each chunk of units whether all of them fit."""
+    (heads, num_queries, dim), (key_heads, num_keys) = query.shape[1:], keys.shape[1:3]
+    sum_dtype, units, group = weights.dtype, weights.shape[-1], heads // key_heads
+    query = query.to(sum_dtype).unflatten(1, (key_heads, group))
+    keys = keys.to(sum_dtype)
+    top = query.amax((2, 3))  # (batch, key_head, dim)
+    is_small = weights.abs().amax(-1).unflatten(0, (key_heads, group)).amax(-1) <= MAX_SHARED_WEIGHT  # (key_head,)
+    fits = (top + keys.amax(2) <= LIMIT) & is_small[:, None]  # (batch, key_head, dim); NaN does not fit
+    fits = pad(fits, (0, units - dim), value=True).unflatten(-1, (units // CHUNK, CHUNK)).all(-1)
+    query_exp = (2.0 * (query - top[:, :, None, None])).exp().flatten(1, 2)
+    keys_exp = (2.0 * (keys + top[:, :, None])).exp()
+    extra = units - dim
+    query_exp = pad(query_exp.transpose(2, 3), (0, padded_length(num_queries) - num_queries, 0, extra)).contiguous()
+    keys_exp = pad(keys_exp.transpose(2, 3), (0, padded_length(num_keys) - num_keys, 0, extra)).contiguous()
+    return query_exp, keys_exp, fits.to(torch.int32)
+
+
+def padded_length(length: int) -> int:
+    """Round a length up to whole tiles: kernels then load exponentials without masks, four numbers at a time."""
+    return triton.cdiv(length, LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+
+
+def key_ranges(inputs: AdditiveInputs) -> tuple[Int[Tensor, "batch head query"], Int[Tensor, "batch head query"]]:
+    """Return first and last clipped to 0 .. key; (key, 0) for an empty range, which widens no block's range."""
+    *rows, num_keys = inputs.sizes
+    device = inputs.query.device
+    first = (
+        torch.zeros((), dtype=torch.int64, device=device) if inputs.first is None else inputs.first.clamp(0, num_keys)
+    )
+    last = torch.full_like(first, num_keys) if inputs.last is None else inputs.last.clamp(0, num_keys)
+    is_open = first < last
+    first, last = torch.where(is_open, first, num_keys), torch.where(is_open, last, 0)
+    first, last = (bound.to(torch.int32).expand(rows).contiguous() for bound in (first, last))
+    return first, last
+
+
+def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
+    """Return the arguments shared by all kernels."""
+    batch, heads, num_queries, num_keys = inputs.sizes
+    dim, key_heads, value_dim = inputs.query.shape[-1], inputs.keys.shape[1], inputs.values.shape[-1]
+    units = triton.cdiv(dim, CHUNK) * CHUNK
+    weights = pad(-2.0 * inputs.v.to(inputs.sum_dtype), (0, units - dim)).expand(heads, units).contiguous()
+    totals = weights.sum(-1) * -0.5  # sum_d v[d] (1 - 2 r[d]) = total + sum_d weights[d] r[d]
+    exps = (None, None, None) if inputs.is_step else compute_exponentials(inputs.query, inputs.keys, weights)
+    allowed = None if inputs.allowed is None else inputs.allowed.view(torch.uint8)
+    diagonals = None if inputs.diagonals is None else inputs.diagonals.contiguous()
+    diagonal_shape = batch, heads, num_queries + num_keys - 1
+    strides = (
+        *strides_of(allowed, inputs.sizes), *strides_of(inputs.bias, inputs.sizes),
+        *strides_of(diagonals, diagonal_shape)[:2],
+    )  # fmt: skip
+    arguments = (
+        inputs.query.contiguous(), inputs.keys.contiguous(), inputs.values.contiguous(), exps[0], exps[1], weights,
+        totals, exps[2], *key_ranges(inputs), allowed, inputs.bias, diagonals, strides,
+        heads, key_heads, num_queries, num_keys, padded_length(num_queries), padded_length(num_keys), units, dim,
+        value_dim,
+    )  # fmt: skip
+    is_nvidia = torch.version.cuda is not None and not is_interpreted()
+    flags = {
+        "SHARED": tiles.shared,
+        "FAST": is_nvidia and inputs.sum_dtype == torch.float32,
+        "DOT": _dot_dtype(inputs.query.dtype) if min(tiles.own, tiles.other, tiles.values) >= 16 else None,
+        # Three products in tf32 are as accurate as float32; float64 and other vendors support only "ieee".
+        "PRECISION": "tf32x3" if is_nvidia and inputs.query.dtype == torch.float32 else "ieee",
+        "WIDE": tl.float64 if inputs.sum_dtype == torch.float64 else tl.float32,
+        "num_warps": tiles.warps,
+        "num_stages": 1,  # prefetching loads would take too many registers
+    }
+    if is_nvidia:
+        flags["maxnreg"] = tiles.registers
+    return LaunchArguments(arguments, flags, units)
+
+
+def _dot_dtype(dtype: torch.dtype) -> tl.dtype:
+    """Return the dtype of tensor-core products; float32 in the interpreter, which multiplies bfloat16 as integers."""
+    if dtype == torch.float64:
+        return tl.float64
+    if is_interpreted():
+        return tl.float32
+    return {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}.get(dtype, tl.float32)

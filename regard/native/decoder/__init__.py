@@ -1,0 +1,1 @@
+"""Loops of the compiled decoder: packed matrix products, attention, search."""

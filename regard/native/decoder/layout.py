@@ -1,0 +1,119 @@
+"""Context of compiled code: one integer array with the sizes of the model and the addresses of all arrays.
+
+The sizes are followed by three numbers for each array of the model or the workspace: its address, rows and columns;
+`floats(context, ITEMS)` is a view of the array. (Passing the arrays themselves would update their reference counts in
+every call.)
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+
+from regard.native.decoder.compile import intrinsic, jit
+
+(
+    ENCODERS,
+    DECODERS,
+    WIDTH,
+    HEADS,
+    KEY_HEADS,
+    SIZE,
+    VALUE_SIZE,
+    VOCAB,
+    IS_PRE_NORM,
+    IS_GELU,
+    WINDOW,
+    FLOAT_CODE,
+    OVERFLOW,
+) = range(13)
+"""Indices of the sizes: number of encoder and decoder blocks, width, query and key heads, sizes of query and value
+heads (rounded up to whole registers), vocabulary, whether blocks are pre-norm and use GELU, attention window (0: all),
+address of the float32 product code, and a flag set when a variance is not finite."""
+SIZES = 13
+
+# The model.
+TABLE = 0  # (products, FIELDS): see regard.native.decoder.products
+NORMS = 1  # (NORM_ROWS norms, width): scale, shift and eps of each; those of the encoder first, final norms last
+SOURCES = 2  # (vocab, width): embeddings of the encoder
+TARGETS = 3  # (vocab, width): embeddings of the decoder
+POSITIONS = 4  # (positions, width): positional encodings; no rows: none
+ENCODER_BIAS = 5  # (heads, 2 max distance + 1): added to encoder scores, by key minus query position; or no columns
+DECODER_BIAS = 6  # (heads, max distance + 1): added to decoder scores, by distance back to the key; or no columns
+IDENTITY = 7  # (1, items of all sources): 0, 1, 2, ...
+ZEROS = 8  # (1, outputs of the widest product)
+NORM_ROWS = 3
+# The workspace.
+ITEMS = 9  # (rows, width in panels)
+NORMED = 10  # (rows, width in panels)
+MAPPED = 11  # (rows, queries, keys and values in panels)
+READ = 12  # (rows, values of all heads in panels, and a panel)
+HIDDEN = 13  # (rows, hidden in panels)
+LOGITS = 14  # (some rows, vocab in panels)
+SCORES = 15  # (some rows, keys in panels)
+PACKED = 16  # (2, numbers): keys of a head, packed, and values
+KEY_MASK = 17  # (1, keys in panels): zero, and minus infinity after the last key
+CODES = 18  # (rows, 2 max depth): rows in bytes or in bfloat16
+ROW_SCALES = 19  # (1, rows): scales of rows in bytes
+ARRAYS = 20
+
+# The products of a block, in their order in the table; a decoder without a source has the cross ones empty.
+QUERY_KEY_VALUE, OUT_PROJECTION, UP, DOWN = range(4)
+ENCODER_PRODUCTS = 4
+CROSS_QUERY, CROSS_KEYS, CROSS_OUT = range(4, 7)
+DECODER_PRODUCTS = 7
+
+
+@intrinsic
+def _pointer(_typing, number):
+    """Emit the conversion of an address to a pointer."""
+
+    def generate(_context, builder, _signature, arguments):
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), generate
+
+
+@jit
+def floats(context, index):
+    """Return a view of an array of float32."""
+    at = SIZES + 3 * index
+    return carray(_pointer(context[at]), (context[at + 1], context[at + 2]), np.float32)
+
+
+@jit
+def bytes_of(context, index):
+    """Return a view of an array of bytes."""
+    at = SIZES + 3 * index
+    return carray(_pointer(context[at]), (context[at + 1], context[at + 2]), np.uint8)
+
+
+@jit
+def table_of(context):
+    """Return a view of the table of products."""
+    at = SIZES + 3 * TABLE
+    return carray(_pointer(context[at]), (context[at + 1], context[at + 2]), np.int64)
+
+
+@jit
+def integers(context, index):
+    """Return a view of the first row of an array of int32."""
+    at = SIZES + 3 * index
+    return carray(_pointer(context[at]), (context[at + 2],), np.int32)
+
+
+@jit
+def slots_at(start, count):
+    """Return a view of `count` int32 at an address."""
+    return carray(_pointer(start), (count,), np.int32)
+
+
+@jit
+def floats_at(start, count):
+    """Return a view of `count` float32 at an address."""
+    return carray(_pointer(start), (count,), np.float32)
+
+
+@jit
+def address(array):
+    """Return the address of an array."""
+    return np.int64(array.ctypes.data)

@@ -1,0 +1,174 @@
+"""Packing of model weights for compiled code: panels of columns, and tables of their addresses.
+
+    float32    (panels, in, PANEL)          column c of panel p is output p * PANEL + c
+    pairs      (panels, in / 2, PANEL, 2)   bfloat16, rounded to nearest even
+    halves     (panels, in, LANES) words    bfloat16, columns c and c + LANES of a panel in a word
+    int8       (panels, in / 4, PANEL, 4)   round(127 w / max |w|), by the largest weight of each output
+
+Outputs are padded with zeros to whole panels, heads to whole registers. The scale of the scores is folded into the
+query weights, sqrt(width) into the embeddings.
+
+Source: int8: jacob2018, section 2, with a scale for each output.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.native.decoder import tiles
+from regard.native.decoder.compile import LANES
+from regard.native.decoder.products import (
+    BIAS,
+    CODE,
+    DEPTH,
+    FIELDS,
+    KIND,
+    OUT,
+    PANELS,
+    SCALES,
+    SUMS,
+    WEIGHTS,
+    multiplier,
+)
+from regard.native.decoder.tiles import BFLOAT16, FLOAT32, INT8, PANEL
+
+KINDS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "int8": INT8}
+"""Storage formats of the weights by compute type."""
+_LINE = 64
+
+
+def round_up_to_panel(size: int) -> int:
+    """Round a size up to a multiple of a panel."""
+    return -(-size // PANEL) * PANEL
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
+    """Return zeros aligned to a cache line."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + _LINE, np.uint8)
+    first = -raw.ctypes.data % _LINE
+    return raw[first : first + size].view(dtype).reshape(shape)
+
+
+class Heads(NamedTuple):
+    """Heads of a projection, each padded to whole registers."""
+
+    count: int
+    size: int
+
+    @property
+    def padded_size(self) -> int:
+        """Size of a head, padded to whole registers."""
+        return -(-self.size // LANES) * LANES
+
+    def pad_outputs(self, weight: Tensor) -> Tensor:
+        """Pad (heads * size, ...) to (heads * padded_size, ...)."""
+        heads = weight.unflatten(0, (self.count, self.size))
+        padded = heads.new_zeros(self.count, self.padded_size, *heads.shape[2:])
+        padded[:, : self.size] = heads
+        return padded.flatten(0, 1)
+
+    def pad_inputs(self, weight: Tensor) -> Tensor:
+        """Pad (..., heads * size) to (..., heads * padded_size)."""
+        return self.pad_outputs(weight.T).T
+
+
+class ProductTable:
+    """Builder of the table of products and of the arrays that its addresses point to.
+
+    The arrays share one allocation, for which numpy requests huge pages: a step that reads every weight once is a fifth
+    faster than with pages of 4 KiB, which cause more TLB misses.
+    """
+
+    def __init__(self, kind: int):
+        self.kind = kind
+        self.rows: list[list[int]] = []
+        self.arrays: list[np.ndarray] = []  # the rows refer to them by index, starting at 1
+        self.memory = np.zeros(0, np.uint8)
+        self.widest = self.deepest = PANEL
+
+    def build_table(self) -> np.ndarray:
+        """Return the table (products, FIELDS), after all products have been added."""
+        firsts = np.cumsum([0, *(-(-array.nbytes // _LINE) * _LINE for array in self.arrays)])
+        self.memory = aligned_zeros((int(firsts[-1]),), np.uint8)
+        for first, array in zip(firsts, self.arrays, strict=False):
+            self.memory[first : first + array.nbytes] = np.ascontiguousarray(array).view(np.uint8).ravel()
+        addresses = np.array([0, *(self.memory.ctypes.data + firsts[:-1])], np.int64)
+        self.arrays = []
+        table = np.array(self.rows, np.int64).reshape(-1, FIELDS)
+        for column in (WEIGHTS, BIAS, SCALES, SUMS):
+            table[:, column] = addresses[table[:, column]]
+        return table
+
+    def add_empty(self) -> None:
+        """Add a placeholder for a product that this model does not have."""
+        self.rows.append([0] * FIELDS)
+
+    def add(self, weight: Tensor, bias: Tensor | None, *, padding_bias: float = 0.0) -> None:
+        """Add the product x W^T + b for W (out, in); `padding_bias` is the bias of the padding outputs."""
+        wide = weight.detach().float().cpu().numpy()
+        outputs, inputs = wide.shape
+        panels = -(-outputs // PANEL)
+        biases = aligned_zeros((panels * PANEL,))
+        biases[:outputs] = 0 if bias is None else bias.detach().float().cpu().numpy()
+        biases[outputs:] = padding_bias
+        padded = np.zeros((panels * PANEL, inputs), np.float32)
+        padded[:outputs] = wide
+        entry = [0] * FIELDS
+        entry[KIND], entry[CODE] = self.kind, multiplier[self.kind]()
+        entry[DEPTH], entry[OUT], entry[PANELS] = inputs, outputs, panels
+        entry[BIAS] = self._add_array(biases)
+        match self.kind:
+            case tiles.FLOAT32:
+                entry[WEIGHTS] = self._add_array(_panels(padded))
+            case tiles.PAIRS:
+                entry[WEIGHTS] = self._add_array(_pairs(padded))
+            case tiles.HALVES:
+                entry[WEIGHTS] = self._add_array(_halves(_panels(padded)))
+            case _:
+                codes, scales, sums = _bytes(padded)
+                entry[WEIGHTS], entry[SCALES], entry[SUMS] = map(self._add_array, (codes, scales, sums))
+        self.rows.append(entry)
+        self.widest, self.deepest = max(self.widest, panels * PANEL), max(self.deepest, inputs)
+
+    def _add_array(self, array: np.ndarray) -> int:
+        self.arrays.append(array)
+        return len(self.arrays)
+
+
+def _panels(weight: np.ndarray) -> np.ndarray:
+    """Reshape (out, in) to (panels, in, PANEL)."""
+    return weight.reshape(-1, PANEL, weight.shape[1]).transpose(0, 2, 1)
+
+
+def _bfloat16_bits(numbers: np.ndarray) -> np.ndarray:
+    """Return the bits of the numbers in bfloat16."""
+    return torch.from_numpy(np.ascontiguousarray(numbers)).bfloat16().view(torch.int16).numpy().view(np.uint16)
+
+
+def _pairs(weight: np.ndarray) -> np.ndarray:
+    """Return (out, in) as bfloat16 in panels, two numbers of a column next to each other."""
+    outputs, inputs = weight.shape
+    padded = np.zeros((outputs, -(-inputs // 2) * 2), np.uint16)
+    padded[:, :inputs] = _bfloat16_bits(weight)
+    return padded.reshape(-1, PANEL, padded.shape[1] // 2, 2).transpose(0, 2, 1, 3)
+
+
+def _halves(panels: np.ndarray) -> np.ndarray:
+    """Return panels as bfloat16, two columns in a word."""
+    words = _bfloat16_bits(panels).astype(np.uint32)
+    return words[..., :LANES] | (words[..., LANES:] << 16)
+
+
+def _bytes(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (out, in) as bytes in panels, and the scale and 128 times the byte sum of each output."""
+    outputs, inputs = weight.shape
+    scales = np.abs(weight).max(1) / np.float32(127)
+    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)
+    padded = np.zeros((outputs, -(-inputs // 4) * 4), np.int8)
+    padded[:, :inputs] = np.rint(weight * inverse[:, None]).astype(np.int8)
+    codes = padded.reshape(-1, PANEL, padded.shape[1] // 4, 4).transpose(0, 2, 1, 3)
+    return codes, scales.astype(np.float32), (128 * padded.sum(1, dtype=np.int32)).astype(np.int32)

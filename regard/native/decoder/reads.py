@@ -1,0 +1,144 @@
+"""Attention reads: all queries of a sentence at once, and one query of a growing memory.
+
+    out = softmax(q K^T + bias) V       the scale is folded into the query weights
+
+Source: vaswani2017, section 3.2.
+"""
+
+import numpy as np
+
+from regard.native.decoder.compile import LANES, jit
+from regard.native.decoder.layout import (
+    DECODER_BIAS,
+    ENCODER_BIAS,
+    FLOAT_CODE,
+    HEADS,
+    KEY_HEADS,
+    KEY_MASK,
+    MAPPED,
+    PACKED,
+    READ,
+    SCORES,
+    SIZE,
+    VALUE_SIZE,
+    WINDOW,
+    ZEROS,
+    address,
+    floats,
+    floats_at,
+    slots_at,
+)
+from regard.native.decoder.products import SET, multiply
+from regard.native.decoder.simd import add_scaled, dot, exp_and_sum, row_max
+from regard.native.decoder.tiles import PANEL
+
+_NONE = np.float32(-np.inf)
+_ZERO, _ONE = np.float32(0), np.float32(1)
+# numpy integers: numba compiles a function for each Python literal.
+ALL, CAUSAL = np.int64(0), np.int64(1)
+"""Mask of the queries: none, or causal."""
+SOURCE, PAST = np.int64(0), np.int64(1)
+"""Memory of a query: the source, or its past, with biases by distance."""
+
+
+@jit
+def _pack_keys_values(mapped, first, count, key_column, size, value_column, value_size, keys, values):
+    """Set keys[panel, d, c] to key[panel * PANEL + c, d] and values[panel, key, c] to value[key, panel * PANEL + c].
+
+    Both are padded with zeros after the last key and the last element of a value.
+    """
+    for at in range((count + PANEL - 1) // PANEL * size * PANEL):
+        keys[at] = 0
+    for key in range(count):
+        row, begin = mapped[first + key], (key // PANEL) * size * PANEL + key % PANEL
+        for d in range(size):
+            keys[begin + d * PANEL] = row[key_column + d]
+        for panel in range((value_size + PANEL - 1) // PANEL):
+            begin, remaining = (panel * count + key) * PANEL, min(PANEL, value_size - panel * PANEL)
+            for c in range(PANEL):
+                values[begin + c] = row[value_column + panel * PANEL + c] if c < remaining else _ZERO
+
+
+@jit
+def _softmax(context, weights, index, count, width, head, is_causal):
+    """Replace the scores of the query at a position by weights, zero for masked keys."""
+    bias = floats(context, DECODER_BIAS if is_causal else ENCODER_BIAS)
+    first, last = 0, count
+    if is_causal:
+        last = index + 1
+        first = max(0, last - context[WINDOW]) if context[WINDOW] > 0 else 0
+    if bias.shape[1] > 0:
+        max_distance = bias.shape[1] // 2
+        for key in range(first, last):
+            weights[key] += bias[head, index - key if is_causal else key - index + max_distance]
+    for key in range(first):
+        weights[key] = _NONE
+    for key in range(last, width):
+        weights[key] = _NONE
+    at = address(weights)
+    inverse = _ONE / exp_and_sum(at, row_max(at, width), width)
+    for key in range(first, last):
+        weights[key] *= inverse
+
+
+@jit
+def read_all(context, first, count, is_causal):
+    """Compute self-attention of rows first .. first + count of `mapped` (concatenated queries, keys, values)."""
+    mapped, scores, read = floats(context, MAPPED), floats(context, SCORES), floats(context, READ)
+    heads, key_heads, size, value_size = context[HEADS], context[KEY_HEADS], context[SIZE], context[VALUE_SIZE]
+    panels, group = (count + PANEL - 1) // PANEL, heads // key_heads
+    key_mask, zeros, code = floats(context, KEY_MASK)[0], floats(context, ZEROS), context[FLOAT_CODE]
+    for key in range(panels * PANEL):
+        key_mask[key] = _ZERO if key < count else _NONE
+    packed = floats(context, PACKED)
+    for head in range(heads):
+        key_head = head // group
+        if head % group == 0:
+            _pack_keys_values(mapped, first, count, heads * size + key_head * size, size,
+                  (heads + key_heads) * size + key_head * value_size, value_size, packed[0], packed[1])  # fmt: skip
+        for begin in range(0, count, scores.shape[0]):
+            num_rows = min(scores.shape[0], count - begin)
+            queries = address(mapped) + (first + begin) * mapped.strides[0] + 4 * head * size
+            multiply(code, queries, mapped.strides[0], num_rows, address(packed[0]), size, panels, address(key_mask),
+                     address(scores), scores.strides[0], _NONE, SET, 0, 0, 0)  # fmt: skip
+            for row in range(num_rows):
+                _softmax(context, scores[row], begin + row, count, panels * PANEL, head, is_causal)
+            out = address(read) + (first + begin) * read.strides[0] + 4 * head * value_size
+            multiply(code, address(scores), scores.strides[0], num_rows, address(packed[1]), count,
+                     (value_size + PANEL - 1) // PANEL, address(zeros), out, read.strides[0], _NONE, SET,
+                     0, 0, 0)  # fmt: skip
+
+
+@jit
+def read_one(context, query, keys, key_stride, values, value_stride, slots, begin, end, is_past, out):
+    """Compute the read of one query (all heads concatenated) of the rows slots[begin : end] of keys and values.
+
+    All arguments are addresses, with strides in bytes.
+    """
+    scores, bias = floats(context, SCORES), floats(context, DECODER_BIAS)
+    heads, size, value_size = context[HEADS], context[SIZE], context[VALUE_SIZE]
+    group, count = heads // context[KEY_HEADS], end - begin
+    width, slot = (count + LANES - 1) // LANES * LANES, slots_at(slots, end)
+    for index in range(count):
+        key = keys + slot[begin + index] * key_stride
+        for head in range(heads):
+            scores[head, index] = dot(query + 4 * head * size, key + 4 * (head // group) * size, size)
+    for head in range(heads):
+        weights = scores[head]
+        if is_past and bias.shape[1] > 0:
+            for index in range(count):
+                weights[index] += bias[head, count - 1 - index]
+        for index in range(count, width):
+            weights[index] = _NONE
+        at = address(weights)
+        inverse = _ONE / exp_and_sum(at, row_max(at, width), width)
+        for index in range(count):
+            weights[index] *= inverse
+    result = floats_at(out, heads * value_size)
+    for c in range(heads * value_size):
+        result[c] = 0
+    for index in range(count):
+        value = values + slot[begin + index] * value_stride
+        for head in range(heads):
+            add_scaled(out + 4 * head * value_size, value + 4 * (head // group) * value_size, scores[head, index],
+                       value_size)  # fmt: skip

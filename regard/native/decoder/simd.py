@@ -1,0 +1,241 @@
+"""Loops over rows of numbers, one vector register at a time, written in LLVM IR.
+
+    dot(a, b, n)            sum_i a_i b_i
+    add_scaled(o, a, w, n)  o_i <- o_i + w a_i
+    row_max(a, n)           max_i a_i
+    exp_and_sum(a, top, n)  a_i <- e^{a_i - top};  returns their sum
+    sum_exp(a, top, n)      returns sum_i e^{a_i - top}
+    gelu(a, n)              a_i <- a_i (1 + erf(a_i / sqrt 2)) / 2
+    to_bfloat16(a, o, n)    o_i <- a_i in bfloat16
+
+Arguments are addresses of float32; n is the number of elements, a multiple of LANES. Compilers unroll plain loops
+further, with a slow remainder for rows as short as those of a head.
+
+    e^x = 2^k e^f       k = round(x / ln 2), f = x - k ln 2, e^f by eight terms of its series: relative error below 3e-7
+
+e^x below 2^-126 gives zero; NaN stays NaN.
+
+Source: erf: abramowitz1964, 7.1.26.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from regard.native.decoder.compile import LANES, intrinsic
+
+_FLOAT, _WORD, _INT = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_FLOATS, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
+_SERIES = [1 / math.factorial(power) for power in range(8)]
+_LN2_HIGH = round(math.log(2) * 2**15) / 2**15
+"""ln 2 with so few digits that k ln 2 is exact."""
+_LN2_LOW = math.log(2) - _LN2_HIGH
+# abramowitz1964, 7.1.26: erf(x) = 1 - t (a_1 + a_2 t + ...) e^{-x^2}, t = 1 / (1 + p x), |error| <= 1.5e-7
+_ERF_P, _ERF = 0.3275911, (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+
+
+def _splat(number: float) -> ir.Constant:
+    return ir.Constant(_FLOATS, [number] * LANES)
+
+
+def _load(builder: Any, address: Any, index: Any) -> Any:
+    pointer = builder.inttoptr(builder.add(address, builder.mul(index, ir.Constant(_INT, 4))), _FLOATS.as_pointer())
+    value = builder.load(pointer)
+    value.align = 4
+    return value
+
+
+def _store(builder: Any, value: Any, address: Any, index: Any) -> None:
+    pointer = builder.inttoptr(builder.add(address, builder.mul(index, ir.Constant(_INT, 4))), _FLOATS.as_pointer())
+    builder.store(value, pointer).align = 4
+
+
+def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """Emit a b + c of registers, rounded once."""
+    signature = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, f"llvm.fma.v{LANES}f32"), [a, b, c])
+
+
+def _broadcast(builder: Any, value: Any) -> Any:
+    empty = ir.Constant(_FLOATS, ir.Undefined)
+    first = builder.insert_element(empty, value, ir.Constant(_WORD, 0))
+    return builder.shuffle_vector(first, empty, ir.Constant(_WORDS, [0] * LANES))
+
+
+def _reduce(builder: Any, value: Any, join: Callable) -> Any:
+    """Emit the reduction of a register to one number by halving."""
+    size = LANES
+    while size > 1:
+        size //= 2
+        lanes = ir.Constant(_WORDS, [*range(size, 2 * size), *[0] * (LANES - size)])
+        value = join(value, builder.shuffle_vector(value, value, lanes))
+    return builder.extract_element(value, ir.Constant(_WORD, 0))
+
+
+def _exp(builder: Any, x: Any) -> Any:
+    """Emit e^x of a register, x at most 88."""
+    signature = ir.FunctionType(_FLOATS, [_FLOATS])
+    rint = cgutils.get_or_insert_function(builder.module, signature, f"llvm.rint.v{LANES}f32")
+    rounded = builder.call(rint, [builder.fmul(x, _splat(1 / math.log(2)))])
+    part = fma(builder, rounded, _splat(-_LN2_LOW), fma(builder, rounded, _splat(-_LN2_HIGH), x))
+    result = _splat(_SERIES[-1])
+    for term in reversed(_SERIES[:-1]):
+        result = fma(builder, result, part, _splat(term))
+    exponent = builder.add(builder.fptosi(rounded, _WORDS), ir.Constant(_WORDS, [127] * LANES))
+    scale = builder.bitcast(builder.shl(exponent, ir.Constant(_WORDS, [23] * LANES)), _FLOATS)
+    tiny = builder.fcmp_ordered("<", x, _splat(-126 * _LN2_HIGH))
+    return builder.select(tiny, _splat(0.0), builder.fmul(result, scale))
+
+
+def _loop_registers(builder: Any, count: Any, first: Any, body: Callable[[Any, Any], Any]) -> Any:
+    """Emit a loop over registers; return the last value of `value = body(index, value)`, starting from `first`."""
+    begin = builder.block
+    loop, end = builder.function.append_basic_block("lanes"), builder.function.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    index, value = builder.phi(_INT), builder.phi(_FLOATS)
+    result = body(index, value)
+    after = builder.add(index, ir.Constant(_INT, LANES))
+    for phi, initial, later in ((index, ir.Constant(_INT, 0), after), (value, first, result)):
+        phi.add_incoming(initial, begin)
+        phi.add_incoming(later, loop)
+    builder.cbranch(builder.icmp_signed("<", after, count), loop, end)
+    builder.position_at_end(end)
+    return result
+
+
+_DOT = types.float32(types.int64, types.int64, types.int64)
+
+
+@intrinsic
+def dot(_typing: Any, a: Any, b: Any, count: Any) -> Any:
+    """Return sum_i a_i b_i."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        a, b, count = arguments
+        step = lambda at, total: fma(builder, _load(builder, a, at), _load(builder, b, at), total)  # noqa: E731
+        return _reduce(builder, _loop_registers(builder, count, _splat(0.0), step), builder.fadd)
+
+    return _DOT, generate
+
+
+@intrinsic
+def add_scaled(_typing: Any, out: Any, a: Any, weight: Any, count: Any) -> Any:
+    """Add weight a_i to out_i."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        out, a, weight, count = arguments
+        splat = _broadcast(builder, weight)
+
+        def step(index: Any, unused: Any) -> Any:
+            _store(builder, fma(builder, _load(builder, a, index), splat, _load(builder, out, index)), out, index)
+            return unused
+
+        _loop_registers(builder, count, _splat(0.0), step)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32, types.int64), generate
+
+
+@intrinsic
+def row_max(_typing: Any, a: Any, count: Any) -> Any:
+    """Return max_i a_i; undefined with NaN."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        a, count = arguments
+
+        def maximum(one: Any, other: Any) -> Any:
+            return builder.select(builder.fcmp_ordered(">", one, other), one, other)
+
+        maxima = _loop_registers(
+            builder, count, _splat(-math.inf), lambda at, most: maximum(_load(builder, a, at), most)
+        )
+        return _reduce(builder, maxima, maximum)
+
+    return types.float32(types.int64, types.int64), generate
+
+
+@intrinsic
+def gelu(_typing: Any, a: Any, count: Any) -> Any:
+    """Replace a_i by a_i Phi(a_i), with the normal distribution function Phi."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        a, count = arguments
+        size = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32"
+        )
+
+        def step(index: Any, unused: Any) -> Any:
+            x = _load(builder, a, index)
+            scaled = builder.fmul(builder.call(size, [x]), _splat(math.sqrt(0.5)))
+            t = builder.fdiv(_splat(1.0), fma(builder, scaled, _splat(_ERF_P), _splat(1.0)))
+            series = _splat(_ERF[-1])
+            for term in reversed(_ERF[:-1]):
+                series = fma(builder, series, t, _splat(term))
+            tail = builder.fmul(builder.fmul(t, series), _exp(builder, builder.fneg(builder.fmul(scaled, scaled))))
+            upper = builder.fmul(_splat(0.5), tail)  # Phi(-|x|)
+            cdf = builder.select(builder.fcmp_ordered("<", x, _splat(0.0)), upper, builder.fsub(_splat(1.0), upper))
+            _store(builder, builder.fmul(x, cdf), a, index)
+            return unused
+
+        _loop_registers(builder, count, _splat(0.0), step)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def to_bfloat16(_typing: Any, a: Any, out: Any, count: Any) -> Any:
+    """Write a_i, rounded to nearest even, to the bfloat16 o_i."""
+    # In integers: without native instructions, LLVM would emit calls of functions that do not exist.
+    halves = ir.VectorType(ir.IntType(16), LANES)
+
+    def splat(number: int) -> ir.Constant:
+        return ir.Constant(_WORDS, [number] * LANES)
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        a, out, count = arguments
+
+        def step(index: Any, unused: Any) -> Any:
+            value = _load(builder, a, index)
+            bits = builder.bitcast(value, _WORDS)
+            is_odd = builder.and_(builder.lshr(bits, splat(16)), splat(1))
+            rounded = builder.lshr(builder.add(bits, builder.add(is_odd, splat(0x7FFF))), splat(16))
+            rounded = builder.select(builder.fcmp_unordered("uno", value, value), splat(0x7FC0), rounded)
+            to = builder.add(out, builder.mul(index, ir.Constant(_INT, 2)))
+            builder.store(builder.trunc(rounded, halves), builder.inttoptr(to, halves.as_pointer())).align = 2
+            return unused
+
+        _loop_registers(builder, count, _splat(0.0), step)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _exponentials(in_place: bool) -> Callable:
+    def exponentials(_typing: Any, a: Any, top: Any, count: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            a, top, count = arguments
+            most = _broadcast(builder, top)
+
+            def step(index: Any, total: Any) -> Any:
+                power = _exp(builder, builder.fsub(_load(builder, a, index), most))
+                if in_place:
+                    _store(builder, power, a, index)
+                return builder.fadd(total, power)
+
+            return _reduce(builder, _loop_registers(builder, count, _splat(0.0), step), builder.fadd)
+
+        return types.float32(types.int64, types.float32, types.int64), generate
+
+    return exponentials
+
+
+exp_and_sum = intrinsic(_exponentials(True))
+"""Replace a_i by e^{a_i - top}; return their sum."""
+sum_exp = intrinsic(_exponentials(False))
+"""Return sum_i e^{a_i - top}."""

@@ -1,0 +1,1 @@
+"""Loops over the gates and the additive read of a GRU."""

@@ -1,0 +1,267 @@
+"""Compiled CPU loops of GRU cells: all gates of a step in one pass over memory, forward and backward.
+
+    r, z = sigmoid(p + a + q)                    p = A x + b, a = C c (or absent), q = B s + b'
+    n    = tanh(p + a + r q)
+    s'   = (1 - z) n + z s                       finished rows keep s and output zero
+
+    dn = (1 - z) (1 - n^2) ds'      dz = z (1 - z) (s - n) ds'      dr = r (1 - r) q_n dn
+    dp = da = [dr dz dn]            dq = [dr dz r dn]               ds = z ds' + B^T dq
+
+Inputs and outputs of products are float32 or bfloat16 (passed as uint16); states and their gradients are float32.
+Rows are computed separately, so that results do not depend on the number of threads.
+
+Source: cho2014 (GRU; the reset gate is placed as in torch.nn.GRU).
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numba import carray
+from torch import Tensor
+
+from regard.native.additive.cpu.loops import exp_twice
+from regard.native.compile import jit, jit_inline, jit_worker
+from regard.native.jobs import as_address, fetch_and_increment
+from regard.native.rows import ROWS_STAMP, row_reader, row_writer
+from regard.native.threads import run_on_threads
+
+_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
+_ELEMENTS_PER_TASK = 1 << 12
+"""Number of state elements per task."""
+_MIN_WORK_PER_THREAD = 1 << 13
+"""Number of state elements below which waking a second thread costs more than it saves."""
+_LENGTH = 20
+(
+    _COUNTER, _ROWS, _DIM, _ROWS_PER_TASK, _TIME, _INPUT, _INPUT_STRIDE, _CONTEXT, _RECURRENT, _RECURRENT_STRIDE,
+    _STATE, _GATES, _NEW_STATE, _LOW, _OUT, _OUT_STRIDE, _LENGTHS, _EXTRA, _CARRY, _GRAD_RECURRENT,
+) = range(_LENGTH)  # fmt: skip
+_ONE, _HALF, _TWO, _CLAMP = np.float32(1), np.float32(0.5), np.float32(2), np.float32(43)
+
+
+def gru(
+    projected: Tensor,
+    context: Tensor | None,
+    recurrent: Tensor,
+    state: Tensor,
+    *,
+    gates: Tensor,
+    new_state: Tensor,
+    low: Tensor | None,
+    out: Tensor | None = None,
+    lengths: Tensor | None = None,
+    time: int = 0,
+) -> None:
+    """Write s' (rows, hidden) to `new_state`, its bfloat16 to `low`, [r z n q_n] to `gates`, and s' or zeros to `out`.
+
+    projected: p (rows, 3 hidden) with any row stride; context: a (rows, 3 hidden) or None; recurrent: q (rows, at least
+    3 hidden); state: s. lengths: rows of at most `time` items are finished.
+    """
+    table = _job(state, time)
+    _set_pointer(table, _INPUT, projected, _INPUT_STRIDE)
+    _set_pointer(table, _CONTEXT, context)
+    _set_pointer(table, _RECURRENT, recurrent, _RECURRENT_STRIDE)
+    _set_pointer(table, _OUT, out, _OUT_STRIDE)
+    for at, tensor in ((_STATE, state), (_GATES, gates), (_NEW_STATE, new_state), (_LOW, low), (_LENGTHS, lengths)):
+        _set_pointer(table, at, tensor)
+    run_rows(_forward(recurrent.dtype), table, state.shape[0], state.numel(), _MIN_WORK_PER_THREAD)
+
+
+def gru_gradients(
+    grad_out: Tensor | None,
+    extra: Tensor | None,
+    carry: Tensor,
+    gates: Tensor,
+    state: Tensor,
+    *,
+    grad_input: Tensor,
+    grad_recurrent: Tensor,
+    lengths: Tensor | None = None,
+    time: int = 0,
+) -> None:
+    """Write the gradients of p (equal to those of a) and of q, and replace `carry` by z ds'.
+
+    ds' = carry + extra + grad_out: gradients (rows, hidden) of s' from the next step, from products, from the output.
+    """
+    table = _job(state, time)
+    _set_pointer(table, _OUT, grad_out, _OUT_STRIDE)
+    _set_pointer(table, _INPUT, grad_input, _INPUT_STRIDE)
+    _set_pointer(table, _GRAD_RECURRENT, grad_recurrent, _RECURRENT_STRIDE)
+    for at, tensor in ((_EXTRA, extra), (_CARRY, carry), (_GATES, gates), (_STATE, state), (_LENGTHS, lengths)):
+        _set_pointer(table, at, tensor)
+    run_rows(_backward(grad_input.dtype), table, state.shape[0], state.numel(), _MIN_WORK_PER_THREAD)
+
+
+def run_rows(function, table: np.ndarray, rows: int, size: int, min_work: int) -> None:
+    """Run tasks of rows on as many threads as pay off for this size."""
+    if rows:
+        run_on_threads(function, table.ctypes.data, min(torch.get_num_threads(), 1 + size // min_work, rows))
+
+
+def _job(state: Tensor, time: int) -> np.ndarray:
+    rows, dim = state.shape
+    table = np.zeros(_LENGTH, np.int64)
+    table[_ROWS : _TIME + 1] = rows, dim, max(1, _ELEMENTS_PER_TASK // dim), time
+    return table
+
+
+def _set_pointer(table: np.ndarray, at: int, tensor: Tensor | None, stride: int | None = None) -> None:
+    if tensor is not None:
+        table[at] = tensor.data_ptr()
+        if stride is not None:
+            table[stride] = tensor.stride(0)
+
+
+@jit_inline
+def _sigmoid(x):
+    x = -_HALF * x
+    x = _CLAMP if x > _CLAMP else x
+    x = -_CLAMP if x < -_CLAMP else x
+    return _ONE / (_ONE + exp_twice(x))
+
+
+@jit_inline
+def _tanh(x):
+    x = _CLAMP if x > _CLAMP else x
+    x = -_CLAMP if x < -_CLAMP else x
+    return _ONE - _TWO / (_ONE + exp_twice(x))
+
+
+@jit
+def _gru_step(values, recurrent, state, gates, new_state):
+    """Compute one row, with values = p + a."""
+    dim = state.shape[0]
+    reset, update, new_gate, hidden_new = gates[:dim], gates[dim : 2 * dim], gates[2 * dim : 3 * dim], gates[3 * dim :]
+    for i in range(2 * dim):
+        gates[i] = _sigmoid(values[i] + recurrent[i])
+    values, recurrent = values[2 * dim :], recurrent[2 * dim :]
+    for i in range(dim):
+        new = _tanh(values[i] + reset[i] * recurrent[i])
+        hidden_new[i] = recurrent[i]
+        new_gate[i] = new
+        new_state[i] = new + update[i] * (state[i] - new)
+
+
+@jit
+def _add(values, extra):
+    for i in range(values.shape[0]):
+        values[i] += extra[i]
+
+
+def _make_forward(dtype, stamp):
+    read, write = row_reader(dtype), row_writer(dtype)
+    size = np.dtype(dtype).itemsize
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job = carray(address, (_LENGTH,), np.int64)
+        rows, dim, step, time = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK], job[_TIME]
+        values, recurrent, extra = (
+            np.empty(3 * dim, np.float32),
+            np.empty(3 * dim, np.float32),
+            np.empty(3 * dim, np.float32),
+        )
+        state = carray(as_address(job[_STATE]), (rows, dim), np.float32)
+        new_state = carray(as_address(job[_NEW_STATE]), (rows, dim), np.float32)
+        gates = carray(as_address(job[_GATES]), (rows, 4 * dim), np.float32)
+        lengths = carray(as_address(job[_LENGTHS]), (rows,), np.int64)
+        task = fetch_and_increment(job, _COUNTER)
+        while task * step < rows:
+            for row in range(task * step, min(rows, task * step + step)):
+                target = new_state[row]
+                is_active = job[_LENGTHS] == 0 or time < lengths[row]
+                if is_active:
+                    read(values, carray(as_address(job[_INPUT] + row * job[_INPUT_STRIDE] * size), (3 * dim,), dtype))
+                    if job[_CONTEXT] != 0:
+                        read(extra, carray(as_address(job[_CONTEXT] + row * 3 * dim * size), (3 * dim,), dtype))
+                        _add(values, extra)
+                    read(
+                        recurrent,
+                        carray(as_address(job[_RECURRENT] + row * job[_RECURRENT_STRIDE] * size), (3 * dim,), dtype),
+                    )
+                    _gru_step(values, recurrent, state[row], gates[row], target)
+                else:
+                    target[:] = state[row]
+                if job[_LOW] != 0:
+                    write(carray(as_address(job[_LOW] + row * dim * size), (dim,), dtype), target)
+                if job[_OUT] != 0:
+                    out = carray(as_address(job[_OUT] + row * job[_OUT_STRIDE] * 4), (dim,), np.float32)
+                    if is_active:
+                        out[:] = target
+                    else:
+                        out[:] = 0
+            task = fetch_and_increment(job, _COUNTER)
+
+    return tasks
+
+
+@jit
+def _gru_step_backward(carry, gates, state, grad_input, grad_recurrent):
+    """Compute the gradients of one row; carry is ds' and becomes z ds'."""
+    dim = state.shape[0]
+    reset, update, new_gate, hidden_new = gates[:dim], gates[dim : 2 * dim], gates[2 * dim : 3 * dim], gates[3 * dim :]
+    input_reset, input_update, input_new = grad_input[:dim], grad_input[dim : 2 * dim], grad_input[2 * dim :]
+    recurrent_reset, recurrent_update, recurrent_new = (
+        grad_recurrent[:dim],
+        grad_recurrent[dim : 2 * dim],
+        grad_recurrent[2 * dim :],
+    )
+    for i in range(dim):
+        r, z, n, d_state = reset[i], update[i], new_gate[i], carry[i]
+        new = d_state * (_ONE - z) * (_ONE - n * n)
+        d_reset = new * hidden_new[i] * r * (_ONE - r)
+        d_update = d_state * (state[i] - n) * z * (_ONE - z)
+        input_reset[i] = d_reset
+        recurrent_reset[i] = d_reset
+        input_update[i] = d_update
+        recurrent_update[i] = d_update
+        input_new[i] = new
+        recurrent_new[i] = new * r
+        carry[i] = d_state * z
+
+
+def _make_backward(dtype, stamp):
+    read, write = row_reader(dtype), row_writer(dtype)
+    size = np.dtype(dtype).itemsize
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job = carray(address, (_LENGTH,), np.int64)
+        rows, dim, step, time = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK], job[_TIME]
+        grad_input, grad_recurrent, extra = (
+            np.empty(3 * dim, np.float32),
+            np.empty(3 * dim, np.float32),
+            np.empty(dim, np.float32),
+        )
+        state = carray(as_address(job[_STATE]), (rows, dim), np.float32)
+        carry = carray(as_address(job[_CARRY]), (rows, dim), np.float32)
+        gates = carray(as_address(job[_GATES]), (rows, 4 * dim), np.float32)
+        lengths = carray(as_address(job[_LENGTHS]), (rows,), np.int64)
+        task = fetch_and_increment(job, _COUNTER)
+        while task * step < rows:
+            for row in range(task * step, min(rows, task * step + step)):
+                is_active = job[_LENGTHS] == 0 or time < lengths[row]
+                if job[_EXTRA] != 0:
+                    read(extra, carray(as_address(job[_EXTRA] + row * dim * size), (dim,), dtype))
+                    _add(carry[row], extra)
+                if is_active:
+                    if job[_OUT] != 0:
+                        grad_out = carray(as_address(job[_OUT] + row * job[_OUT_STRIDE] * 4), (dim,), np.float32)
+                        _add(carry[row], grad_out)
+                    _gru_step_backward(carry[row], gates[row], state[row], grad_input, grad_recurrent)
+                else:
+                    grad_input[:] = 0
+                    grad_recurrent[:] = 0
+                write(carray(as_address(job[_INPUT] + row * job[_INPUT_STRIDE] * size), (3 * dim,), dtype), grad_input)
+                write(
+                    carray(as_address(job[_GRAD_RECURRENT] + row * job[_RECURRENT_STRIDE] * size), (3 * dim,), dtype),
+                    grad_recurrent,
+                )
+            task = fetch_and_increment(job, _COUNTER)
+
+    return tasks
+
+
+_forward = jit_worker(_make_forward, _STAMP)
+_backward = jit_worker(_make_backward, _STAMP)

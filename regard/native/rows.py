@@ -1,0 +1,180 @@
+"""Compiled CPU loops over rows: conversion from and to bfloat16, exponentials, and the softmax of short rows.
+
+    exp(x) = 2^n exp(r),    n = round(x / ln 2),    |r| <= ln 2 / 2,    exp(r) by its Taylor polynomial of degree 6
+
+    p = exp(s - max s) / sum exp(s - max s)         ds = p (dp - sum dp p)
+
+Exponentials are computed for many short rows at once, so that vectors are full however short a row is. Loops compute
+in float32; bfloat16 is passed as uint16.
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numba import carray
+from torch import Tensor
+
+from regard.native import bits
+from regard.native.bits import round_to_bfloat16, scale_by_power_of_two, widen_bfloat16
+from regard.native.compile import STAMP, jit, jit_in_order, jit_worker
+from regard.native.jobs import as_address, fetch_and_increment
+from regard.native.threads import run_on_threads
+
+_SOURCES = Path(__file__), Path(bits.__file__)
+ROWS_STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES) + STAMP.encode()).hexdigest()
+"""Digest of the sources, for the cache of compiled code."""
+_LENGTH = 7
+_COUNTER, _ROWS, _COLUMNS, _ROWS_PER_TASK, _SCORES, _OUT, _GRAD = range(_LENGTH)
+_TASK_SIZE = 1 << 12
+"""Approximate number of elements of a task: they stay in the L1 cache."""
+_MIN_WORK_PER_THREAD = 1 << 14
+"""Number of elements below which waking a second thread costs more than it saves."""
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Return the softmax p of each row (last axis) of contiguous scores."""
+    out = torch.empty_like(scores)
+    _run(_softmax_tasks, scores, (scores, out, out))
+    return out
+
+
+def softmax_gradient(gradient: Tensor, out: Tensor) -> Tensor:
+    """Return ds from dp and p, both contiguous."""
+    grad_scores = torch.empty_like(out)
+    _run(_gradient_tasks, out, (grad_scores, out, gradient))
+    return grad_scores
+
+
+def _run(tasks, like: Tensor, tensors: tuple[Tensor, ...]) -> None:
+    columns = like.shape[-1]
+    rows = like.numel() // columns
+    step = max(1, _TASK_SIZE // columns)
+    table = np.array([0, rows, columns, step, *(tensor.data_ptr() for tensor in tensors)], np.int64)
+    threads = min(torch.get_num_threads(), 1 + like.numel() // _MIN_WORK_PER_THREAD)
+    run_on_threads(tasks(like.dtype), table.ctypes.data, threads)
+
+
+@jit
+def _read_float(values, source):
+    for i in range(values.shape[0]):
+        values[i] = source[i]
+
+
+@jit
+def _read_bfloat(values, source):
+    for i in range(values.shape[0]):
+        values[i] = widen_bfloat16(source[i])
+
+
+@jit
+def _write_bfloat(target, values):
+    for i in range(values.shape[0]):
+        target[i] = round_to_bfloat16(values[i])
+
+
+def row_reader(dtype):
+    """Return the loop that widens a row of this dtype to float32."""
+    return _read_float if dtype == np.float32 else _read_bfloat
+
+
+def row_writer(dtype):
+    """Return the loop that rounds a row of float32 to this dtype."""
+    return _write_float if dtype == np.float32 else _write_bfloat
+
+
+@jit
+def _write_float(target, values):
+    for i in range(values.shape[0]):
+        target[i] = values[i]
+
+
+@jit_in_order
+def exponentiate(values, most):
+    """Replace values by exp(values - most), exactly zero below e^-87."""
+    for i in range(values.shape[0]):
+        x = values[i] - most
+        # Adding 1.5 * 2^23 rounds and leaves the integer in the last bits.
+        shifted = x * np.float32(1.4426950408889634) + np.float32(12582912.0)
+        n = shifted - np.float32(12582912.0)
+        r = (x - n * np.float32(0.693359375)) + n * np.float32(2.12194440e-4)
+        y = np.float32(1 / 720)
+        y = y * r + np.float32(1 / 120)
+        y = y * r + np.float32(1 / 24)
+        y = y * r + np.float32(1 / 6)
+        y = y * r + np.float32(0.5)
+        y = y * r + np.float32(1)
+        y = scale_by_power_of_two(y * r + np.float32(1), shifted)
+        values[i] = np.float32(0) if x < np.float32(-87.0) else y
+
+
+def _make_softmax(dtype, stamp):
+    read, write = row_reader(dtype), row_writer(dtype)
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job = carray(address, (_LENGTH,), np.int64)
+        rows, columns, step = job[_ROWS], job[_COLUMNS], job[_ROWS_PER_TASK]
+        scores = carray(as_address(job[_SCORES]), (rows * columns,), dtype)
+        out = carray(as_address(job[_OUT]), (rows * columns,), dtype)
+        buffer = np.empty(step * columns, np.float32)
+        task = fetch_and_increment(job, _COUNTER)
+        while task * step < rows:
+            first, last = task * step * columns, min(rows, task * step + step) * columns
+            values = buffer[: last - first]
+            read(values, scores[first:last])
+            for start in range(0, last - first, columns):
+                row = values[start : start + columns]
+                most = row[0]
+                for i in range(columns):
+                    most = row[i] if row[i] > most else most
+                for i in range(columns):
+                    row[i] -= most
+            exponentiate(values, np.float32(0))
+            for start in range(0, last - first, columns):
+                row = values[start : start + columns]
+                total = np.float32(0)
+                for i in range(columns):
+                    total += row[i]
+                inverse = np.float32(1) / total
+                for i in range(columns):
+                    row[i] *= inverse
+            write(out[first:last], values)
+            task = fetch_and_increment(job, _COUNTER)
+
+    return tasks
+
+
+def _make_gradient(dtype, stamp):
+    read, write = row_reader(dtype), row_writer(dtype)
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job = carray(address, (_LENGTH,), np.int64)
+        rows, columns, step = job[_ROWS], job[_COLUMNS], job[_ROWS_PER_TASK]
+        grad_scores = carray(as_address(job[_SCORES]), (rows * columns,), dtype)
+        out = carray(as_address(job[_OUT]), (rows * columns,), dtype)
+        grad = carray(as_address(job[_GRAD]), (rows * columns,), dtype)
+        buffer, grad_buffer = np.empty(step * columns, np.float32), np.empty(step * columns, np.float32)
+        task = fetch_and_increment(job, _COUNTER)
+        while task * step < rows:
+            first, last = task * step * columns, min(rows, task * step + step) * columns
+            weights, values = buffer[: last - first], grad_buffer[: last - first]
+            read(weights, out[first:last])
+            read(values, grad[first:last])
+            for start in range(0, last - first, columns):
+                row, weight = values[start : start + columns], weights[start : start + columns]
+                total = np.float32(0)
+                for i in range(columns):
+                    total += row[i] * weight[i]
+                for i in range(columns):
+                    row[i] = weight[i] * (row[i] - total)
+            write(grad_scores[first:last], values)
+            task = fetch_and_increment(job, _COUNTER)
+
+    return tasks
+
+
+_softmax_tasks = jit_worker(_make_softmax, ROWS_STAMP)
+_gradient_tasks = jit_worker(_make_gradient, ROWS_STAMP)

@@ -1,0 +1,129 @@
+"""Compiled CPU loops of the output layer's loss: exponentials of scores, in place.
+
+    z_v  ->  exp(z_v - max z)        and, for each row, max z and the sum of the exponentials
+
+Error: relative error below 3e-7, plus the rounding of the difference. Exponents below -87 count as minus infinity. The
+sum of a row with NaN or plus infinity is NaN.
+bfloat16 is widened on load and rounded on store, so that scores need no second copy.
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numba import carray
+from torch import Tensor
+
+from regard.native.bits import maximum
+from regard.native.compile import jit, jit_worker
+from regard.native.jobs import as_address, fetch_and_increment
+from regard.native.rows import ROWS_STAMP, exponentiate, row_reader, row_writer
+from regard.native.threads import run_on_threads
+
+_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
+_LENGTH = 5
+_COUNTER, _ROWS, _COLUMNS, _SCORES, _STATS = range(_LENGTH)
+_ROWS_PER_TASK = 4
+_ELEMENTS_PER_TASK = 1 << 15
+_BLOCK = 2048
+"""Elements processed at a time: in float32 and bfloat16, they stay in the L1 cache."""
+
+
+def exponentiate_rows(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Replace scores by exp(score - max); return the max and the sum of the exponentials of each row, (rows, 1)."""
+    rows, columns = scores.shape
+    stats = torch.empty(2, rows, 1, dtype=torch.float32)
+    table = np.array([0, rows, columns, scores.data_ptr(), stats.data_ptr()], np.int64)
+    threads = min(torch.get_num_threads(), 1 + rows // _ROWS_PER_TASK)
+    run_on_threads(_exponentiate_tasks(scores.dtype), table.ctypes.data, threads)
+    highest, total = stats
+    return highest, total
+
+
+def accumulate(total: Tensor, part: Tensor) -> None:
+    """Add `part` to `total`, both contiguous, without the float32 copy that torch makes of a bfloat16 part."""
+    table = np.array([0, 1, total.numel(), total.data_ptr(), part.data_ptr()], np.int64)
+    threads = min(torch.get_num_threads(), 1 + total.numel() // _ELEMENTS_PER_TASK)
+    run_on_threads(_accumulate_tasks(part.dtype), table.ctypes.data, threads)
+
+
+@jit
+def _max_value(values):
+    """Return the largest value, unless one is NaN."""
+    most = np.float32(-np.inf)
+    for i in range(values.shape[0]):
+        most = maximum(most, values[i])
+    return most
+
+
+@jit
+def _sum(values):
+    total = np.float32(0)
+    for i in range(values.shape[0]):
+        total += values[i]
+    return total
+
+
+def _make_exponentiate(dtype, stamp):
+    read, write = row_reader(dtype), row_writer(dtype)
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job = carray(address, (_LENGTH,), np.int64)
+        rows, columns = job[_ROWS], job[_COLUMNS]
+        scores = carray(as_address(job[_SCORES]), (rows, columns), dtype)
+        stats = carray(as_address(job[_STATS]), (2, rows), np.float32)
+        buffer = np.empty(min(columns, _BLOCK), np.float32)
+        task = fetch_and_increment(job, _COUNTER)
+        while task * _ROWS_PER_TASK < rows:
+            for row in range(task * _ROWS_PER_TASK, min(rows, task * _ROWS_PER_TASK + _ROWS_PER_TASK)):
+                check, most = np.float32(0), np.float32(-np.inf)
+                for first in range(0, columns, _BLOCK):
+                    block = scores[row, first : min(columns, first + _BLOCK)]
+                    values = buffer[: block.shape[0]]
+                    read(values, block)
+                    check += _sum(values)
+                    most = max(most, _max_value(values))
+                total = np.float32(0)
+                for first in range(0, columns, _BLOCK):
+                    block = scores[row, first : min(columns, first + _BLOCK)]
+                    values = buffer[: block.shape[0]]
+                    read(values, block)
+                    exponentiate(values, most)
+                    total += _sum(values)
+                    write(block, values)
+                stats[0, row] = most
+                stats[1, row] = total if check < np.inf else np.nan
+            task = fetch_and_increment(job, _COUNTER)
+
+    return tasks
+
+
+def _make_accumulate(dtype, stamp):
+    read = row_reader(dtype)
+
+    def tasks(address):
+        stamp  # noqa: B018
+        job = carray(address, (_LENGTH,), np.int64)
+        numbers = job[_COLUMNS]
+        total = carray(as_address(job[_SCORES]), (numbers,), np.float32)
+        part = carray(as_address(job[_STATS]), (numbers,), dtype)
+        buffer = np.empty(_BLOCK, np.float32)
+        task = fetch_and_increment(job, _COUNTER)
+        while task * _ELEMENTS_PER_TASK < numbers:
+            for first in range(
+                task * _ELEMENTS_PER_TASK, min(numbers, task * _ELEMENTS_PER_TASK + _ELEMENTS_PER_TASK), _BLOCK
+            ):
+                target = total[first : min(numbers, first + _BLOCK)]
+                values = buffer[: target.shape[0]]
+                read(values, part[first : first + target.shape[0]])
+                for i in range(target.shape[0]):
+                    target[i] += values[i]
+            task = fetch_and_increment(job, _COUNTER)
+
+    return tasks
+
+
+_exponentiate_tasks = jit_worker(_make_exponentiate, _STAMP)
+_accumulate_tasks = jit_worker(_make_accumulate, _STAMP)

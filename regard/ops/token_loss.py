@@ -1,0 +1,187 @@
+"""Output layer and cross-entropy, fused and chunked: the logits of all tokens never exist at once.
+
+    z = W h + b        p = softmax(z)        q = (1 - e) onehot(target) + e / V          (e: label smoothing)
+    loss = sum over tokens of  - sum_v q_v log p_v  =  (1 - e) (lse(z) - z_target) + e (lse(z) - mean(z))
+
+The logits (tokens, vocab) are by far the largest tensor of a small model: here they are computed for a few hundred
+tokens at a time, while they fit into the cache. The gradient is computed in the same pass, from exp(z - max):
+
+    dh = (exp(z - max) / s) W - q W      dW = exp(z - max)^T (h / s) - q^T h      s = sum_v exp(z_v - max)
+
+so that p is not normalized element by element, and q W and q^T h need only row sums and one row per token.
+
+Source: szegedy2016, section 7 (label smoothing).
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.ops.linear import linear, uses_onednn
+from regard.ops.softmax import is_supported
+
+_CHUNK_BYTES = 16 << 20
+"""Size of a chunk of logits: fits into the last-level cache, and is large enough for an efficient matrix product."""
+
+
+class TokenLoss(NamedTuple):
+    """Sums over tokens, in nats."""
+
+    total: Float[Tensor, ""]
+    """Training objective, with label smoothing."""
+    nll: Float[Tensor, ""]
+    """-log p(target), for reports. No gradient."""
+
+
+def token_loss(
+    hidden: Float[Tensor, "tokens dim"],
+    weight: Float[Tensor, "vocab dim"],
+    bias: Float[Tensor, " vocab"] | None,
+    target: Int[Tensor, " tokens"],
+    *,
+    smoothing: float = 0.0,
+) -> TokenLoss:
+    """Return the cross-entropy of softmax(hidden weight^T + bias) with `target`, summed over tokens.
+
+    Differentiable once, in hidden, weight and bias. Raises ValueError if smoothing is not in [0, 1).
+    """
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"smoothing must be at least 0 and below 1, got {smoothing}")
+    device = hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    return TokenLoss(*_ChunkedLoss.apply(hidden, weight, bias, _LossInputs(target, smoothing, dtype)))
+
+
+class _LossInputs(NamedTuple):
+    """Targets, label smoothing, and the dtype of matrix products."""
+
+    target: Tensor
+    smoothing: float
+    dtype: torch.dtype
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: _LossInputs) -> tuple[Tensor, Tensor]:
+        chunked_pass = _Pass(hidden, weight, bias, inputs, needs_gradients=any(ctx.needs_input_grad))
+        totals = chunked_pass.run()
+        if chunked_pass.gradients is not None:
+            of_hidden, of_weight, of_bias = chunked_pass.gradients.finish(inputs, chunked_pass.mean_row)
+            ctx.save_for_backward(of_hidden.to(hidden.dtype), of_weight.to(weight.dtype), of_bias)
+        total, nll = totals.unbind()
+        ctx.mark_non_differentiable(nll)
+        return total, nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, of_total: Tensor, of_nll: Tensor) -> tuple[Tensor | None, ...]:
+        return *(None if g is None else g * of_total.to(g.dtype) for g in ctx.saved_tensors), None
+
+
+class _Pass:
+    """One pass over the tokens, chunk by chunk: losses and gradients."""
+
+    def __init__(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: _LossInputs, *, needs_gradients: bool
+    ):
+        self.hidden, self.table = hidden.to(inputs.dtype), weight.to(inputs.dtype)
+        self.bias, self.inputs = bias, inputs
+        self.sum_dtype = torch.float32 if inputs.dtype in (torch.float16, torch.bfloat16) else inputs.dtype
+        self.mean_row = weight.mean(0)
+        self.gradients = (
+            _Gradients(self.hidden, self.table, bias, sum_dtype=self.sum_dtype) if needs_gradients else None
+        )
+
+    def run(self) -> Tensor:
+        """Return [total, nll] of all tokens."""
+        totals = torch.zeros(2, dtype=self.sum_dtype, device=self.hidden.device)
+        rows = max(64, _CHUNK_BYTES // (self.table.shape[0] * self.table.element_size()))
+        for first in range(0, self.hidden.shape[0], rows):
+            totals += self.chunk(slice(first, first + rows))
+        return totals
+
+    def chunk(self, chunk: slice) -> Tensor:
+        """Return [total, nll] of a chunk of tokens, and accumulate its gradients."""
+        states, smoothing = self.hidden[chunk], self.inputs.smoothing
+        scores = linear(states, self.table)  # (tokens, vocab)
+        in_place = self.bias is None and is_supported(scores)
+        scores = scores if in_place else scores.to(self.sum_dtype)
+        mean = (states.to(self.mean_row.dtype) @ self.mean_row)[:, None]
+        if self.bias is not None:
+            scores += self.bias
+            mean = mean + self.bias.mean()
+        of_target = scores.gather(1, self.inputs.target[chunk, None]).to(self.sum_dtype)
+        if in_place:
+            highest, total = _exponentials(scores)
+        else:
+            highest = scores.amax(1, keepdim=True)
+            total = scores.sub_(highest).exp_().sum(1, keepdim=True)
+        log_total = highest + total.log()
+        if self.gradients is not None:
+            self.gradients.add(chunk, scores.to(self.inputs.dtype), total)
+        nll = (log_total - of_target).sum()
+        smooth = (log_total - mean).sum()
+        return torch.stack(((1 - smoothing) * nll + smoothing * smooth, nll))
+
+
+def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Replace the scores by exp(scores - max) in place; return the maximum and the sum of each row."""
+    from regard.native import token_loss as cross_entropy_cpu  # noqa: PLC0415  # brings numba along, on first use
+
+    return cross_entropy_cpu.exponentiate_rows(scores)
+
+
+def _accumulate(total: Tensor, part: Tensor) -> None:
+    if is_supported(total, part):
+        from regard.native import token_loss as cross_entropy_cpu  # noqa: PLC0415
+
+        cross_entropy_cpu.accumulate(total, part.contiguous())
+    else:
+        total.add_(part)
+
+
+class _Gradients:
+    """Gradients of the loss, accumulated chunk by chunk."""
+
+    def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None, *, sum_dtype: torch.dtype):
+        self.source, self.table = hidden, table
+        self.hidden = torch.empty_like(hidden)
+        self.is_transposed = uses_onednn(hidden, table)
+        self.weight = torch.zeros_like(table.t() if self.is_transposed else table, dtype=sum_dtype)
+        self.bias = None if bias is None else torch.zeros_like(bias, dtype=sum_dtype)
+
+    def add(self, chunk: slice, exps: Tensor, total: Tensor) -> None:
+        """Add the gradient of lse(z), where `exps` are exp(z - max) and `total` their sums (tokens, 1)."""
+        inverse = total.reciprocal()
+        if self.is_transposed:
+            torch.mul(linear(exps, self.table.t()), inverse, out=self.hidden[chunk])
+        else:
+            torch.mm(exps, self.table, out=self.hidden[chunk]).mul_(inverse)
+        scaled = self.source[chunk] * inverse.to(self.source.dtype)
+        if self.is_transposed:  # the smaller operand is the transposed one
+            self.weight.add_(linear(scaled.t(), exps.t()))
+        elif self.weight.dtype == exps.dtype:
+            self.weight.addmm_(exps.t(), scaled)
+        else:
+            _accumulate(self.weight, exps.t() @ scaled)
+        if self.bias is not None:
+            self.bias.add_((exps.t() @ inverse.to(exps.dtype)).squeeze(-1))
+
+    def finish(self, inputs: _LossInputs, mean_row: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Subtract the gradient of q (one row per token, and a constant) and return the gradients."""
+        target, smoothing, confidence = inputs.target, inputs.smoothing, 1 - inputs.smoothing
+        if self.is_transposed:
+            self.weight = self.weight.t().contiguous()
+        self.hidden.sub_(self.table[target], alpha=confidence)
+        self.weight.index_add_(0, target, self.source.to(self.weight.dtype), alpha=-confidence)
+        if smoothing:
+            self.hidden.sub_(mean_row.to(self.hidden.dtype), alpha=smoothing)
+            share = smoothing / self.weight.shape[0]
+            self.weight.sub_(self.source.sum(0, dtype=self.weight.dtype), alpha=share)
+        if self.bias is not None:
+            counts = torch.bincount(target, minlength=self.bias.shape[0]).to(self.bias.dtype)
+            self.bias.sub_(counts, alpha=confidence).sub_(smoothing * target.shape[0] / self.bias.shape[0])
+        return self.hidden, self.weight, self.bias

@@ -1,0 +1,1 @@
+"""What all recipes share: tasks, trained runs, text pairs, images."""

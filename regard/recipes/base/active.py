@@ -1,0 +1,118 @@
+"""Model of a trained run, its ownership, and the engine that decodes with it.
+
+after `load`        the run owns its module: an engine freezes it at the first decoding
+run.model           returns the module, which the caller may change: the torch engine is used from then on
+run.compile()       freezes a copy of the module's present state and builds an engine from it
+"""
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.engines.engine import Engine
+from regard.engines.registry import prefers_compiled, prepare, recompile_reason
+from regard.engines.torch import TorchEngine
+from regard.errors import UserError
+from regard.trace import is_traced
+
+_AUTO: dict[str, Any] = {"engine": "auto", "compute_type": None, "workers": None}
+MANY = 1000
+"""Number of inputs from which compiling pays off if compiled code cannot be cached."""
+
+
+class ActiveModel:
+    """Module in eval mode, its frozen copy if there is one, and the engine that decodes.
+
+    decodes: True if the recipe decodes tokens; other recipes have no engine.
+    """
+
+    def __init__(self, module: nn.Module, *, decodes: bool, recipe: str):
+        self.module: Any = module.eval()
+        self.model: Any = self.module
+        """The module used for inference: a copy if a module that is not owned was compiled."""
+        self.is_owned = False
+        """True if nothing else refers to the module, as after `load`."""
+        self._decodes, self._recipe = decodes, recipe
+        self._choice = _AUTO
+        self._engine: Engine | None = None
+        self._is_faster_expected = False
+        self._warned: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of a copy, which owns the module used for inference and builds its own engine."""
+        return vars(self) | {"_engine": None, "module": self.model, "is_owned": True}
+
+    def hand_out(self) -> Any:
+        """Return the module. The caller may change it, so the torch engine is used from now on."""
+        if self.is_owned or self._engine is not None:
+            self._is_faster_expected = self._engine is None or self._engine.name != "torch"
+        self.is_owned, self._engine, self.model = False, None, self.module
+        return self.module
+
+    def compile(self, engine: str | None, *, compute_type: str | None, workers: int | None) -> None:
+        """Freeze a copy of the module for inference; see `regard.recipes.base.recipe.TrainedRun.compile`."""
+        choice: dict[str, Any] = self._choice
+        if engine is not None or compute_type is not None or workers is not None:
+            choice = {"engine": engine or "auto", "compute_type": compute_type, "workers": workers}
+        if not self._decodes and choice not in (_AUTO, _AUTO | {"engine": "torch"}):
+            raise UserError(
+                f"the recipe {self._recipe} does not decode tokens, so it has no engines: leave out engine, "
+                "compute_type and workers"
+            )
+        model = self.module if self.is_owned else _copy(self.module)
+        layout = {"compute_type": choice["compute_type"], "workers": choice["workers"]}
+        self._engine = prepare(choice["engine"], model, **layout, threads=torch.get_num_threads())
+        self.model, self._choice = model, choice
+
+    def engine_for(self, count: int) -> Engine:
+        """Return the engine that decodes `count` inputs; always torch while attention is recorded."""
+        if is_traced() or not self._decodes:
+            return TorchEngine(self.model)
+        if self._engine is not None:
+            return self._engine
+        if not self.is_owned:
+            self._engine = TorchEngine(self.model)
+            if self._is_faster_expected and self._choice["engine"] != "torch" and prefers_compiled(self.model):
+                self._warn_slower(
+                    "because run.model was accessed, so that the model may change; run.compile() freezes its present "
+                    "state for the faster engines"
+                )
+            return self._engine
+        is_auto = self._choice == _AUTO
+        if is_auto and count < MANY and prefers_compiled(self.model) and (reason := recompile_reason()):
+            self._warn_slower(f"because {reason}")
+            return TorchEngine(self.model)
+        self.compile(None, compute_type=None, workers=None)
+        assert self._engine is not None
+        return self._engine
+
+    def _warn_slower(self, reason: str) -> None:
+        """Warn that the torch engine is used, once for each reason."""
+        if reason not in self._warned:
+            self._warned.add(reason)
+            warnings.warn(f"using the torch engine, which is slower, {reason}", stacklevel=6)
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    """Return a copy of a module. Raises: UserError if it cannot be copied."""
+    try:
+        with torch.inference_mode(mode=False):
+            return copy.deepcopy(module)
+    except Exception as error:
+        raise UserError(f"the model cannot be copied, which compile() needs: {error}") from error
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Set the default dtype of new tensors within the context."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

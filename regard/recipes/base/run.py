@@ -1,0 +1,57 @@
+"""A run: its folder, its recipe and the settings it was trained with."""
+
+import dataclasses
+from datetime import UTC, datetime
+from typing import Any
+
+from regard import __version__
+from regard.recipes.config import AnyConfig
+from regard.settings.tree import to_plain
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """Content of run.json: recipe, seed and settings of a run."""
+
+    recipe: str
+    seed: int
+    config: AnyConfig
+    created: str = dataclasses.field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    """Start of the run, UTC, ISO 8601."""
+    regard: str = __version__
+    """Version of regard that started it."""
+
+
+def training_fingerprint(run: Run) -> dict[str, Any]:
+    """Return the settings that affect the parameters, as JSON; for paths of data, only their number."""
+    settings = _settings(run)
+    return settings | {"data": {name: len(_paths(name, value)) or value for name, value in settings["data"].items()}}
+
+
+def data_paths(run: Run) -> dict[str, str]:
+    """Return the paths of training and validation data by the names of their settings: data.train, data.train.0, ..."""
+    data = to_plain(run.config)["data"]
+    return {key: path for name in data for key, path in _paths(name, data[name]).items()}
+
+
+def find_moved_data(before: Run, now: Run) -> dict[str, tuple[str, str]]:
+    """Return the old and new paths of data whose path changed, by the names of their settings."""
+    then, here = data_paths(before), data_paths(now)
+    return {name: (then[name], here[name]) for name in then if name in here and then[name] != here[name]}
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """Return the settings that affect the parameters, with the paths of data."""
+    settings: dict[str, Any] = {"seed": run.seed} | to_plain(run.config)
+    settings["train"] = run.config.train.training_fingerprint()
+    settings["data"] = {name: value for name, value in settings["data"].items() if not name.startswith("test")}
+    return {name: value for name, value in settings.items() if name != "decode"}
+
+
+def _paths(name: str, value: Any) -> dict[str, str]:
+    """Return the paths in a data setting, which holds a path, a list of paths, or something else."""
+    if not name.startswith(("train", "val")):
+        return {}
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return {f"data.{name}.{number}": one for number, one in enumerate(value)}
+    return {f"data.{name}": value} if isinstance(value, str) else {}

@@ -1,0 +1,1 @@
+"""Object detection (DETR): images to sets of boxes."""

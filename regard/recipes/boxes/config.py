@@ -1,0 +1,46 @@
+"""Settings of the recipe `boxes`: object detection. Importing them needs no torch."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from regard.data.config import BoxesConfig
+from regard.models.config import DetectorConfig
+from regard.settings.ranges import Batch, Fraction, Range, check_ranges
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxesRunConfig:
+    """Object detection (DETR), from COCO JSON, CSV or JSONL; shapes drawn on the fly if no data is given."""
+
+    data: BoxesConfig = field(default_factory=lambda: BoxesConfig(width=128, height=96))
+    """Images with boxes, and the input size of the model."""
+    halvings: Annotated[int, Range(1, 16)] = 3
+    """Number of stride-2 convolutions before attention: a position covers 2^halvings pixels on each side."""
+    model: DetectorConfig = field(default_factory=DetectorConfig)
+    """The model. Positions on the image have learned embeddings, so core.positions is none."""
+    augment: bool = True
+    """Random flips, scaling, translation and brightness in training."""
+    batch: Batch = 8
+    """Images per batch."""
+    threshold: Fraction = 0.4
+    """Lowest score of the boxes that `predict` and `look` show."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=1500,
+            lr=1e-3,
+            warmup=150,
+            schedule="cosine",
+            label_smoothing=0.0,
+            weight_decay=1e-4,
+            clip=1.0,
+            precision="auto",
+            validate_every=250,
+            average=3,
+            patience=0,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)

@@ -1,0 +1,1 @@
+"""Date normalization: embedded data, sequence to sequence."""

@@ -1,0 +1,70 @@
+"""Settings of the recipe `dates`: date normalization. Importing them needs no torch."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from regard.data.config import TokenizerConfig
+from regard.data.embedded.dates_config import DatesConfig
+from regard.decode.config import DecodeConfig
+from regard.models.config import ModelConfig, TransformerConfig
+from regard.recipes.base.config import _limit
+from regard.settings.ranges import Length, Range, check_ranges
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatesRunConfig:
+    """Dates written in many languages, to ISO 8601: "3 maart 2019" is 2019-03-03; the data is built in."""
+
+    val_sample: Annotated[int, Range(1, 1_000_000)] = 1000
+    """Validation examples decoded (greedily) at each validation; the loss is computed over all of them."""
+    max_length: Length = 128
+    """Longest input, in tokens."""
+    data: DatesConfig = field(default_factory=DatesConfig)
+    """Dates and languages of the examples, generated on the fly from the Unicode CLDR."""
+    source_tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(
+            kind="bpe", vocab_size=2000, joint=False, lowercase=True, normalize="nfkc"
+        )
+    )
+    """Tokenizer of the written dates."""
+    target_tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="char", vocab_size=32, joint=False)
+    )
+    """Tokenizer of the ISO dates."""
+    model: ModelConfig = field(
+        default_factory=lambda: ModelConfig(
+            core=TransformerConfig(layers=3, decoder_layers=2, width=128, feedforward=512),
+            tie="target",
+        )
+    )
+    """The model."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=1200,
+            batch_tokens=4096,
+            lr=2e-3,
+            warmup=200,
+            schedule="cosine",
+            label_smoothing=0.0,
+            precision="auto",
+            validate_every=250,
+            average=0,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
+    decode: DecodeConfig = field(default_factory=lambda: DecodeConfig(beam=1, max_extra=12, max_ratio=0.0))
+    """Search for outputs, in `evaluate` and `predict`."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        for name in ("source_tokenizer", "target_tokenizer"):
+            if getattr(self, name).joint:
+                raise ValueError(f"{name}.joint must be false: each side of dates has a vocabulary of its own")
+        if self.model.tie == "all":
+            raise ValueError("model.tie must be target or none: each side of dates has a vocabulary of its own")
+
+    @property
+    def input_limit(self) -> int:
+        """Longest input in tokens, EOS not counted."""
+        return _limit(self.max_length, self.model)

@@ -1,0 +1,1 @@
+"""Text to image: captions to grids of codes, by classifier-free guidance."""

@@ -1,0 +1,80 @@
+"""Run configuration of the recipe `draw`. (no torch: the command line's help is generated from it)"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from regard.data.config import ScenesConfig, TokenizerConfig
+from regard.decode.config import DrawingConfig
+from regard.models.config import AutoencoderConfig, ModelConfig, TransformerConfig
+from regard.settings.ranges import Batch, Count, FractionBelowOne, Range, check_ranges
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawRunConfig:
+    """Text-to-image generation: "a sandal", "two ankle boots"; handwritten digits if no images are given."""
+
+    data: ScenesConfig = field(default_factory=ScenesConfig)
+    """Labeled images and how they are placed on canvases, or your own images with captions."""
+    tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="word", vocab_size=2000, joint=False, lowercase=True)
+    )
+    """Tokenizer of the texts."""
+    autoencoder: AutoencoderConfig = field(
+        default_factory=lambda: AutoencoderConfig(kind="quantized", code=16, codes=128, halvings=1)
+    )
+    """Autoencoder that maps an image to a grid of codes and back (image tokenizer); kind must be quantized."""
+    autoencoder_steps: Count = 800
+    """Training steps of the autoencoder, which is trained first."""
+    autoencoder_batch: Batch = 64
+    """Canvases per batch when training the autoencoder."""
+    autoencoder_lr: Annotated[float, Range(1e-12, 100)] = 2e-3
+    """Peak learning rate of the autoencoder."""
+    judge_steps: Count = 500
+    """Training steps of the classifier that scores drawings (for images with classes), which is trained second."""
+    unsaid: FractionBelowOne = 0.1
+    """Fraction of the training canvases whose text is dropped, for classifier-free guidance."""
+    places: Literal["grid", "sequence"] = "grid"
+    """Position embeddings of the codes: grid adds learned embeddings of row and column to the core's positions;
+    sequence uses the core's positions only."""
+    model: ModelConfig = field(
+        default_factory=lambda: ModelConfig(
+            core=TransformerConfig(
+                layers=2,
+                decoder_layers=3,
+                width=128,
+                heads=4,
+                feedforward=512,
+                activation="gelu",
+            ),
+            tie="target",
+            dropout=0.1,
+        )
+    )
+    """Encoder-decoder that reads the text and generates the codes."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=1000,
+            batch_tokens=4096,
+            lr=2e-3,
+            warmup=200,
+            schedule="cosine",
+            label_smoothing=0.0,
+            precision="auto",
+            validate_every=500,
+            average=0,
+            patience=0,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
+    decode: DrawingConfig = field(default_factory=DrawingConfig)
+    """Sampling of images, in `evaluate`, `predict` and `look`."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.autoencoder.kind != "quantized":
+            raise ValueError(f"autoencoder.kind must be quantized, got {self.autoencoder.kind}")
+        if self.tokenizer.joint:
+            raise ValueError("tokenizer.joint must be false: there is only one side of texts")
+        if self.model.tie == "all":
+            raise ValueError("model.tie must be target or none: texts and codes have separate vocabularies")

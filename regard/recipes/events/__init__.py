@@ -1,0 +1,1 @@
+"""Sound event detection: sounds to sets of events."""

@@ -1,0 +1,54 @@
+"""Settings of the recipe `events`: sound event detection. Importing them needs no torch."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from regard.data.config import EventsConfig
+from regard.models.config import DetectorConfig, TransformerConfig
+from regard.settings.ranges import Batch, Fraction, Range, check_ranges
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventsRunConfig:
+    """Sound event detection with onset and duration; synthetic sound scenes if no data is given."""
+
+    data: EventsConfig = field(default_factory=EventsConfig)
+    """Sounds with events, and their sampling and spectrogram."""
+    channels: Annotated[int, Range(1, 4_096)] = 48
+    """Channels of the convolutions before attention."""
+    halvings: Annotated[int, Range(1, 16)] = 2
+    """Number of stride-2 convolutions in time and frequency: a position covers data.hop * 2^halvings seconds."""
+    model: DetectorConfig = field(
+        default_factory=lambda: DetectorConfig(
+            core=TransformerConfig(
+                layers=2, decoder_layers=2, width=128, heads=4, feedforward=256, activation="gelu", positions="none"
+            ),
+            num_queries=12,
+        )
+    )
+    """The model. Positions in time have sinusoidal embeddings, so core.positions is none."""
+    augment: bool = True
+    """Random speed, time shifts and masked frequency bands in training."""
+    batch: Batch = 16
+    """Sounds per batch."""
+    threshold: Fraction = 0.6
+    """Lowest score of the events that count as detected."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=2000,
+            lr=1e-3,
+            warmup=200,
+            schedule="cosine",
+            label_smoothing=0.0,
+            weight_decay=1e-4,
+            precision="auto",
+            validate_every=250,
+            average=3,
+            patience=0,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` sounds per step."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)

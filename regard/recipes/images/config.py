@@ -1,0 +1,46 @@
+"""Settings of the recipe `images`: image classification and regression. Importing them needs no torch."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from regard.data.config import ImagesConfig
+from regard.models.config import ClassifierConfig, TransformerConfig
+from regard.settings.ranges import Batch, Range, check_ranges
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagesRunConfig:
+    """Image classification: a folder of images per class, or IDX files; handwritten digits if not given."""
+
+    data: ImagesConfig = field(default_factory=ImagesConfig)
+    """The images."""
+    patch: Annotated[int, Range(1, 4_096)] | None = None
+    """Side of the patches in pixels (ViT); a stem of three small convolutions if not given."""
+    model: ClassifierConfig = field(
+        default_factory=lambda: ClassifierConfig(
+            core=TransformerConfig(layers=3, width=96, heads=4, feedforward=288, activation="gelu", positions="none")
+        )
+    )
+    """The model. Patches have learned position embeddings, so core.positions is none."""
+    augment: Literal["none", "shift", "shift-flip"] = "shift"
+    """Augmentation: none; shift by up to an eighth of the sides; also flip horizontally with probability 1/2."""
+    batch: Batch = 128
+    """Images per batch."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=600,
+            lr=2e-3,
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.1,
+            precision="auto",
+            validate_every=100,
+            average=3,
+            patience=0,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)

@@ -1,0 +1,54 @@
+"""Settings of the recipe `language`: language modeling. Importing them needs no torch."""
+
+from dataclasses import dataclass, field
+
+from regard.data.config import TextConfig, TokenizerConfig
+from regard.decode.config import SampleConfig
+from regard.models.config import LanguageModelConfig, TransformerConfig
+from regard.settings.ranges import Batch, Length, check_ranges
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageRunConfig:
+    """Causal language model (GPT, or recurrent) of your own text: next-token prediction and text generation."""
+
+    data: TextConfig = field(default_factory=TextConfig)
+    """The text."""
+    tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="char", vocab_size=4000, joint=False, normalize="none")
+    )
+    """Tokenizer of the text: char, bpe, or word."""
+    context: Length = 64
+    """Context length in tokens."""
+    batch: Batch = 12
+    """Windows of `context` tokens per batch."""
+    model: LanguageModelConfig = field(default_factory=LanguageModelConfig)
+    """The model."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=2000,
+            lr=2e-3,
+            betas=(0.9, 0.99),
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.0,
+            precision="auto",
+            validate_every=250,
+            average=0,
+            patience=0,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
+    sample: SampleConfig = field(default_factory=SampleConfig)
+    """Sampling of continuations, in `predict`."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.tokenizer.joint:
+            raise ValueError("tokenizer.joint must be false: there is only one side")
+        core = self.model.core
+        if isinstance(core, TransformerConfig) and core.positions == "learned" and core.max_positions < self.context:
+            raise ValueError(
+                f"model.core.max_positions must be at least context={self.context}, got {core.max_positions}"
+            )

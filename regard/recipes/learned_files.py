@@ -1,0 +1,151 @@
+"""Record of the files that a recipe wrote before training, and of the data they were computed from. (no torch)
+
+    learned.json   {"format", "version", "files": {NAME: [bytes, CRC-32]}, "data": {ROLE: digest}, "checksum"}
+
+Vocabularies, labels and scales affect every answer, so they are only used unmodified. Resumed training requires the
+data it started with, wherever it is stored now (regard.system.fingerprints). Runs of earlier versions have no such file and are not
+checked.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.errors import UserError
+from regard.system.files import check_file, read_json
+from regard.system.fingerprints import Content, add_checksum, file_checksum, find_changes, is_recorded, verify_checksum
+from regard.system.output_files import check_no_link
+from regard.system.writing import write_atomically
+
+FILE = "learned.json"
+_STAGE = ".learned.new"
+_FORMAT, _VERSION = "regard-learned", 1
+
+
+def learn(
+    folder: Path, write: Callable[[Path], None], *, claim: Callable[[], object], data: Mapping[str, Content]
+) -> None:
+    """Let `write` create files in a temporary folder; if it succeeds, claim the run folder and move them there.
+
+    data: digests of the data that was read (regard.system.fingerprints).
+    """
+    stage = folder / _STAGE
+    shutil.rmtree(stage, ignore_errors=True)
+    stage.mkdir(parents=True)
+    try:
+        write(stage)
+        names = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
+        files = {name: file_checksum(stage / name) for name in names}
+        claim()
+        digests = {key: one.digest for key, one in data.items()}
+        content = {"format": _FORMAT, "version": _VERSION, "files": files, "data": digests}
+        write_atomically(folder / FILE, json.dumps(add_checksum(content), indent=1) + "\n")
+        for name in names:
+            check_no_link(folder, name)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (stage / name).replace(folder / name)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def check_learned(folder: Path) -> None:
+    """Raise UserError naming a file that is missing or was modified."""
+    for name, expected in _content(folder)["files"].items():
+        path = folder / name
+        if not path.exists():
+            raise UserError(f"{path} is missing: the run is not complete")
+        if check_file(path).st_size != expected[0] or file_checksum(path) != expected:
+            raise UserError(
+                f"{path}: damaged, or edited by hand: its length or checksum is not what training wrote. Restore "
+                f"the file; if the change was intended, remove {folder / FILE}"
+            )
+
+
+def can_compare(folder: Path, settings: Iterable[str]) -> bool:
+    """Return True if the digests of the data of all these settings are recorded, so that paths may change."""
+    data = _content(folder)["data"] or {}
+    return all(is_recorded(data, setting) for setting in settings)
+
+
+def check_data(folder: Path, data: Mapping[str, Content]) -> None:
+    """Raise UserError naming data whose content changed since the run started."""
+    before = _content(folder)["data"]
+    keys = find_changes(before, data) if before is not None else []
+    if keys:
+        name = data[keys[0]].path if keys[0] in data else f"{keys[0]} (of the run's data)"
+        more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+        raise UserError(
+            f"{name}: {_describe_change(keys[0], before, data)}{more}, so training in {folder} cannot be resumed "
+            "exactly. Restore the data, or choose another folder with --run"
+        )
+
+
+def _describe_change(key: str, before: Mapping[str, str], data: Mapping[str, Content]) -> str:
+    """Return how the content of a key changed since the run started."""
+    if key not in data:
+        return "is no longer read"
+    if key in before:
+        return "its content has changed since the run started"
+    role, _, ending = key.partition(":")
+    endings = {
+        one.partition(":")[2] for one, digest in before.items() if digest == data[key].digest and f"{role}:" in one
+    }
+    if len(endings) == 1 and (not ending or ending.startswith(".")):
+        form, other = (one.removeprefix(".").upper() or "text in columns" for one in (ending, endings.pop()))
+        return f"is read as {form} because of its name, but was read as {other} when the run started"
+    return "is read now, but was not when the run started"
+
+
+def list_learned_files(folder: Path) -> list[str]:
+    """Return the files that the recipe wrote, relative to the folder; empty if they are not recorded."""
+    return list(_content(folder)["files"])
+
+
+def list_unchanged_files(folder: Path) -> list[str]:
+    """Return the recorded files that are in the folder itself and unmodified, by length and checksum."""
+    return [
+        name
+        for name, expected in _content(folder)["files"].items()
+        if (path := folder / name).is_file() and path.resolve() == folder.resolve() / name
+        if path.stat().st_size == expected[0] and file_checksum(path) == expected
+    ]
+
+
+def discard(folder: Path) -> None:
+    """Remove the files that the recipe wrote, except modified ones and those behind symbolic links."""
+    for name in list_unchanged_files(folder):
+        (folder / name).unlink()
+    (folder / FILE).unlink(missing_ok=True)
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    path = folder / FILE
+    if not path.exists():
+        return {"files": {}, "data": None}
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: damaged: it must hold an object")
+    content = verify_checksum(path, content, required=True)
+    version, files, data = (content.get(name) for name in ("version", "files", "data"))
+    if isinstance(version, int) and version > _VERSION:
+        raise UserError(f"{path} was written by a newer regard: its version is {version}, this one reads {_VERSION}")
+    if content.get("format") != _FORMAT or version != _VERSION or not (_is_files(files) and _is_digests(data)):
+        raise UserError(f"{path}: damaged: it must hold the checksums of files and the digests of data")
+    return content
+
+
+def _is_files(files: object) -> bool:
+    return isinstance(files, dict) and all(
+        not Path(name).is_absolute()
+        and ".." not in Path(name).parts
+        and isinstance(pair, list)
+        and len(pair) == 2
+        and all(type(number) is int for number in pair)
+        for name, pair in files.items()
+    )
+
+
+def _is_digests(data: object) -> bool:
+    return isinstance(data, dict) and all(isinstance(digest, str) for digest in data.values())

@@ -1,0 +1,64 @@
+"""Load a trained run, or the task of a recipe."""
+
+import importlib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import UserError
+from regard.recipes.base.active import default_dtype
+from regard.recipes.base.recipe import Recipe
+from regard.recipes.base.run import Run
+from regard.recipes.learned_files import check_learned
+from regard.recipes.registry import get_entry
+from regard.recipes.run_folder import read_run
+from regard.system.model_size import check_model_fits
+from regard.train.distribution import pick_device
+from regard.train.tensors import load_weights
+
+
+def create_recipe(run: Run, tell: Callable[[str], None]) -> Recipe:
+    """Return the recipe of a run; `tell` is called with a message where data is left out."""
+    entry = get_entry(run.recipe)
+    create = entry.recipe or importlib.import_module(entry.module).create_recipe
+    return create(run, tell)
+
+
+def load(
+    folder: str | Path,
+    *,
+    device: str = "cpu",
+    engine: str = "auto",
+    compute_type: str | None = None,
+    workers: int | None = None,
+    tell: Callable[[str], None] = warnings.warn,
+) -> Any:
+    """Load the trained model of a run folder.
+
+    device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
+    engine:  the engine that decodes: torch, compiled, ctranslate2, or auto; compute_type (such as int8) and workers
+             as in `TrainedRun.compile`.
+    tell:    called with a message where data is left out.
+    Raises:  UserError, naming the file, if the folder is not a run folder, or a file is missing, damaged or from a
+             newer version; and as `TrainedRun.compile`. Nothing that a file names is imported.
+    """
+    folder = Path(folder)
+    run = read_run(folder)
+    weights = folder / "model.safetensors"
+    if not weights.exists():
+        raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` continues it")
+    check_learned(folder)
+    recipe = create_recipe(run, tell)
+    # Parameters are ordinary float32 tensors, whatever the caller's default device, default dtype and inference mode.
+    with torch.inference_mode(mode=False), torch.device("cpu"), default_dtype(torch.float32), check_model_fits():
+        recipe.open(folder)
+        model = recipe.model()
+        load_weights(weights, model)
+    trained = recipe.build_run(model.to(pick_device(device)), folder)
+    trained._active.is_owned = True
+    if engine != "auto" or compute_type or workers:
+        trained.compile(engine, compute_type=compute_type, workers=workers)
+    return trained

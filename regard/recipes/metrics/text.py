@@ -1,0 +1,61 @@
+"""Metrics of text outputs: exact match and BLEU.
+
+exact   100 * outputs that equal their reference / all
+bleu    corpus BLEU-4 by sacrebleu, with its signature        papineni2002, post2018
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from sacrebleu.metrics import BLEU
+
+from regard.recipes.metrics.config import BleuConfig
+
+
+@runtime_checkable
+class Metric(Protocol):
+    """Corpus-level score of outputs against references; higher is better."""
+
+    name: str
+    """Name of the metric in reports."""
+
+    def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
+        """Return the score, from 0 to 100."""
+        ...
+
+    def signature(self) -> str:
+        """Return the settings under which scores are comparable."""
+        ...
+
+
+class ExactMatch:
+    """Percentage of outputs that equal their reference."""
+
+    name = "exact"
+
+    def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
+        """Return 100 * equal / all."""
+        pairs = zip(outputs, references, strict=True)
+        return 100 * sum(output == reference for output, reference in pairs) / max(len(references), 1)
+
+    def signature(self) -> str:
+        """Return that texts are compared without normalization."""
+        return "% equal to the reference, character by character"
+
+
+class Bleu:
+    """Corpus BLEU, computed by sacrebleu."""
+
+    name = "bleu"
+
+    def __init__(self, config: BleuConfig):
+        # force: no warning about tokenized texts, since `tokenize` is set explicitly for them.
+        self._bleu = BLEU(tokenize=config.tokenize, lowercase=config.lowercase, force=True)
+
+    def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
+        """Return BLEU with one reference per output."""
+        return float(self._bleu.corpus_score(list(outputs), [list(references)]).score)
+
+    def signature(self) -> str:
+        """Return sacrebleu's signature. Raises sacrebleu's error before the first score."""
+        return str(self._bleu.get_signature())

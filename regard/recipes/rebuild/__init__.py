@@ -1,0 +1,1 @@
+"""Autoencoders of images."""

@@ -1,0 +1,37 @@
+"""Settings of the recipe `rebuild`: autoencoders. Importing them needs no torch."""
+
+from dataclasses import dataclass, field
+
+from regard.data.config import ImagesConfig
+from regard.models.config import AutoencoderConfig
+from regard.settings.ranges import Batch, check_ranges
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RebuildRunConfig:
+    """Autoencoder of images; handwritten digits if not given."""
+
+    data: ImagesConfig = field(default_factory=ImagesConfig)
+    """The images; their classes are not used."""
+    model: AutoencoderConfig = field(default_factory=AutoencoderConfig)
+    """The model."""
+    batch: Batch = 128
+    """Images per batch."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=1500,
+            lr=1e-3,
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.0,
+            precision="float32",
+            validate_every=250,
+            average=0,
+            patience=0,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)

@@ -1,0 +1,53 @@
+"""Settings of the recipe `reviews`: text classification and regression. Importing them needs no torch."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from regard.data.config import LabeledConfig, TokenizerConfig
+from regard.models.config import ClassifierConfig, RecurrentConfig
+from regard.settings.ranges import FractionBelowOne, check_ranges
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewsRunConfig:
+    """Text classification, such as sentiment of reviews, from your own texts: set data.train and data.val."""
+
+    data: LabeledConfig = field(default_factory=LabeledConfig)
+    """Texts with labels: FILE.tsv, FILE.jsonl, hf:NAME, or a folder saved by `datasets`; also with .gz. Synthetic
+    reviews if not given."""
+    tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="word", vocab_size=30000, joint=False, lowercase=True, min_count=2)
+    )
+    """Tokenizer of the texts."""
+    model: ClassifierConfig = field(
+        default_factory=lambda: ClassifierConfig(core=RecurrentConfig(width=128, hidden=256), dropout=0.5)
+    )
+    """The model."""
+    word_dropout: FractionBelowOne = 0.3
+    """Share of the tokens of a text replaced by <unk> in training (word dropout)."""
+    opinions: Literal["none", "words", "pairs", "beginnings"] = "beginnings"
+    """Features whose naive-Bayes log-count ratios the model adds to its inputs: none; words (the tokenizer's tokens);
+    pairs: also bigrams; beginnings: words, prefixes of five letters, and bigrams of both. Used for classes only, not
+    for other targets. (wang2012)
+    """
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=1500,
+            batch_tokens=2048,
+            lr=1e-3,
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.1,
+            precision="auto",
+            validate_every=100,
+            average=5,
+            patience=10,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.tokenizer.joint:
+            raise ValueError("tokenizer.joint must be false: there is only one side")

@@ -1,0 +1,53 @@
+"""Settings of the recipe `tags`: token tagging. Importing them needs no torch."""
+
+from dataclasses import dataclass, field
+
+from regard.data.config import TaggedConfig, TokenizerConfig
+from regard.models.config import EncoderConfig, TransformerConfig
+from regard.settings.ranges import FractionBelowOne, check_ranges
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagsRunConfig:
+    """Token tagging (NER, parts of speech), from your own sentences: set data.train and data.val."""
+
+    data: TaggedConfig = field(default_factory=TaggedConfig)
+    """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences with dates if not given."""
+    tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=4000, joint=False, lowercase=False)
+    )
+    """Tokenizer of the words, each split into subwords on its own; the tag is predicted at the first subword."""
+    model: EncoderConfig = field(
+        default_factory=lambda: EncoderConfig(
+            core=TransformerConfig(layers=2, width=96, heads=4, feedforward=192, activation="gelu"), dropout=0.1
+        )
+    )
+    """The model."""
+    word_dropout: FractionBelowOne = 0.05
+    """Share of the subwords of a sentence replaced by <unk> in training (word dropout)."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=600,
+            batch_tokens=2048,
+            lr=2e-3,
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.0,
+            precision="auto",
+            validate_every=100,
+            average=3,
+            patience=0,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.tokenizer.joint:
+            raise ValueError("tokenizer.joint must be false: there is one side")
+        core = self.model.core
+        if isinstance(core, TransformerConfig) and core.positions == "learned":
+            most, least = core.max_positions, self.data.max_length
+            if most < least:
+                raise ValueError(f"model.core.max_positions must be at least data.max_length={least}, got {most}")

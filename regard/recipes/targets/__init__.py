@@ -1,0 +1,1 @@
+"""Targets of classification and regression."""

@@ -1,0 +1,139 @@
+"""Targets of recipes that map an input to one vector (reviews, images): a class, several labels, or numbers.
+
+target = get_target_type(data).fit(raw, data)    names of classes or labels, scales of numbers
+target.encode(raw)              targets as rows of an array; errors name the file and the line
+target.build_writer(...)        the output layer
+target.score(answers, targets)  metrics; `metric` names the one that selects the best checkpoint
+target.rank(answers, n)         answers as text, best first
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.config import ImagesConfig, LabeledConfig, OnBad
+from regard.errors import UserError
+from regard.models.config import ClassifierConfig
+from regard.models.writers.vector import VectorWriter
+
+_SAMPLES, _SHOWN, _EXCERPT = 5, 10, 60
+
+
+class Answer(NamedTuple):
+    """Predicted target as text, and its probability (1 for numbers, which have none)."""
+
+    text: str
+    score: float
+
+
+class RawTargets(NamedTuple):
+    """Targets of some inputs as the files have them, not parsed yet."""
+
+    texts: Sequence[str]
+    """A label, labels or numbers, as text."""
+    where: Callable[[int], str]
+    """Returns the file and line of an input, for messages."""
+    origin: str
+    what: tuple[str, str]
+    """Nouns for a target and an input in messages: ("label", "text")."""
+    on_bad: OnBad
+
+
+class Target(ABC):
+    """Kind of targets of a run: encodes them, builds the output layer, scores and formats answers."""
+
+    metric: ClassVar[str]
+    higher_is_better: ClassVar[bool] = True
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
+        """Create the target from the training data. Raises UserError if there is nothing to learn."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
+        """Read what `save` wrote. Raises UserError naming the file."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the target to a run folder."""
+
+    @abstractmethod
+    def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
+        """Return the indices of the inputs with a valid target, and these targets.
+
+        Raises UserError naming the first invalid one with its line, unless on_bad is skip, or if none is valid.
+        """
+
+    @abstractmethod
+    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
+        """Return the output layer that maps vectors to answers."""
+
+    @abstractmethod
+    def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
+        """Return the metrics of the answers."""
+
+    @abstractmethod
+    def rank(self, answers: Tensor, n_best: int) -> list[list[Answer]]:
+        """Return the best answers of each row, best first. Raises UserError if n_best is too large."""
+
+    @abstractmethod
+    def to_values(self, answers: Tensor) -> list[Any]:
+        """Return the answer of each row as a Python value."""
+
+    @abstractmethod
+    def to_texts(self, targets: Tensor) -> list[str]:
+        """Return targets as text, in the form of `rank`."""
+
+    @property
+    @abstractmethod
+    def signature(self) -> str:
+        """Description of the possible answers: "3 classes: bad, good, odd"."""
+
+    def encode_for_training(self, raw: RawTargets, tell: Callable[[str], None]) -> tuple[list[int], NDArray[Any]]:
+        """Return the same as `encode`, and call `tell` if inputs were left out."""
+        keep, targets = self.encode(raw)
+        if left_out := len(raw.texts) - len(keep):
+            tell(f"{raw.origin}: left out {left_out} {raw.what[1]}s whose {raw.what[0]} cannot be used")
+        return keep, targets
+
+    def make_samples(self, inputs: Sequence[str], answers: Tensor, targets: Tensor) -> list[dict[str, str]]:
+        """Return a few inputs with their outputs and references."""
+        outputs = (best.text for best, *_ in self.rank(answers[:_SAMPLES], 1))
+        rows = zip(inputs[:_SAMPLES], outputs, self.to_texts(targets[:_SAMPLES]), strict=True)
+        return [dict(zip(("source", "output", "reference"), row, strict=True)) for row in rows]
+
+    def format_title(self, best: Answer) -> str:
+        """Return an answer for the title of a figure."""
+        return f"{best.text} ({best.score:.2f})"
+
+
+def _parse(raw: RawTargets, parse: Callable[[str], list[Any]]) -> tuple[list[int], list[list[Any]]]:
+    """Return the indices of the targets that `parse` accepts, and the parsed targets.
+
+    Raises UserError naming the first that raises ValueError, unless on_bad is skip.
+    """
+    keep, rows = [], []
+    for i, text in enumerate(raw.texts):
+        try:
+            rows.append(parse(text))
+            keep.append(i)
+        except ValueError as error:
+            if raw.on_bad == "error":
+                raise _target_error(raw, i, f"{error}, got {text[:_EXCERPT]!r}") from None
+    return keep, rows
+
+
+def _target_error(raw: RawTargets, index: int, problem: str) -> UserError:
+    hint = f"With `on_bad` = skip, such {raw.what[1]}s are left out and counted."
+    return UserError(f"{raw.where(index)}: {problem}. {hint}")
+
+
+def _check_not_empty(raw: RawTargets, keep: Sequence[int]) -> None:
+    if not keep:
+        raise UserError(f"{raw.origin}: no {raw.what[1]} has a {raw.what[0]} that can be used.")

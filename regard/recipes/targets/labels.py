@@ -1,0 +1,153 @@
+"""Targets that are labels: one of several classes, or any number of labels."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.config import ImagesConfig, LabeledConfig
+from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.labels import Labels, parse_labels
+from regard.models.config import ClassifierConfig
+from regard.models.writers.classes import ClassWriter
+from regard.models.writers.labels import LabelWriter
+from regard.models.writers.vector import VectorWriter
+from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, label_scores
+from regard.recipes.targets.base import _SHOWN, Answer, RawTargets, Target, _check_not_empty, _parse
+
+
+class _NamedTarget(Target):
+    """Targets from a fixed set of names."""
+
+    noun: ClassVar[str]
+
+    def __init__(self, labels: Labels, names: Sequence[str] = (), separator: str = ","):
+        self.labels = labels
+        self.names = tuple(names) if len(names) == len(labels) else labels.names
+        self.separator = separator
+
+    @classmethod
+    def _from_labels(cls, labels: Labels, data: LabeledConfig | ImagesConfig) -> Self:
+        return cls(labels, data.names if isinstance(data, ImagesConfig) else (), data.separator)
+
+    @classmethod
+    def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
+        """Load the names from labels.json."""
+        return cls._from_labels(Labels.load(folder / "labels.json"), data)
+
+    def save(self, folder: Path) -> None:
+        """Save the names to labels.json."""
+        self.labels.save(folder / "labels.json")
+
+    @property
+    def signature(self) -> str:
+        """Number of names, and the first of them."""
+        return f"{len(self.names)} {self.noun}: {', '.join(self.names[:_SHOWN])}"
+
+
+class ClassTarget(_NamedTarget):
+    """One of several classes."""
+
+    metric = "accuracy"
+    noun = "classes"
+
+    @classmethod
+    def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
+        """Collect all classes that occur, at least two."""
+        return cls._from_labels(Labels.from_names(raw.texts, origin=raw.origin), data)
+
+    def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
+        """Return class indices (rows,)."""
+        location = {"where": raw.where, "origin": raw.origin}
+        keep, numbers = self.labels.encode(raw.texts, raw.on_bad, **location, what=raw.what)
+        return keep, np.asarray(numbers, np.int64)
+
+    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
+        """Return a softmax classifier."""
+        return ClassWriter(dim, len(self.names), dropout=config.dropout, label_smoothing=label_smoothing)
+
+    def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
+        """Return accuracy, macro F1 and nll."""
+        return class_scores(answers, targets)
+
+    def rank(self, answers: Tensor, n_best: int) -> list[list[Answer]]:
+        """Return the most likely classes."""
+        return _rank_names(answers, self.names, n_best)
+
+    def to_values(self, answers: Tensor) -> list[str]:
+        """Return the most likely class of each row."""
+        return [self.names[number] for number in answers.argmax(-1).tolist()]
+
+    def to_texts(self, targets: Tensor) -> list[str]:
+        """Return the name of each class."""
+        return [self.names[number] for number in targets.tolist()]
+
+
+class LabelsTarget(_NamedTarget):
+    """Any subset of several labels (multi-label classification)."""
+
+    metric = "micro_f1"
+    noun = "labels"
+
+    @classmethod
+    def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
+        """Collect all labels that occur, at least one."""
+        spellings = LabelNormalizer()
+        _, lists = _parse(raw, lambda text: parse_labels(text, data.separator, spellings))
+        spellings.warn_merged(raw.origin)
+        names = [label for labels in lists for label in labels]
+        return cls._from_labels(Labels.from_names(names, least=1, origin=raw.origin), data)
+
+    def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
+        """Return multi-hot rows (rows, labels)."""
+        known, spellings = {label: number for number, label in enumerate(self.labels.names)}, LabelNormalizer()
+
+        def parse(text: str) -> list[int]:
+            labels = parse_labels(text, self.separator, spellings)
+            unknown = [label for label in labels if label not in known]
+            if unknown:
+                raise ValueError(self.labels.describe_unknown(unknown[0], raw.what))
+            return [known[label] for label in labels]
+
+        keep, rows = _parse(raw, parse)
+        _check_not_empty(raw, keep)
+        targets = np.zeros((len(keep), len(known)), np.float32)
+        for row, numbers in enumerate(rows):
+            targets[row, numbers] = 1
+        return keep, targets
+
+    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
+        """Return an output layer with a sigmoid for each label."""
+        return LabelWriter(dim, len(self.names), dropout=config.dropout, label_smoothing=label_smoothing)
+
+    def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
+        """Return micro and macro F1, exact match, average precision and nll."""
+        return label_scores(answers, targets)
+
+    def rank(self, answers: Tensor, n_best: int) -> list[list[Answer]]:
+        """Return the predicted label set with its probability; with n_best > 1, the most likely labels."""
+        if n_best > 1:
+            return _rank_names(answers, self.names, n_best)
+        predicted = answers >= LABEL_THRESHOLD
+        likelihood = answers.where(predicted, 1 - answers).double().prod(-1).tolist()
+        return [[Answer(text, score)] for text, score in zip(self.to_texts(predicted), likelihood, strict=True)]
+
+    def to_values(self, answers: Tensor) -> list[tuple[str, ...]]:
+        """Return the predicted labels of each row."""
+        return [self._to_names(row) for row in answers >= LABEL_THRESHOLD]
+
+    def to_texts(self, targets: Tensor) -> list[str]:
+        """Return the labels of each row, separated as in the files."""
+        return [self.separator.join(self._to_names(row)) for row in targets]
+
+    def _to_names(self, row: Tensor) -> tuple[str, ...]:
+        return tuple(self.names[number] for number in row.nonzero().squeeze(1).tolist())
+
+
+def _rank_names(probabilities: Tensor, names: Sequence[str], n_best: int) -> list[list[Answer]]:
+    values, numbers = probabilities.topk(min(n_best, len(names)), dim=-1)
+    rows = zip(values.tolist(), numbers.tolist(), strict=True)
+    return [[Answer(names[i], value) for value, i in zip(*row, strict=True)] for row in rows]

@@ -1,0 +1,128 @@
+"""Targets that are numbers."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.config import ImagesConfig, LabeledConfig
+from regard.data.text.labels import split_list
+from regard.data.text.numbers import parse_numbers
+from regard.errors import UserError
+from regard.models.config import ClassifierConfig
+from regard.models.writers.numbers import NumberWriter
+from regard.models.writers.vector import VectorWriter
+from regard.recipes.metrics.vectors import number_scores
+from regard.recipes.targets.base import Answer, RawTargets, Target, _check_not_empty, _parse
+from regard.system.files import read_json
+
+_MOST, _LEAST, _FINENESS = 1e15, 1e-15, 1e-6
+"""Limits of numeric targets: largest magnitude; smallest deviation, absolute and relative to the mean (float32)."""
+
+
+class NumberTarget(Target):
+    """One or several numbers (regression)."""
+
+    metric = "mae"
+    higher_is_better = False
+
+    def __init__(self, means: Sequence[float], deviations: Sequence[float], separator: str = ","):
+        self.means, self.deviations, self.separator = tuple(means), tuple(deviations), separator
+
+    @classmethod
+    def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
+        """Compute mean and standard deviation; the first target determines how many numbers there are."""
+        count: int | None = None
+
+        def parse(text: str) -> list[float]:
+            nonlocal count
+            row = _parse_numbers(text, data.separator, count)
+            count = len(row)
+            return row
+
+        keep, rows = _parse(raw, parse)
+        _check_not_empty(raw, keep)
+        values = np.asarray(rows, np.float64)
+        for position, column in enumerate(values.T, start=1):
+            name = f"number {position} of each" if values.shape[1] > 1 else "the number"
+            if (column == column[0]).all():
+                raise UserError(f"{raw.origin}: {name} is {column[0]:g} everywhere: there is nothing to learn.")
+            if column.std() < max(_LEAST, _FINENESS * abs(column.mean())):
+                raise UserError(f"{raw.origin}: {name} varies by only {column.std():g}, too little for float32.")
+        return cls(values.mean(0).tolist(), values.std(0).tolist(), data.separator)
+
+    @classmethod
+    def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
+        """Load means and standard deviations from numbers.json."""
+        path = folder / "numbers.json"
+        if not path.exists():
+            raise UserError(f"{path} is missing: the run is not complete")
+        content = read_json(path)
+        try:
+            means, deviations = ([float(value) for value in content[name]] for name in ("means", "deviations"))
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise UserError(f"{path}: damaged: it must hold means and deviations") from error
+        fits = 0 < len(means) == len(deviations) and min(deviations) > 0
+        if content.get("version") != 1 or not fits or not all(map(math.isfinite, (*means, *deviations))):
+            raise UserError(f"{path}: damaged, or of another version: it must hold means and positive deviations")
+        return cls(means, deviations, data.separator)
+
+    def save(self, folder: Path) -> None:
+        """Save means and standard deviations to numbers.json."""
+        content = {"format": "regard-numbers", "version": 1, "means": self.means, "deviations": self.deviations}
+        (folder / "numbers.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+    def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
+        """Return the numbers (rows, numbers)."""
+        keep, rows = _parse(raw, lambda text: _parse_numbers(text, self.separator, len(self.means)))
+        _check_not_empty(raw, keep)
+        return keep, np.asarray(rows, np.float32)
+
+    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
+        """Return a regression output layer with these means and standard deviations."""
+        scales = {"means": self.means, "deviations": self.deviations}
+        return NumberWriter(dim, **scales, error=config.number_error, dropout=config.dropout)
+
+    def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
+        """Return mean absolute error, root mean squared error and R^2."""
+        return number_scores(answers, targets)
+
+    def rank(self, answers: Tensor, n_best: int) -> list[list[Answer]]:
+        """Return the numbers of each row, its only answer."""
+        if n_best > 1:
+            raise UserError(f"--n-best must be 1 for a run that predicts numbers, got {n_best}")
+        return [[Answer(text, 1.0)] for text in self.to_texts(answers)]
+
+    def to_values(self, answers: Tensor) -> list[float | tuple[float, ...]]:
+        """Return a number or a tuple of numbers for each row."""
+        rows = answers.double().tolist()
+        return [row[0] for row in rows] if len(self.means) == 1 else [tuple(row) for row in rows]
+
+    def to_texts(self, targets: Tensor) -> list[str]:
+        """Return the numbers of each row with five digits, separated as in the files."""
+        return [self.separator.join(f"{number:.5g}" for number in row) for row in targets.tolist()]
+
+    @property
+    def signature(self) -> str:
+        """Number of values, and their mean and standard deviation in training."""
+        scales = zip(self.means, self.deviations, strict=True)
+        return ", ".join(f"a number, {mean:.4g} +- {deviation:.4g} in training" for mean, deviation in scales)
+
+    def format_title(self, best: Answer) -> str:
+        """Return the numbers alone: they have no probability."""
+        return best.text
+
+
+def _parse_numbers(text: str, separator: str, count: int | None) -> list[float]:
+    """Return the `count` numbers of one input (None: at least one). Raises ValueError for anything else."""
+    parts = split_list(text, separator)
+    row = parse_numbers(parts, most=_MOST)
+    if not row or len(row) != (count or len(row)):
+        expected = "a number" if count in (None, 1) else f"{count} numbers, separated by {separator!r} or a JSON list"
+        raise ValueError(f"expected {expected} (at most {_MOST:g})")
+    return row

@@ -1,0 +1,1 @@
+"""Trajectory forecasting: sets of agents."""

@@ -1,0 +1,44 @@
+"""Settings of the recipe `tracks`: trajectory forecasting. Importing them needs no torch."""
+
+from dataclasses import dataclass, field
+
+from regard.data.config import TracksConfig
+from regard.models.config import EncoderConfig, TransformerConfig
+from regard.settings.ranges import Batch, check_ranges
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracksRunConfig:
+    """Trajectory forecasting of pedestrians among each other; synthetic crowds if no recordings are given."""
+
+    data: TracksConfig = field(default_factory=TracksConfig)
+    """Recordings: text files of frame, id, x, y."""
+    batch: Batch = 256
+    """People per batch."""
+    model: EncoderConfig = field(
+        default_factory=lambda: EncoderConfig(
+            core=TransformerConfig(layers=2, width=64, heads=4, feedforward=128, activation="gelu", positions="none"),
+            dropout=0.3,
+        )
+    )
+    """The model. A set has no order, so core.positions is none."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=800,
+            lr=1e-3,
+            warmup=100,
+            schedule="cosine",
+            weight_decay=0.1,
+            label_smoothing=0.0,
+            precision="float32",
+            validate_every=200,
+            ema=0.99,
+            average=0,
+            patience=0,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)

@@ -1,0 +1,54 @@
+"""Settings of the recipe `translate`: translation. Importing them needs no torch."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from regard.data.config import PairsConfig, TokenizerConfig
+from regard.decode.config import DecodeConfig
+from regard.models.config import ModelConfig
+from regard.recipes.base.config import _limit
+from regard.recipes.metrics.config import BleuConfig
+from regard.settings.ranges import Range, check_ranges
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateRunConfig:
+    """Text to text (translation, summarization), from your own pairs: set data.train and data.val."""
+
+    val_sample: Annotated[int, Range(1, 1_000_000)] = 500
+    """Validation sentences decoded (greedily) at each validation; the loss is computed over all of them."""
+    data: PairsConfig = field(default_factory=PairsConfig)
+    """Text pairs: FILE.tsv, FILE.jsonl, the source side of two parallel text files (with ..._target for the other
+    side), hf:NAME (Hugging Face), or a folder saved by `datasets`; also with .gz."""
+    tokenizer: TokenizerConfig = field(default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=8000))
+    """Tokenizer of the texts."""
+    model: ModelConfig = field(default_factory=lambda: ModelConfig(dropout=0.3))
+    """The model."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=6000,
+            lr=2.5e-3,
+            warmup=800,
+            schedule="cosine",
+            precision="auto",
+            validate_every=250,
+            average=5,
+            patience=10,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    """Search for outputs, in `evaluate` and `predict`."""
+    bleu: BleuConfig = field(default_factory=BleuConfig)
+    """Settings of BLEU (sacrebleu), which are part of its signature."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.model.tie == "all" and not self.tokenizer.joint:
+            raise ValueError("model.tie=all needs one vocabulary for both sides: tokenizer.joint, or tie target")
+
+    @property
+    def input_limit(self) -> int:
+        """Longest input in tokens, EOS not counted."""
+        return _limit(self.data.max_length, self.model)

@@ -1,0 +1,1 @@
+"""Settings: dataclasses as command-line options, YAML and JSON."""

@@ -1,0 +1,214 @@
+"""Configurations as trees of settings, shared by command-line options, the YAML file and run.json.
+
+A configuration is a frozen dataclass; each field is a value (regard.settings.values), another configuration, or
+a union of named variants (dataclasses with a class variable `name`), one of which is selected:
+
+    model.core = "transformer"   and its fields   model.core.layers, model.core.width, ...
+
+`apply_changes` builds a new configuration only through the dataclasses, so their checks hold wherever the values come
+from, and nothing that a file names is imported or called.
+
+A field added after runs had been written carries metadata {"since": VERSION}, and its default is the earlier behavior.
+It is written only if its value differs from the default, so run.json of older runs is complete, and runs that do not
+use the field keep the same settings.
+"""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from regard.errors import UserError
+from regard.settings.ranges import short_repr
+from regard.settings.values import Kind, kind_of, suggest
+
+C = TypeVar("C")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting: dotted path, kind of value, present value and documentation."""
+
+    path: str
+    kind: Kind
+    value: Any
+    doc: str
+    variants: Mapping[str, type] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The settings of one dataclass of the tree."""
+
+    path: str
+    doc: str
+    """Docstring of the field that holds the dataclass; of the class at the top level and for variants."""
+    settings: tuple[Setting, ...]
+
+
+def collect_groups(config: Any, path: str = "") -> list[Group]:
+    """Return the settings of a configuration by dataclass, outermost first; of unions, the present variant."""
+    docs, own, below = _docs(type(config)), [], []
+    for name, annotation in _fields(type(config)):
+        value, at = getattr(config, name), _join(path, name)
+        variants = variants_of(annotation)
+        if variants:
+            kind = Kind(bases=(str,), choices=tuple(variants))
+            own.append(Setting(at, kind, value.name, docs.get(name, ""), variants))
+        if dataclasses.is_dataclass(value):
+            first, *others = collect_groups(value, at)
+            purpose = "" if variants else docs.get(name, "")
+            below += [dataclasses.replace(first, doc=purpose or first.doc), *others]
+        else:
+            own.append(Setting(at, kind_of(annotation), value, docs.get(name, "")))
+    return [Group(path, inspect.cleandoc(type(config).__doc__ or ""), tuple(own)), *below]
+
+
+def to_plain(config: Any, *, whole: bool = False) -> dict[str, Any]:
+    """Convert a configuration to JSON types: nested dicts, numbers, text, lists; a variant's dict has a `name`.
+
+    Fields with `since` metadata are left out at their default, unless `whole` is True.
+    """
+    out: dict[str, Any] = {}
+    later = {} if whole else _later_defaults(type(config))
+    for name, annotation in _fields(type(config)):
+        value = getattr(config, name)
+        if dataclasses.is_dataclass(value):
+            variant = {"name": value.name} if variants_of(annotation) else {}
+            out[name] = variant | to_plain(value, whole=whole)
+        elif name not in later or value != later[name]:
+            out[name] = _to_plain_value(value)
+    return out
+
+
+def apply_changes(
+    config: C,
+    changes: Mapping[str, Any],
+    *,
+    called: Callable[[str], str],
+    complete: bool = False,
+    path: str = "",
+) -> C:
+    """Return a copy with some values replaced, given in the form of `to_plain` or as text.
+
+    A variant is selected by its name or by a dict with `name`; its other fields have their defaults if the variant
+    changes. `called(path)` returns the name of a setting for messages. With `complete`, every field that `to_plain`
+    always writes must be given, and the others have their defaults.
+
+    Raises UserError for an unknown setting, a wrong kind of value, a value out of range or a missing field.
+    """
+    known = dict(_fields(type(config)))
+    for name in changes:
+        if name not in known:
+            raise UserError(f"{called(_join(path, name))} is not a setting{suggest(str(name), known)}")
+    later = _later_defaults(type(config))
+    missing = [name for name in known if name not in changes and name not in later]
+    if complete and missing:
+        raise UserError(f"{called(_join(path, missing[0]))} is missing")
+    new = dict(later) if complete else {}
+    for name, value in changes.items():
+        at = _join(path, name)
+        below, given = _choose_variant(known[name], getattr(config, name), value, called(at))
+        if not dataclasses.is_dataclass(below):
+            new[name] = _parse_value(kind_of(known[name]), given, called(at))
+        elif isinstance(given, Mapping):
+            new[name] = apply_changes(below, given, called=called, complete=complete, path=at)
+        else:
+            raise UserError(f"{called(at)} must hold settings by name, got {short_repr(given)}")
+    try:
+        return dataclasses.replace(config, **new)  # pyrefly: ignore[bad-specialization]
+    except ValueError as error:
+        raise UserError(f"{called(path)}: {error}" if path else str(error)) from error
+
+
+def find_differences(first: Mapping[str, Any], second: Mapping[str, Any], path: str = "") -> dict[str, tuple[Any, Any]]:
+    """Return the differing values of two configurations in the form of `to_plain`, by dotted path: (first, second)."""
+    different: dict[str, tuple[Any, Any]] = {}
+    for name in [*first, *(name for name in second if name not in first)]:
+        a, b, at = first.get(name), second.get(name), _join(path, name)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            different |= find_differences(a, b, at)
+        elif a != b:
+            different[at] = (a, b)
+    return different
+
+
+def variants_of(annotation: Any) -> dict[str, type]:
+    """Return the named dataclasses of a union annotation by name; empty for other annotations."""
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return {}
+    parts = get_args(annotation)
+    if not all(dataclasses.is_dataclass(part) and hasattr(part, "name") for part in parts):
+        return {}
+    return {part.name: part for part in parts}
+
+
+def _choose_variant(annotation: Any, now: Any, given: Any, called: str) -> tuple[Any, Any]:
+    """Return an instance of the variant named by `given` and its settings, for a union; otherwise, both as is."""
+    variants = variants_of(annotation)
+    if not variants:
+        return now, given
+    settings = {"name": given} if isinstance(given, str) else given
+    if not isinstance(settings, Mapping):
+        raise UserError(f"{called} must be one of {', '.join(variants)}, got {short_repr(given)}")
+    name = _parse_value(Kind(bases=(str,), choices=tuple(variants)), settings.get("name", now.name), called)
+    inside = {key: value for key, value in settings.items() if key != "name"}
+    return (now if name == now.name else variants[name]()), inside
+
+
+def _parse_value(kind: Kind, given: Any, called: str) -> Any:
+    try:
+        return kind.convert(given)
+    except ValueError as error:
+        raise UserError(f"{called} {error}") from error
+
+
+def _to_plain_value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_to_plain_value(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+@functools.cache
+def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple((field.name, hints[field.name]) for field in dataclasses.fields(cls) if field.init)
+
+
+@functools.cache
+def _later_defaults(cls: type) -> dict[str, Any]:
+    """Return the defaults of the fields with `since` metadata."""
+    return {field.name: field.default for field in dataclasses.fields(cls) if "since" in field.metadata}
+
+
+@functools.cache
+def _docs(cls: type) -> dict[str, str]:
+    """Return the docstring of each field of a dataclass, including those of its bases."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        docs |= _docs_by_class(base.__module__).get(base.__qualname__, {})
+    return docs
+
+
+@functools.cache
+def _docs_by_class(module: str) -> dict[str, dict[str, str]]:
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {node.name: dict(_field_docs(node)) for node in classes}
+
+
+def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for line, after in itertools.pairwise(node.body):
+        match line, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, " ".join(text.split())

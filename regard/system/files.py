@@ -1,0 +1,216 @@
+"""Reading of untrusted files with size limits, and atomic writing. (no torch)
+
+The size of a file is compared with a limit before anything is read. Data may also come through a pipe, which is read up
+to the same limit; the files of a run must be regular files. Devices, which never end, are refused.
+"""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from regard.errors import UserError, did_you_mean
+from regard.system.compression import unpack
+from regard.system.fingerprints import add_digest
+from regard.system.memory import available_memory, variable_limit
+from regard.system.pipes import is_pipe, read_pipe
+
+JSON_LIMIT = 64 << 20
+"""Maximum size in bytes of a JSON file in a run folder; a vocabulary of a million entries takes a quarter of it."""
+_MOST_PARTS = 10_000_000
+_DEFAULT_MIB = 1024
+_VARIABLE = "REGARD_MAX_FILE_MIB"
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def file_limit() -> int:
+    """Return the maximum size in bytes of content whose size is not known before it is read: 1 GiB by default.
+
+    It applies to pipes, compressed files, arrays and images. The environment variable REGARD_MAX_FILE_MIB sets another
+    limit, which then applies to all files.
+    """
+    return (variable_limit(_VARIABLE, "MiB") or _DEFAULT_MIB) << 20
+
+
+def is_limit_set() -> bool:
+    """Return True if REGARD_MAX_FILE_MIB is set, so that its limit also applies to files of known size."""
+    return bool(os.environ.get(_VARIABLE))
+
+
+def check_readable(path: Path) -> os.stat_result:
+    """Check that a path is a readable file or pipe, and return its stat result.
+
+    Raises:  UserError naming the path if it is missing (with similar names), a folder, a device, or unreadable.
+    """
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{path}: no such file.{_hint_closed_pipe(path) or _hint_similar_files(path)}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}.") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise UserError(f"{path}: is a folder, expected a file.")
+    if not stat.S_ISREG(status.st_mode) and not is_pipe(status):
+        raise UserError(f"{path}: is a device or socket, expected a regular file.")
+    return status
+
+
+def check_file(path: Path) -> os.stat_result:
+    """Check that a path is a readable regular file, and return its stat result.
+
+    Raises:  UserError as `check_readable`, and for a pipe.
+    """
+    status = check_readable(path)
+    if is_pipe(status):
+        raise UserError(f"{path}: is a named pipe, expected a regular file.")
+    return status
+
+
+def check_content(name: str | Path, start: bytes) -> None:
+    """Raise UserError if a file that starts with these bytes is a Git LFS pointer."""
+    if start.startswith(_LFS_POINTER):
+        raise UserError(f"{name}: is a pointer of git-lfs and not the file itself; `git lfs pull` downloads the file.")
+
+
+def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
+    """Return the content of a file or a pipe of at most `limit` bytes (default: `file_limit()`).
+
+    Raises:  UserError as `check_readable`, or if the content exceeds the limit.
+    """
+    content = _read(path, limit)
+    add_digest(path, content)
+    return content
+
+
+def _read(path: Path, limit: int | None) -> bytes:
+    status = check_readable(path)
+    size = status.st_size
+    hint = f" ({_VARIABLE} raises this)" if limit is None else ""
+    has_limit = limit is not None or is_limit_set()
+    limit = file_limit() if limit is None else limit
+    if size > limit and not has_limit:  # the size is known, so available memory is the limit
+        limit = available_memory() or size
+        hint = ", since no more memory is available"
+    if size > limit:
+        raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read{hint}.")
+    try:
+        if is_pipe(status):
+            content = read_pipe(path, status, limit=limit)
+        else:
+            with path.open("rb") as file:
+                content = file.read(size + 1)  # given the limit, Python would allocate that much
+                if len(content) > size:
+                    content += file.read(limit + 1 - len(content))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    if len(content) > limit:
+        raise UserError(f"{path}: grew beyond {limit:,} bytes while it was read.")
+    check_content(path, content)
+    return content
+
+
+def read_unpacked(path: Path) -> bytes:
+    """Return the content of a file or a pipe, decompressed if its first bytes are those of gzip, bzip2 or xz.
+
+    Raises:  UserError as `read_bytes` and `regard.system.compression.unpack`.
+    """
+    content = unpack(path, _read(path, None), limit=file_limit(), variable=_VARIABLE)
+    add_digest(path, content)  # decompressed, so that compressing a file does not change its digest
+    return content
+
+
+def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:  UserError as `check_file` and `read_bytes`, or naming the file if it is not valid JSON: not UTF-8,
+             malformed, nested too deeply, or an object with a duplicate key.
+    """
+    check_file(path)
+    return parse_json(read_bytes(path, limit=limit), origin=str(path))
+
+
+def parse_json(content: bytes | str, *, origin: str) -> Any:
+    """Return the value of a JSON document; messages name `origin`. Raises UserError as `read_json`."""
+    return _parse(content, origin, _STRICT)
+
+
+def parse_data(content: bytes | str, *, origin: str) -> Any:
+    """Return the value of a JSON document of another program, which may have duplicate keys (`DifferentValues`)."""
+    return _parse(content, origin, _LENIENT)
+
+
+def decode_json(text: str) -> Any:
+    """Decode JSON text as `parse_data` does. Raises ValueError (also for too many parts) or RecursionError."""
+    return _decode(text, _LENIENT)
+
+
+class DifferentValues:
+    """Differing values of a duplicate key in a JSON object.
+
+    JSON allows duplicate keys and does not define which value counts. This is not a text, number, list or object, so a
+    reader that uses the value refuses it.
+    """
+
+    def __init__(self, first: object, second: object):
+        self.first, self.second = first, second
+
+    def __repr__(self) -> str:
+        return f"a key given twice, as {self.first!r} and {self.second!r}"
+
+
+def _hint_closed_pipe(path: Path) -> str:
+    """Return a hint if the path is that of a shell's process substitution."""
+    is_shell_pipe = str(path).startswith(("/dev/fd/", "/proc/"))
+    return (
+        " The pipe of an earlier command is gone: give the data again, or write it to a file." if is_shell_pipe else ""
+    )
+
+
+def _hint_similar_files(path: Path) -> str:
+    try:
+        if not path.parent.is_dir():
+            return f" The folder {path.parent} does not exist."
+        return did_you_mean(path.name, (file.name for file in path.parent.iterdir()))
+    except OSError:  # a folder that may be entered but not listed; the suggestion is optional
+        return ""
+
+
+def _parse(content: bytes | str, origin: str, decoder: json.JSONDecoder) -> Any:
+    try:
+        return _decode(content if isinstance(content, str) else content.decode("utf-8-sig"), decoder)
+    except RecursionError:
+        raise UserError(f"{origin}: damaged: JSON is nested too deeply") from None
+    except ValueError as error:
+        raise UserError(f"{origin}: damaged: not valid JSON ({error})") from error
+
+
+def _decode(text: str, decoder: json.JSONDecoder) -> Any:
+    if len(text) > _MOST_PARTS and text.count("[") + text.count("{") > _MOST_PARTS:
+        raise ValueError(f"more than {_MOST_PARTS:,} lists and objects")
+    return decoder.decode(text)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in content if names.count(name) > 1)
+        raise ValueError(f"the key {twice[:60]!r} is given twice")
+    return content
+
+
+def _equal_or_both(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        content = {}
+        for name, value in pairs:
+            before = content.setdefault(name, value)
+            differs = type(before) is not type(value) or before != value
+            if differs and not isinstance(before, DifferentValues):
+                content[name] = DifferentValues(before, value)
+    return content
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique_keys)  # shared: `json.loads` would make one for each call
+_LENIENT = json.JSONDecoder(object_pairs_hook=_equal_or_both)

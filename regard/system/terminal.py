@@ -1,0 +1,63 @@
+"""Escaping of control characters in text that is printed to a terminal. (no torch)"""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+_LONGEST = 1000
+_ALLOWED = "\n\t"
+_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_JOINERS = "\u200c\u200d"
+"""Format characters that scripts and emoji need, and that do not move the cursor."""
+
+
+def escape_text(text: str) -> str:
+    r"""Escape control and format characters, lone surrogates and line separators as \x1b, \u202e, ...
+
+    Line feeds, tabs and the two joiners are left as they are.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape_character(character) for character in text)
+
+
+def one_line(text: str, *, longest: int = _LONGEST) -> str:
+    """Return a message as one line of at most `longest` characters, with the middle of a longer message left out."""
+    line = escape_text(" ".join(text.split()))
+    if len(line) <= longest:
+        return line
+    half = longest // 2 - 20
+    return f"{line[:half]} [... {len(line) - 2 * half:,} characters ...] {line[-half:]}"
+
+
+class EscapedStream:
+    """Wrapper of a terminal's stream that escapes all text; other attributes are those of the stream."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write escaped text."""
+        self._stream.write(escape_text(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _escape_character(character: str) -> str:
+    if character in _ALLOWED or character in _JOINERS or unicodedata.category(character) not in _HIDDEN:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+_WIDE = 48
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Format rows as aligned columns, two spaces apart; a very wide cell does not widen its column."""
+    rows = [[cell.replace("\n", "\\n") for cell in row] for row in rows]  # one line per row
+    columns = list(zip(*rows, strict=True))
+    widths = [max((len(cell) for cell in column if len(cell) <= _WIDE), default=0) for column in columns]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(f"  {line.rstrip()}" for line in lines)

@@ -1,0 +1,80 @@
+"""Linear reads under torch.compile and torch.export: run by test_linear.py, without the checks of shapes.
+
+Those checks wrap every function in what a compiler cannot see through, so this runs in a process of its own.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attend import attend
+from regard.attention.choices import Proportional
+from regard.attention.masks import Mask, causal
+from regard.attention.memory import LinearState, Memory
+from regard.attention.scores import FeatureMap, Features, RandomFeatures
+from tests.helpers import close
+
+__all__ = ["Reader", "Step"]
+
+
+class Reader(nn.Module):
+    """Linear read of keys and values."""
+
+    def __init__(self, score: Features, mask: Mask | None):
+        super().__init__()
+        self.score, self.choose, self.mask = score, Proportional(), mask
+
+    def forward(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        memory = keys, values
+        return attend(query, memory, score=self.score, choose=self.choose, mask=self.mask, kernel="linear")
+
+
+class Step(nn.Module):
+    """Extend a linear state by one pair, then read it."""
+
+    def __init__(self, score: Features):
+        super().__init__()
+        self.score, self.choose = score, Proportional()
+
+    def forward(self, state: LinearState, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, LinearState]:
+        state = state.extend(self.score.map_keys(key), value)
+        return attend(query, state, score=self.score, choose=self.choose, mask=causal()), state
+
+
+def make_pairs(time: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(3, 2, time, 5), torch.randn(3, 2, time, 5), torch.randn(3, 2, time, 7)
+
+
+def check_reads(score: Features, mask: Mask | None) -> None:
+    module, short, long = Reader(score, mask), make_pairs(150), make_pairs(64 * 19)
+    tracked = tuple(tensor.clone().requires_grad_() for tensor in short)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")(*tracked)
+    close(compiled, module(*short))
+    gradients = torch.autograd.grad(compiled.square().sum(), tracked)
+    expected = torch.autograd.grad(module(*tracked).square().sum(), tracked)
+    for got, wanted in zip(gradients, expected, strict=True):
+        close(got, wanted)
+    fixed = torch.export.export(module, short).module()
+    close(fixed(*short), module(*short))
+    # Of any length only where every query sees the same keys; causal reads by whole chunks.
+    time = torch.export.Dim("time", min=2) if mask is None else 64 * torch.export.Dim("chunks", min=2)
+    exported = torch.export.export(module, make_pairs(192), dynamic_shapes=({2: time},) * 3).module()
+    for inputs in (make_pairs(128), long):
+        close(exported(*inputs), module(*inputs))
+
+
+def check_steps(score: Features) -> None:
+    step, inputs = Step(score), make_pairs(1)
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    state = plain = LinearState.of(Memory(*inputs[1:]).map_keys_with(score))
+    for turn in range(3):
+        with torch._dynamo.config.patch(error_on_recompile=turn > 0):
+            out, state = compiled(state, *inputs)
+        expected, plain = step(plain, *inputs)
+        close(out, expected)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(1)
+    check_reads(FeatureMap(), None)
+    check_reads(FeatureMap(), causal())
+    check_steps(RandomFeatures(5, 11))

@@ -1,0 +1,119 @@
+"""Labels of two Unicode spellings are one class in all readers; texts are not changed."""
+
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import wavfile
+
+from regard.data.config import BoxesConfig, EventsConfig, ImagesConfig, LabeledConfig, TaggedConfig
+from regard.data.images.boxes import read_boxes
+from regard.data.images.dataset import read_images
+from regard.data.sound.events import read_events
+from regard.data.sound.recordings import read_recordings
+from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.labels import read_labeled
+from regard.data.text.tagged import read_tagged
+
+ONE, TWO = "caf\u00e9", "cafe\u0301"
+BOTH = (ONE, TWO)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def of_folders(folder: Path) -> Sequence[str]:
+    for name in BOTH:
+        (folder / "all" / name).mkdir(parents=True)
+        Image.new("L", (4, 4)).save(folder / "all" / name / "1.png")
+    return read_images(folder / "all", ImagesConfig()).labels
+
+
+def of_image_list(folder: Path) -> Sequence[str]:
+    Image.new("L", (4, 4)).save(folder / "1.png")
+    path = write(folder / "list.tsv", "".join(f"1.png\t{label}\n" for label in BOTH))
+    return read_images(path, ImagesConfig()).labels
+
+
+def of_texts(folder: Path) -> Sequence[str]:
+    path = write(folder / "a.tsv", "".join(f"{TWO}\t{label}\n" for label in BOTH))
+    pairs = read_labeled(LabeledConfig(), path, "train")
+    assert pairs.sources == [TWO, TWO]
+    return pairs.targets
+
+
+def of_columns(folder: Path) -> Sequence[str]:
+    sentences = read_tagged(write(folder / "a.conll", f"{TWO} {ONE}\n\n{TWO} {TWO}\n"), TaggedConfig())
+    assert sentences.tokens == ((TWO,), (TWO,))
+    return [tag for tags in sentences.tags for tag in tags]
+
+
+def of_tag_lists(folder: Path) -> Sequence[str]:
+    line = json.dumps({"tokens": [TWO, TWO], "tags": BOTH})
+    return read_tagged(write(folder / "a.jsonl", line), TaggedConfig()).tags[0]
+
+
+def of_boxes(folder: Path, name: str, content: str) -> Sequence[str]:
+    Image.new("L", (16, 16)).save(folder / "1.png")
+    return read_boxes(write(folder / name, content), folder, BoxesConfig()).items[0].labels
+
+
+def of_box_table(folder: Path) -> Sequence[str]:
+    rows = "".join(f"1.png,1,1,4,4,{label}\n" for label in BOTH)
+    return of_boxes(folder, "boxes.csv", f"file,x,y,width,height,label\n{rows}")
+
+
+def of_box_lines(folder: Path) -> Sequence[str]:
+    boxes = [{"x": 1, "y": 1, "width": 4, "height": 4, "label": label} for label in BOTH]
+    return of_boxes(folder, "boxes.jsonl", json.dumps({"file": "1.png", "boxes": boxes}))
+
+
+def of_coco(folder: Path) -> Sequence[str]:
+    content = {
+        "images": [{"id": 0, "file_name": "1.png"}],
+        "categories": [{"id": i, "name": name} for i, name in enumerate(BOTH)],
+        "annotations": [{"image_id": 0, "category_id": i, "bbox": [1, 1, 4, 4]} for i in range(2)],
+    }
+    return of_boxes(folder, "boxes.json", json.dumps(content))
+
+
+def of_event_table(folder: Path) -> Sequence[str]:
+    wavfile.write(folder / "a.wav", 8000, np.zeros(8000, np.int16))
+    rows = "".join(f"a.wav,0.{i},0.1,{label}\n" for i, label in enumerate(BOTH))
+    path = write(folder / "events.csv", f"file,onset,duration,label\n{rows}")
+    sounds = read_events(path, EventsConfig(sample_rate=8000, seconds=1.0))
+    assert sounds.labels == (ONE,)
+    return [event.label for event in sounds.load(0)[1]]
+
+
+def of_recordings(folder: Path) -> Sequence[str]:
+    arrays = {"samples": np.zeros(30, np.int16), "offsets": [0, 10, 20, 30], "index": [0, 5, 10], "sample_rate": 8000}
+    np.savez(folder / "a.npz", label=[*BOTH, ONE], **arrays)
+    return read_recordings(folder / "a.npz", 10).labels[:2]
+
+
+READERS = (
+    *(of_folders, of_image_list, of_texts, of_columns, of_tag_lists, of_box_table, of_box_lines, of_coco),
+    *(of_event_table, of_recordings),
+)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_two_spellings_of_a_label_are_one_class_with_one_warning(tmp_path, reader):
+    with pytest.warns(UserWarning, match=r"two Unicode spellings of a label, .*: 'caf\u00e9'\.$") as warned:
+        assert list(reader(tmp_path)) == [ONE, ONE]
+    assert len(warned) == 1
+
+
+def test_one_spelling_gives_no_warning():
+    normalizer = LabelNormalizer()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [normalizer[label] for label in (TWO, TWO, "cafe")] == [ONE, ONE, "cafe"]
+        normalizer.warn_merged("a.tsv")

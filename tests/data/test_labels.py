@@ -1,0 +1,121 @@
+"""Labeled texts: formats, class indices, batches and error messages."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.data.batches import Ragged
+from regard.data.config import LabeledConfig, OnBad
+from regard.data.embedded.reviews import make_reviews
+from regard.data.text.labels import LabeledBatches, Labels, read_labeled
+from regard.data.text.pairs import Pairs
+from regard.errors import UserError
+
+
+def write_jsonl(path: Path, rows: list[tuple[str, object]]) -> Path:
+    lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_jsonl_takes_labels_that_are_strings_or_integers(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", [("good", 1), ("bad", 0), ("so so", "2")])
+    pairs = read_labeled(LabeledConfig(), path, "train")
+    assert list(pairs) == [("good", "1"), ("bad", "0"), ("so so", "2")]
+
+
+def test_tsv_and_columns_by_name(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("kind\tsaid\nup\tfine\ndown\tawful\n", encoding="utf-8")
+    config = LabeledConfig(text_column="said", label_column="kind")
+    assert list(read_labeled(config, path, "train")) == [("fine", "up"), ("awful", "down")]
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (True, "must be a string or an integer"),
+        (1.5, "must be a string or an integer"),
+        (None, "must be a string or an integer"),
+    ],
+)
+def test_other_labels_are_refused_with_their_line(tmp_path, label, message):
+    path = write_jsonl(tmp_path / "a.jsonl", [("good", 1), ("bad", label)])
+    with pytest.raises(UserError, match=rf"a.jsonl, line 2: .*{message}"):
+        read_labeled(LabeledConfig(), path, "train")
+
+
+def test_labels_are_numbered_by_size_or_by_letter(tmp_path):
+    assert Labels.from_names(["10", "9", "b", "a", "9"]).names == ("9", "10", "a", "b")
+    for names in itertools.permutations(["nan", "10", "9", "NaN", "-inf", "b"]):  # nan compares with no number
+        assert Labels.from_names(names).names == ("-inf", "9", "10", "NaN", "b", "nan")
+    labels = Labels.from_names(["x", "y"])
+    labels.save(tmp_path / "labels.json")
+    assert Labels.load(tmp_path / "labels.json") == labels
+    with pytest.raises(UserError, match=r"at least two labels, got only 'x'"):
+        Labels.from_names(["x", "x"])
+    with pytest.raises(UserError, match=r"a.tsv: there must be at least two labels"):
+        Labels.from_names(["x" * 1000] * 2, origin="a.tsv")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": 1, "names": [1]}', '{"version": 2, "names": ["a"]}'])
+def test_damaged_labels_are_refused(tmp_path, content):
+    (tmp_path / "labels.json").write_text(content)
+    with pytest.raises(UserError, match=r"labels.json: damaged"):
+        Labels.load(tmp_path / "labels.json")
+
+
+def test_unknown_label_is_an_error_with_its_line_or_skipped():
+    pairs = Pairs(["one", "two"], ["a", "c"], [1, 2], "t.tsv")
+
+    def encode(names: str, on_bad: OnBad) -> tuple[list[int], list[int]]:
+        location = {"where": pairs.where, "origin": pairs.origin}
+        return Labels(tuple(names)).encode(pairs.targets, on_bad, **location, what=("label", "text"))
+
+    with pytest.raises(UserError, match=r"t.tsv, line 2: label 'c' does not occur in the training texts \(a, b\)"):
+        encode("ab", "error")
+    assert encode("ab", "skip") == ([0], [0])
+    with pytest.raises(UserError, match="no text has a label of the training texts"):
+        encode("xy", "skip")
+
+
+def test_batches_hold_every_row_once_with_its_label_and_repeat():
+    texts = Ragged.from_sequences([[5] * length for length in (1, 4, 2, 3, 1, 7)])
+    labels = [0, 1, 2, 3, 4, 5]
+
+    def change(ids: np.ndarray, epoch: int, index: int) -> np.ndarray:
+        return np.full_like(ids, 10 * epoch + index)
+
+    batches = LabeledBatches(texts, labels, batch_tokens=8, seed=3, change=change)
+    rows = [row for rows in batches.plan(1) for row in rows]
+    assert sorted(rows) == labels
+    for indices in batches.plan(1):
+        batch = batches.collate(1, indices)
+        assert batch.target.tolist() == list(indices)
+        assert batch.source.items[:, 0].tolist() == [10 + row for row in indices]
+        assert batch.source.lengths.tolist() == [len(texts[row]) for row in indices]
+    assert batches.plan(1) == LabeledBatches(texts, labels, batch_tokens=8, seed=3).plan(1)
+
+
+def test_synthetic_reviews_are_the_same_for_the_same_seed_and_share_no_text_between_splits():
+    splits = {name: make_reviews(name, 1) for name in ("train", "val", "test")}
+    assert splits["val"].sources == make_reviews("val", 1).sources
+    texts = {name: set(pairs.sources) for name, pairs in splits.items()}
+    assert not texts["train"] & texts["val"]
+    assert not texts["train"] & texts["test"]
+    assert not texts["val"] & texts["test"]
+    counts = [pairs.targets.count("positive") / len(pairs) for pairs in splits.values()]
+    assert all(0.4 < share < 0.6 for share in counts)
+
+
+def test_negated_synthetic_review_has_the_other_label():
+    pairs = make_reviews("train", 2)
+    known = dict(pairs)
+    plain = next(text for text in known if text.endswith("was dull"))
+    assert known[plain] == "negative"
+    negated = [label for text, label in pairs if text.endswith("was not dull") and text.count("was") == 1]
+    assert negated
+    assert set(negated) == {"positive"}

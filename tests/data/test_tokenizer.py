@@ -1,0 +1,275 @@
+"""Decoding inverts encoding, unknown parts of texts are recognized, and damaged files are refused."""
+
+import json
+import os
+import subprocess
+import sys
+import unicodedata
+from typing import Literal
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from regard.data.config import TokenizerConfig
+from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK, Tokenizer, train_tokenizers
+from regard.errors import UserError
+
+RAW = ["A man, 25, in a 'green' hat.", "Two men stand on a mountain!", "The man in the hat: a mountain-man."]
+TOKENIZED = [
+    "a man , 25 , in a &apos; green &apos; hat .",
+    "two men stand on a mountain !",
+    "the man &apos;s hat",
+]
+KINDS = ["bpe", "word", "char"]
+LETTERS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=8)
+TEXTS = st.lists(st.lists(LETTERS, min_size=1, max_size=6).map(" ".join), min_size=1, max_size=5)
+
+
+def train(kind: Literal["bpe", "word", "char"], texts: list[str], **options) -> Tokenizer:
+    return Tokenizer.train(texts, TokenizerConfig(kind=kind, **options))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(texts=TEXTS)
+def test_decode_inverts_encode(kind, texts):
+    texts = [unicodedata.normalize("NFC", text) for text in texts]
+    assume(all(text == " ".join(text.split()) for text in texts))
+    tokenizer = train(kind, texts)
+    assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)] == texts
+    assert not any(tokenizer.unknown(text) for text in texts)
+
+
+@pytest.mark.parametrize("texts", [RAW, TOKENIZED], ids=["raw", "tokenized"])
+@pytest.mark.parametrize("vocab_size", [50, 60, 300])
+def test_bpe_decodes_new_text_of_known_characters(texts, vocab_size):
+    tokenizer = train("bpe", texts, vocab_size=vocab_size)
+    for text in ("man, in a mountain hat, on 552 hats ! .", "an &apos; t ,a , n"):
+        if {*text} <= {*"".join(texts)}:
+            assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_bpe_distinguishes_spaced_and_attached_punctuation():
+    tokenizer = train("bpe", ["a man , a man, a man , a man,"], vocab_size=300)
+    assert tokenizer.tokens("man , man,") == ["\u2581man", "\u2581,", "\u2581man", ","]
+
+
+def test_bpe_keeps_words_digits_signs_and_escapes_apart():
+    texts = ["it&apos;s 1999!! &quot; fun-time"] * 5
+    tokens = train("bpe", texts, vocab_size=300).tokens(texts[0])
+    pieces = ["it", "&apos;", "s", " 1", "9", "9", "9", "!!", " &quot;", " fun", "-", "time"]
+    assert tokens == ["\u2581it", *(piece.replace(" ", "\u2581") for piece in pieces[1:])]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word"])
+def test_white_space_counts_as_one_space(kind):
+    tokenizer = train(kind, ["a man in a hat"])
+    assert tokenizer.encode(" a \t man\u00a0in\n a  hat ") == tokenizer.encode("a man in a hat")
+
+
+def test_char_keeps_every_space():
+    tokenizer = train("char", [" a  b\n"])
+    assert tokenizer.decode(tokenizer.encode("  b\na ")) == "  b\na "
+    assert tokenizer.tokens("a b") == ["a", "\u2581", "b"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_train_twice_gives_the_same_vocabulary(kind, tmp_path):
+    texts = [*RAW, *TOKENIZED, *(f"{first}{second} {second}{first}" for first in "abcdefgh" for second in "ijklmnop")]
+    for name in ("first", "second"):
+        train(kind, texts, vocab_size=90).save(tmp_path / name)
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("vocab_size", [5, 11, 37, 5000])
+def test_vocabulary_is_never_larger_than_requested(kind, vocab_size):
+    tokenizer = train(kind, RAW, vocab_size=vocab_size)
+    assert len(tokenizer) <= vocab_size
+    assert len(tokenizer) == vocab_size or vocab_size > 20
+    assert all(max(ids) < len(tokenizer) for ids in tokenizer.encode_batch(RAW))
+
+
+def test_bpe_vocabulary_is_as_large_as_requested_if_the_text_allows():
+    assert len(train("bpe", RAW * 3, vocab_size=61)) == 61
+
+
+def test_min_count_makes_rare_words_unknown():
+    tokenizer = train("word", ["a man a dog", "a man"], min_count=2)
+    assert tokenizer.unknown("a dog a man a dog") == ("dog",)
+    assert tokenizer.decode(tokenizer.encode("a dog man")) == "a <unk> man"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "char"])
+def test_min_count_makes_rare_characters_unknown(kind):
+    assert train(kind, ["aab abq"], min_count=2).unknown("qabzq") == ("q", "z")
+
+
+@pytest.mark.parametrize(
+    ("kind", "unknown"),
+    [("word", ("\u4e2d\u6587,",)), ("char", ("\u4e2d", "\u6587")), ("bpe", ("\u4e2d", "\u6587"))],
+)
+def test_unknown_returns_each_unknown_part_once(kind, unknown):
+    tokenizer = train(kind, [*RAW, "a a , ,"])
+    assert tokenizer.unknown("a \u4e2d\u6587, a \u4e2d\u6587,") == unknown
+    assert tokenizer.encode("a \u4e2d\u6587, a").count(UNK) == len(unknown)
+    assert tokenizer.unknown("a man") == ()
+
+
+def test_tokens_show_unknown_parts_only_for_a_text():
+    tokenizer = train("bpe", RAW, vocab_size=200)
+    labels = tokenizer.tokens("a man \u4e2d")
+    assert labels[-1] == "<unk:\u4e2d>"
+    assert tokenizer.tokens([BOS, *tokenizer.encode("a man \u4e2d"), EOS]) == [
+        "<s>",
+        *labels[:-1],
+        "<unk>",
+        "</s>",
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_ids_are_never_made_from_text(kind):
+    texts: list[str] = [" ".join([*SPECIALS, "<pad>", "</s> "])] * 5
+    tokenizer = train(kind, texts)
+    assert not {PAD, UNK, BOS, EOS} & {*tokenizer.encode(texts[0])}
+    assert train(kind, RAW).decode([BOS, PAD, EOS, PAD]) == ""
+
+
+def test_every_text_is_lowercased_and_normalized():
+    tokenizer = train("bpe", RAW, lowercase=True, normalize="nfkc")
+    assert tokenizer.encode("A \uff4d\uff41\uff4e") == tokenizer.encode("a man")
+    composed = train("char", ["caf\u00e9"])
+    assert composed.encode("cafe\u0301") == composed.encode("caf\u00e9")
+    assert train("char", ["caf\u00e9"], normalize="none").unknown("cafe\u0301") == ("e", "\u0301")
+
+
+def test_joint_is_one_tokenizer_otherwise_there_are_two():
+    joint = train_tokenizers(["ab"], ["cd"], TokenizerConfig(kind="char", joint=True))
+    apart = train_tokenizers(["ab"], ["cd"], TokenizerConfig(kind="char", joint=False))
+    assert joint[0] is joint[1]
+    assert joint[0].unknown("abcd") == ()
+    assert (apart[0].unknown("abcd"), apart[1].unknown("abcd")) == (("c", "d"), ("a", "b"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("texts", [[], ["", " \n"]], ids=["none", "blank"])
+def test_train_rejects_texts_without_tokens(kind, texts):
+    if kind == "char" and texts:
+        texts = ["", ""]
+    with pytest.raises(UserError, match=r"no .* vocabulary can be learned"):
+        train(kind, texts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_empty_text_has_no_ids(kind):
+    tokenizer = train(kind, RAW)
+    assert (tokenizer.encode(""), tokenizer.decode([]), tokenizer.tokens("")) == ([], "", [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_encode_takes_a_very_long_text(kind):
+    tokenizer = train(kind, RAW)
+    for text in ("a" * 100_000, "a man " * 16_667):
+        assert len(tokenizer.encode(text)) >= 1
+
+
+def test_bpe_learns_and_decodes_a_very_long_word():
+    texts: list[str] = ["ab" * 5000 + "!" * 999]
+    tokenizer = train("bpe", texts, vocab_size=300)
+    assert tokenizer.decode(tokenizer.encode(texts[0])) == texts[0]
+
+
+@pytest.mark.parametrize("method", ["encode", "unknown", "tokens"])
+def test_lone_surrogate_is_refused(method):
+    with pytest.raises(UserError, match="not valid Unicode"):
+        getattr(train("char", RAW), method)("a \ud83d")
+
+
+@pytest.mark.parametrize("number", [-1, 9])
+def test_decode_rejects_an_id_outside_the_vocabulary(number):
+    tokenizer = train("char", ["abcde"])
+    with pytest.raises(ValueError, match=f"from 0 to 8, got {number}"):
+        tokenizer.decode([4, number])
+
+
+def test_train_does_not_change_the_environment(monkeypatch):
+    for value in (None, "true"):
+        if value:
+            monkeypatch.setenv("TOKENIZERS_PARALLELISM", value)
+        else:
+            monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+        train("bpe", RAW)
+        assert os.environ.get("TOKENIZERS_PARALLELISM") == value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_load_restores_what_was_saved(kind, tmp_path):
+    tokenizer = train(kind, [*RAW, *TOKENIZED], vocab_size=70, lowercase=True, joint=False)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert (loaded.config, len(loaded)) == (tokenizer.config, len(tokenizer))
+    assert loaded.encode_batch(RAW) == tokenizer.encode_batch(RAW)
+
+
+DAMAGES = {
+    "not valid JSON": lambda content: "{",
+    '"format": "regard-tokenizer"': lambda content: {"model": {}},
+    "version 1, got 2, from a newer regard": lambda content: {**content, "version": 2},
+    '"config": {...} with joint': lambda content: {**content, "config": {"kinds": "bpe"}},
+    "in its config, vocab_size": lambda content: {
+        **content,
+        "config": {**content["config"], "vocab_size": 4},
+    },
+    '"pieces"': lambda content: {**content, "pieces": [1, 2]},
+    "a piece occurs twice": lambda content: {**content, "pieces": content["pieces"] + content["pieces"][:1]},
+    "a piece is not valid Unicode": lambda content: {**content, "pieces": [*content["pieces"], "\ud83d"]},
+    "not a single character: 'a'": lambda content: {**content, "config": {**content["config"], "kind": "char"}},
+    '"merges"': lambda content: {**content, "merges": None},
+    "a merge must be two pieces": lambda content: {**content, "merges": [["a"]]},
+    "has pieces that are not in the vocabulary": lambda content: {**content, "merges": [["a", "\u4e2d"]]},
+}
+
+
+@pytest.mark.parametrize("message", DAMAGES)
+def test_load_rejects_a_damaged_file(message, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    train("bpe", RAW, vocab_size=70).save(path)
+    content = DAMAGES[message](json.loads(path.read_text(encoding="utf-8")))
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match=r"tokenizer\.json") as caught:
+        Tokenizer.load(path)
+    assert message.replace("'a'", "") in str(caught.value)
+
+
+def test_load_rejects_a_missing_file(tmp_path):
+    with pytest.raises(UserError, match=r"missing\.json: no such file"):
+        Tokenizer.load(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(("name", "value"), [("vocab_size", 4), ("min_count", 0), ("vocab_size", True)])
+def test_config_reports_a_number_out_of_range(name, value):
+    with pytest.raises(UserError, match=f"{name} must be .*from . to 1,000,.*, got {value}"):
+        TokenizerConfig(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("TokenizerConfig(kind='bytes')", "`kind` must be one of bpe, word, char, got 'bytes'"),
+        (
+            "TokenizerConfig(normalize='nfd')",
+            "`normalize` must be one of nfc, nfkc, none, got 'nfd'",
+        ),
+        ("TokenizerConfig(joint='no')", "`joint` must be true or false, got 'no'"),
+        (
+            "PairsConfig(format='xml')",
+            "`format` must be one of auto, tsv, csv, text, jsonl, huggingface, got 'xml'",
+        ),
+    ],
+)
+def test_config_reports_an_invalid_choice(setting, message):
+    """In a separate process: here, types of arguments are checked before the config can."""
+    code = f"from regard.data.config import PairsConfig, TokenizerConfig; {setting}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert message in done.stderr.splitlines()[-1]

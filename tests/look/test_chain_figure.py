@@ -1,0 +1,91 @@
+"""Pictures of chains: the text once a step, each line as far as it was read, boxes as dark as the weights."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_hex
+from matplotlib.image import imread
+
+from regard.errors import UserError
+from regard.look.figures.alignment import weight_colors
+from regard.look.figures.chain import MAX_WORDS, Chain, plot_chain
+
+WORDS = ["$a_1$", "\u043c\u0430\u0440\u0442", "<b>&", " "]
+SHOWN = ["$a_1$", "\u043c\u0430\u0440\u0442", "<b>&", "\u2423"]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def chain_of(words: list[str] = WORDS, **given) -> Chain:
+    weights = torch.randn(len(words), len(words)).masked_fill(torch.ones(len(words), len(words)).triu() > 0, -torch.inf)
+    weights = weights.softmax(-1).nan_to_num()
+    return Chain(labels=words, weights=weights, **given)
+
+
+def texts(path: Path) -> list[str]:
+    return ["".join(text.itertext()).strip() for text in ElementTree.parse(path).iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_picture_is_written_in_the_format_of_its_name(tmp_path, suffix):
+    path = tmp_path / f"chain{suffix}"
+    assert plot_chain([chain_of(title="toy")], path) == path
+    assert path.stat().st_size > 2000
+
+
+def test_each_line_has_one_word_more(tmp_path):
+    found = texts(plot_chain([chain_of(title="toy")], tmp_path / "chain.svg"))
+    assert [found.count(word) for word in SHOWN] == [4, 3, 2, 1]
+    assert found.count("toy") == 1
+    words = [text for text in found if text in SHOWN]
+    assert words == [word for step in range(4) for word in SHOWN[: step + 1]]
+
+
+def test_boxes_have_the_colors_of_the_weights(tmp_path):
+    weights = torch.tensor([[0.0, 0, 0], [1.0, 0, 0], [0.25, 0.75, 0]])
+    path = plot_chain([Chain(labels=["a", "b", "c"], weights=weights)], tmp_path / "chain.svg")
+    drawn = path.read_text(encoding="utf-8")
+    for weight in (1.0, 0.25, 0.75):
+        assert f"fill: {to_hex(weight_colors()(weight))}" in drawn
+    assert drawn.count("stroke: #c01722") == 3  # the word being read, once a line
+
+
+def test_boxes_are_darker_for_larger_weights(tmp_path):
+    last = torch.zeros(2, 2)
+    last[1, 0] = 1
+    dark, light = (
+        imread(plot_chain([Chain(labels=["mm", "mm"], weights=weight * last)], tmp_path / f"{weight}.png"))
+        for weight in (1.0, 0.2)
+    )
+    assert dark.shape == light.shape
+    assert np.mean(dark[..., :3]) < np.mean(light[..., :3])
+
+
+def test_last_layer_is_plotted_by_default(tmp_path):
+    chains = [
+        chain_of(["one", "two"], layer=layer, direction=end)
+        for layer, end in ((1, "from the start"), (2, "from the start"), (1, "from the end"), (2, "from the end"))
+    ]
+    chains[0] = chain_of(["low", "two"], layer=1, direction="from the start")
+    last, first = (texts(plot_chain(chains, tmp_path / f"{layer}.svg", layer=layer)) for layer in (None, 1))
+    assert "low" not in last
+    assert first.count("low") == 2
+    for found in (last, first):
+        assert [text for text in found if text.startswith("from")] == ["from the start", "from the end"]
+    with pytest.raises(UserError, match="layer must be between 1 and 2, got 3"):
+        plot_chain(chains, tmp_path / "3.svg", layer=3)
+
+
+def test_invalid_chains_are_refused_and_nothing_is_written(tmp_path):
+    with pytest.raises(UserError, match="a figure of a chain must have at most 100 tokens, got 101"):
+        plot_chain([chain_of(["a"] * (MAX_WORDS + 1))], tmp_path / "long.png")
+    with pytest.raises(UserError, match="must end in one of"):
+        plot_chain([chain_of()], tmp_path / "chain.jpg")
+    with pytest.raises(ValueError, match="chains must not be empty"):
+        plot_chain([], tmp_path / "none.png")
+    (tmp_path / "there.png").write_bytes(b"mine")
+    with pytest.raises(UserError, match="already exists"):
+        plot_chain([chain_of()], tmp_path / "there.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["there.png"]

@@ -1,0 +1,64 @@
+"""Pictures of answers: what is in the data is in the picture; names and files that cannot be are refused."""
+
+import re
+
+import numpy as np
+import pytest
+
+from regard.errors import UserError
+from regard.look.figures.results import plot_boxes, plot_events, plot_images, plot_tracks
+
+IMAGE = np.zeros((30, 40, 3), np.uint8)
+TRACKS = np.array([[[0.0, 0], [1, 0]], [[5, 5], [5, 4]], [[9, 9], [9, 9]]])
+PLOTS = {
+    "boxes": lambda path, **more: plot_boxes(
+        IMAGE, [("cat_$\\frac$", 0.91, (2, 3, 10, 10)), ("dog", 0.5, (20, 5, 8, 8))], path, title="a <b>", **more
+    ),
+    "events": lambda path, **more: plot_events(
+        np.zeros((8, 50), np.float32),
+        [("cat_$\\frac$", 0.91, 0.2, 0.5), ("dog", 0.5, 1, 1)],
+        path,
+        seconds=2,
+        title="t",
+        **more,
+    ),
+    "images": lambda path, **more: plot_images(
+        [("cat_$\\frac$", np.ones((1, 4, 4))), ("dog", np.ones((3, 4, 4)))], path, **more
+    ),
+    "tracks": lambda path, **more: plot_tracks(
+        ["cat_$\\frac$", "dog", "7"], TRACKS, TRACKS + 1, path, weights=[(1, 0.6), (2, 0.1)], title="t", **more
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_labels_are_text_in_the_figure(name, tmp_path):
+    path = PLOTS[name](tmp_path / "x.svg")
+    words = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
+    assert any(word.startswith("cat_$\\frac$") for word in words)
+    assert any(word.startswith("dog") for word in words)
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_no_file_is_replaced_unasked_or_written_by_halves(name, tmp_path):
+    path = tmp_path / "x.png"
+    path.write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match="already exists"):
+        PLOTS[name](path)
+    assert path.read_text(encoding="utf-8") == "mine"
+    PLOTS[name](path, overwrite=True)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    for wrong, message in (
+        ("x.txt", "must end in one of .png, .svg, .pdf"),
+        ("no/x.png", "the folder .* does not exist"),
+    ):
+        with pytest.raises(UserError, match=message):
+            PLOTS[name](tmp_path / wrong)
+
+
+def test_scores_and_frames_are_those_given(tmp_path):
+    text = PLOTS["boxes"](tmp_path / "x.svg").read_text(encoding="utf-8")
+    assert "cat_$\\frac$ 0.91" in text
+    assert "dog 0.50" in text
+    again = PLOTS["boxes"](tmp_path / "y.svg").read_text(encoding="utf-8")
+    assert text == again

@@ -1,0 +1,253 @@
+"""Test cases for the kernels of additive attention; as a script, runs the GPU kernels in Triton's interpreter.
+
+    TRITON_INTERPRET=1 python -m tests.native.additive_gpu_cases > failures.json
+
+Triton decides at its first import whether it interprets, for the whole process, and torch may import it too: so the
+tests run this script once in a separate process. With a GPU they call `check` themselves.
+"""
+
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jaxtyping
+import torch
+from torch import Tensor
+
+import tests.shapes  # noqa: F401  # jaxtyping finds the checker only in a loaded module
+from tests.helpers import close
+
+__all__ = ["CASES", "Case", "check", "check_kernel", "formula", "tensors"]
+
+ALL = (True,) * 6
+NONE = (False,) * 6
+WHOLE_TILE = {"own": 8, "other": 16, "values": 4, "programs": 1}
+TILES = {"own": 4, "other": 8, "values": 2, "programs": 1}
+"""Small, so that there are several blocks, tiles and parts of values; the interpreter is slow."""
+SPLIT = {"own": 4, "other": 4, "programs": 99}
+STEPS = {"own": 1, "other": 4, "values": 2, "units": 4, "programs": 1}
+DOTS = {"own": 16, "other": 16, "values": 16, "programs": 1}
+WHOLE = (1, 2, 5, 11)
+TWO = (2, 2, 1, 5, 11, 3, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One read, with the shapes of its masks and biases, None if absent."""
+
+    sizes: tuple[int, ...] = (1, 2, 1, 5, 11, 3, 2)
+    """batch, head, key_head, query, key, dim, value_dim"""
+    dtype: torch.dtype = torch.float64
+    v_heads: int | None = None
+    first: tuple[int, ...] | None = None
+    last: tuple[int, ...] | None = None
+    allowed: tuple[int, ...] | None = None
+    bias: tuple[int, ...] | None = None
+    diagonals: tuple[int, ...] | None = None
+    masked_row: bool = False
+    """Query 1 of every head is fully masked."""
+    scale: float = 1.0
+    """Scale of query and keys."""
+    far: float = 0.0
+    """Added to all queries and subtracted from all keys: the sums stay the same, the terms are far from 0."""
+    v_scale: float = 1.0
+    noncontiguous: bool = False
+    tiles: dict[str, int] = field(default_factory=lambda: WHOLE_TILE)
+    needs: tuple[bool, ...] = ALL
+
+
+CASES = {
+    "plain": Case(v_heads=1, tiles=TILES, sizes=(1, 2, 1, 5, 11, 6, 3)),
+    "a v for each head": Case(sizes=(1, 3, 3, 5, 11, 7, 2), v_heads=3),
+    "grouped heads": Case(sizes=(1, 6, 2, 5, 9, 2, 3)),
+    "causal, as ranges": Case(sizes=(1, 1, 1, 9, 17, 3, 2), last=(1, 1, 9), tiles=TILES),
+    "ranges beyond the keys, and empty ones": Case(sizes=TWO, first=(2, 1, 5), last=(1, 2, 1), masked_row=True),
+    "mask": Case(allowed=WHOLE, masked_row=True),
+    "mask of batch and key": Case(sizes=TWO, allowed=(2, 1, 1, 11)),
+    "bias": Case(bias=WHOLE),
+    "bias that masks": Case(bias=WHOLE, masked_row=True),
+    "bias of head and key": Case(bias=(1, 2, 1, 11)),
+    "bias of one number": Case(bias=(1, 1, 1, 1), sizes=(1, 1, 1, 5, 11, 5, 3)),
+    "diagonals of batch and head": Case(sizes=TWO, diagonals=(2, 2, 15)),
+    "everything": Case(
+        sizes=TWO,
+        first=(2, 2, 5),
+        last=(2, 1, 5),
+        allowed=(1, 2, 5, 11),
+        bias=(2, 1, 5, 1),
+        diagonals=(1, 1, 15),
+        masked_row=True,
+        tiles=TILES,
+    ),
+    "split keys and queries": Case(sizes=(1, 1, 1, 17, 19, 3, 5), last=(1, 1, 17), masked_row=True, tiles=SPLIT),
+    "the tiles of a GPU": Case(tiles={}),
+    "dot products": Case(sizes=(1, 1, 1, 19, 35, 5, 17), tiles=DOTS, last=(1, 1, 19)),
+    "one query": Case(sizes=(2, 2, 1, 1, 11, 5, 3), allowed=(2, 1, 1, 11), tiles=STEPS),
+    "one query, split, everything": Case(
+        sizes=(1, 2, 1, 1, 19, 5, 3),
+        first=(1, 2, 1),
+        last=(1, 1, 1),
+        bias=(1, 2, 1, 1),
+        diagonals=(1, 2, 19),
+        tiles={**STEPS, "programs": 99},
+    ),
+    "four queries": Case(sizes=(1, 4, 2, 4, 11, 5, 3), allowed=(1, 4, 4, 11), masked_row=True, tiles=STEPS, scale=30.0),
+    "four queries, some gradients": Case(
+        sizes=(1, 1, 1, 4, 7, 3, 2), bias=(1, 1, 4, 7), needs=(False, True, False, True, True, False)
+    ),
+    "two queries, the tiles of a GPU": Case(sizes=(1, 1, 1, 2, 70, 70, 66), bias=(1, 1, 2, 70), tiles={}),
+    "one key": Case(sizes=(2, 1, 1, 5, 1, 4, 1)),
+    "no keys": Case(sizes=(2, 2, 1, 5, 0, 5, 3), bias=(1, 1, 5, 1)),
+    "no queries": Case(sizes=(2, 2, 1, 0, 11, 5, 3)),
+    "units that saturate": Case(scale=12.0),
+    "parts that overflow alone": Case(far=400.0),
+    "float32": Case(dtype=torch.float32, bias=(1, 2, 1, 11)),
+    "float32, parts that overflow alone": Case(dtype=torch.float32, far=64.0),
+    "float32, sums to 200": Case(dtype=torch.float32, scale=50.0, sizes=(1, 1, 1, 5, 11, 5, 3)),
+    "float32, the largest numbers": Case(dtype=torch.float32, scale=1e38, sizes=(1, 1, 1, 5, 11, 5, 3)),
+    "float32, a large v": Case(dtype=torch.float32, v_scale=1e33, scale=1.5, sizes=(1, 1, 1, 5, 11, 4, 3), needs=NONE),
+    "bfloat16": Case(dtype=torch.bfloat16, bias=(1, 1, 5, 11), diagonals=(1, 2, 15)),
+    "float16": Case(dtype=torch.float16, tiles=DOTS, sizes=(1, 1, 1, 17, 18, 5, 16)),
+    "not contiguous": Case(noncontiguous=True, allowed=WHOLE, bias=WHOLE),
+    "a division for two units": Case(tiles={**WHOLE_TILE, "shared": 2}, needs=NONE),
+    "a division for each unit": Case(tiles={**WHOLE_TILE, "shared": 1}, needs=NONE),
+    "gradients of query and values": Case(bias=WHOLE, needs=(True, False, True, False, False, False)),
+    "gradients of keys and bias": Case(bias=WHOLE, needs=(False, True, False, False, True, False)),
+    "gradients of v and diagonals": Case(diagonals=(1, 1, 15), needs=(False, False, False, True, False, True)),
+}
+
+
+def formula(read: dict[str, Tensor | None]) -> tuple[Tensor, Tensor]:
+    """Return the read and its log-sum-exp by the formula, with every triple in memory."""
+    query, keys, values, v = (read[name] for name in ("query", "keys", "values", "v"))
+    assert query is not None
+    assert keys is not None
+    assert values is not None
+    assert v is not None
+    readers = query.shape[1] // keys.shape[1]
+    keys, values = keys.repeat_interleave(readers, 1), values.repeat_interleave(readers, 1)
+    scores = ((query[:, :, :, None] + keys[:, :, None]).tanh() * v[:, None, None]).sum(-1)
+    size = scores.shape[-2:]
+    row, col = torch.arange(size[0], device=query.device)[:, None], torch.arange(size[1], device=query.device)
+    allowed = torch.ones_like(scores, dtype=torch.bool)
+    for name, rule in (("first", lambda x: col >= x), ("last", lambda x: col < x)):
+        if (limit := read[name]) is not None:
+            allowed = allowed & rule(limit[..., None])
+    if (mask := read["allowed"]) is not None:
+        allowed = allowed & mask
+    if (bias := read["bias"]) is not None:
+        allowed = allowed & (bias != float("-inf"))
+        scores = scores + bias.masked_fill(bias == float("-inf"), 0.0)
+    if (diagonals := read["diagonals"]) is not None:
+        scores = scores + diagonals[..., col - row + size[0] - 1]
+    scores = scores.masked_fill(~allowed, float("-inf"))
+    lse = scores.logsumexp(-1)
+    weights = (scores - lse.masked_fill(lse == float("-inf"), 0.0)[..., None]).exp()
+    return weights @ values, lse
+
+
+def tensors(case: Case, device: torch.device) -> dict[str, Tensor | None]:
+    """Return the tensors of a case, drawn in float64 and rounded to its dtype."""
+    batch, heads, key_heads, num_queries, num_keys, dim, value_dim = case.sizes
+    shapes = {
+        "query": (batch, heads, num_queries, dim),
+        "keys": (batch, key_heads, num_keys, dim),
+        "values": (batch, key_heads, num_keys, value_dim),
+        "v": (case.v_heads or heads, dim),
+        "bias": case.bias,
+        "diagonals": case.diagonals,
+    }
+    draw = torch.Generator().manual_seed(1)
+    read: dict[str, Tensor | None] = {}
+    for name, shape in shapes.items():
+        tensor = None if shape is None else torch.randn(shape, generator=draw, dtype=torch.float64)
+        if tensor is not None and name in ("query", "keys"):
+            tensor = tensor.clamp(-3, 3) * case.scale + (case.far if name == "query" else -case.far)
+        if tensor is not None and name == "v":
+            tensor = tensor * case.v_scale
+        if tensor is not None and name == "bias" and case.masked_row and shape == WHOLE:
+            tensor[:, :, 1] = float("-inf")
+            tensor[:, 1, 2, 3:7] = float("-inf")
+        if tensor is not None and case.noncontiguous:
+            tensor = tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+        read[name] = None if tensor is None else tensor.to(case.dtype).to(device)
+    for name, shape in (("first", case.first), ("last", case.last)):
+        low, high = (-4, num_keys - 3) if name == "first" else (2, num_keys + 9)
+        tensor = None if shape is None else torch.randint(low, high, shape, generator=draw)
+        if tensor is not None:
+            tensor[tensor > num_keys] = 2**40
+        if tensor is not None and name == "last" and shape is not None and shape[-1] > 1:
+            tensor[..., 1] = 0 if case.masked_row else 1
+        read[name] = None if tensor is None else tensor.to(device)
+    allowed = None if case.allowed is None else torch.rand(case.allowed, generator=draw) < 0.6
+    if allowed is not None and case.masked_row:
+        allowed[..., 1, :] = False
+    if allowed is not None and case.noncontiguous:
+        allowed = allowed.transpose(-1, -2).contiguous().transpose(-1, -2)
+    read["allowed"] = None if allowed is None else allowed.to(device)
+    return read
+
+
+def check(case: Case, device: torch.device) -> None:
+    """Check that values and gradients of the GPU kernels equal those of the formula."""
+    # Imported here: Triton is optional, and collecting the cases must not import it.
+    from regard.native.additive.gpu.call import BACKWARD, FORWARD, STEP, backward, forward  # noqa: PLC0415
+
+    is_step = case.sizes[3] <= 4
+    forward_tiles, backward_tiles = ((STEP if is_step else full)._replace(**case.tiles) for full in (FORWARD, BACKWARD))
+    tiles = (forward_tiles, backward_tiles) if case.tiles else (None, None)
+    check_kernel(case, device, partial(forward, tiles=tiles[0]), partial(backward, tiles=tiles[1]))
+
+
+def check_kernel(case: Case, device: torch.device, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+    """Check that values and gradients equal those of the formula, within the tolerance of the dtype of the case."""
+    read = tensors(case, device)
+    names = "query", "keys", "values", "v", "bias", "diagonals"
+    leaves = {name: None if (x := read[name]) is None else x.double().requires_grad_() for name in names}
+    expected, expected_lse = formula({**read, **leaves})
+    gradient = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    gradient = gradient.to(device, case.dtype)
+    differentiable = [leaf for leaf in leaves.values() if leaf is not None]
+    slopes = iter(torch.autograd.grad(expected, differentiable, gradient.double()))
+    arguments = [
+        read[name] for name in ("query", "keys", "values", "v", "first", "last", "allowed", "bias", "diagonals")
+    ]
+    out, lse = forward(*arguments, None)
+    coarse = torch.bfloat16 if case.dtype == torch.float16 else case.dtype  # `close` has no tolerance for float16
+    close(out.to(coarse), expected.to(coarse))
+    assert lse.dtype == (torch.float64 if case.dtype == torch.float64 else torch.float32)
+    close(lse.to(coarse), expected_lse.to(coarse))
+    gradients = backward(gradient, *arguments, None, out, lse, case.needs)
+    for (name, leaf), actual, need in zip(leaves.items(), gradients, case.needs, strict=True):
+        slope = None if leaf is None else next(slopes)
+        assert (actual is None) == (slope is None or not need), name
+        if actual is not None and slope is not None:
+            assert actual.dtype == case.dtype, name
+            assert actual.is_contiguous(), name
+            close(actual.to(coarse), slope.to(coarse))
+
+
+def main() -> None:
+    """Print, as JSON, the traceback of each case that failed."""
+    jaxtyping.install_import_hook("regard", "tests.shapes.check_types").__enter__()
+    failures = {}
+    for name, case in CASES.items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                check(case, torch.device("cpu"))
+            failures[name] = ""
+        except Exception:  # noqa: BLE001  # the test of this case reports it
+            failures[name] = traceback.format_exc()
+    print(json.dumps(failures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Compile the GPU kernels of additive attention without a GPU, to find errors that the interpreter does not report.
+
+    python -m tests.native.additive_gpu_compile [80 90]
+
+Prints the registers and spilled bytes of each thread, by Triton's own assembler, for each compute capability.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from regard.native.additive.gpu.backward import keys_kernel, query_kernel
+from regard.native.additive.gpu.call import BACKWARD, FORWARD, STEP
+from regard.native.additive.gpu.forward import read_kernel
+from regard.native.additive.gpu.prepare import Tiles
+from regard.native.additive.gpu.step import step_kernel
+
+__all__ = ["compile_all"]
+
+INPUT_POINTERS = ("query", "keys", "values", "grad_out", "bias", "diagonals")
+"""Pointers of the dtype of the inputs; all others hold sums, except masks, ranges and flags."""
+
+INTEGER_POINTERS = {"first": "*i32", "last": "*i32", "fits": "*i32", "allowed": "*u8"}
+SIZES = ("heads", "key_heads", "num_queries", "num_keys", "query_padded", "keys_padded", "units", "dim", "value_dim")
+TUPLES = {"strides": ("i64",) * 10, "bias_strides": ("i64",) * 4}
+
+
+def compile_kernel(
+    kernel: Any, tiles: Tiles, constants: dict[str, Any], *, dtype: str, has_rules: bool, target: int
+) -> str:
+    """Compile one kernel and return its register use and spills."""
+    wide = "fp64" if dtype == "fp64" else "fp32"
+    constants = {
+        "OWN": tiles.own, "OTHER": tiles.other, "VALUES": tiles.values, "UNITS": tiles.units, "SHARED": tiles.shared,
+        "FAST": wide == "fp32", "PRECISION": "tf32x3" if dtype == "fp32" else "ieee", "DOT": tl.dtype(dtype),
+        "WIDE": tl.dtype(wide), "CHUNKED": has_rules, "ATOMIC": has_rules, **constants,
+    }  # fmt: skip
+    if not has_rules:
+        constants |= dict.fromkeys(("allowed", "bias", "diagonals", "grad_bias", "grad_diagonals"))
+    types: dict[str, Any] = dict.fromkeys(kernel.arg_names, f"*{wide}") | dict.fromkeys(INPUT_POINTERS, f"*{dtype}")
+    types |= (
+        dict.fromkeys((*SIZES, "splits"), "i32") | INTEGER_POINTERS | TUPLES | dict.fromkeys(constants, "constexpr")
+    )
+    types = {name: types[name] for name in kernel.arg_names}
+    if "CHUNKED" in types and not has_rules:
+        types["out"] = f"*{dtype}"
+    positions = {name: (index,) for index, name in enumerate(kernel.arg_names)}
+    source = ASTSource(
+        kernel,
+        types,
+        {positions[name]: value for name, value in constants.items() if name in positions},
+        {positions[name]: [["tt.divisibility", 16]] for name, kind in types.items() if str(kind)[0] == "*"},
+    )
+    options = {"num_warps": tiles.warps, "num_stages": 1, "maxnreg": tiles.registers}
+    code = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options).asm["cubin"]
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        use = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    return " ".join(re.findall(r"(?:REG|STACK):\d+", use))
+
+
+def compile_all(targets: list[int]) -> None:
+    """Compile every kernel in its launch sizes, with and without masks and biases."""
+    small = {"DOT": None}
+    few = small | dict.fromkeys(("query_exp", "keys_exp", "fits"))
+    launches: list[tuple[Any, Tiles, dict[str, Any]]] = [
+        (read_kernel, FORWARD, {}),
+        (query_kernel, BACKWARD, {}),
+        (keys_kernel, BACKWARD, {}),
+        (query_kernel, BACKWARD._replace(own=8), small),
+        (read_kernel, STEP, few),
+        (step_kernel, STEP._replace(own=STEP.other), few),
+    ]
+    for target in targets:
+        for kernel, tiles, constants in launches:
+            for dtype in ("fp32", "bf16", "fp64"):
+                for has_rules in (False, True):
+                    use = compile_kernel(kernel, tiles, constants, dtype=dtype, has_rules=has_rules, target=target)
+                    rules = "with rules" if has_rules else ""
+                    print(f"sm_{target} {kernel.__name__:>12} own={tiles.own:<3} {dtype} {rules:10} {use}", flush=True)
+
+
+if __name__ == "__main__":
+    compile_all([int(number) for number in sys.argv[1:]] or [80, 90])

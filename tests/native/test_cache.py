@@ -1,0 +1,104 @@
+"""Compiled code is found by the next process, and recompiled if the file is damaged."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regard.native import cache as compiled_cache
+
+ROOT = Path(__file__).parents[2]
+CODE = """
+import ctypes
+import logging
+from numba import njit, types
+from regard.attention.kernels import compiled_cache
+
+compiled = []
+logging.basicConfig(level=logging.INFO)
+logging.getLogger().handlers[0].emit = compiled.append
+
+def make(number):
+    def inner(x):
+        return x + number
+    inner = njit(inner)
+    def run(x):
+        return inner(x) * 2
+    return run
+
+print(compiled_cache.compile_cached_c(make(1), types.int64(types.int64), stamp="one").ctypes(5), end=" ")
+print(compiled_cache.compile_cached(make(3), stamp="one")(5), end=" ")
+print(sum(record.name == compiled_cache.__name__ for record in compiled))
+"""
+
+
+def run_code(cache: Path) -> str:
+    (cache / "code.py").write_text(CODE, encoding="utf-8")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache / "kept"), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(cache / "code.py")]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
+
+
+def cached_files(cache: Path) -> list[Path]:
+    return sorted((cache / "kept").rglob("*.nbc"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    assert run_code(tmp_path) == "12 16 2"
+    assert len(cached_files(tmp_path)) == 2
+    return tmp_path
+
+
+def test_closure_over_compiled_functions_is_found_by_another_process(cache: Path) -> None:
+    assert run_code(cache) == "12 16 0"
+    assert len(cached_files(cache)) == 2
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: os.truncate(path, path.stat().st_size // 2),
+        lambda path: os.truncate(path, 0),
+        _flip,
+        lambda path: path.write_bytes(cached_files(path.parents[2])[1].read_bytes()),
+    ],
+    ids=["cut", "empty", "flipped", "of another function"],
+)
+def test_damaged_file_is_recompiled_and_replaced(cache: Path, damage: Callable[[Path], object]) -> None:
+    damage(cached_files(cache)[0])
+    assert run_code(cache) == "12 16 1"
+    assert run_code(cache) == "12 16 0"
+
+
+def test_compilation_without_cache_folder_is_logged(monkeypatch, caplog) -> None:
+    def no_folder(*_: object) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr(compiled_cache, "_Cache", no_folder)
+    function = compiled_cache.compile_cached(lambda x: x + 1, stamp="one")
+    with caplog.at_level(logging.INFO, compiled_cache.__name__):
+        assert function(1) == 2
+        assert function(2) == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "compiling for this process alone: no folder can be written to"
+    ]
+
+
+def test_disabled_jit_raises() -> None:
+    code = "import regard.native.cache"
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert "UserError: NUMBA_DISABLE_JIT is set" in process.stderr

@@ -1,0 +1,115 @@
+"""The chunked loss equals that of torch, in value and gradient, for any chunk size."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from regard.native import token_loss as cross_entropy_cpu
+from regard.ops import linear as products
+from regard.ops import token_loss as cross_entropy
+from regard.ops.token_loss import token_loss
+from tests.helpers import close
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("chunk_bytes", [1, 1 << 30])
+def test_loss_equals_torch(monkeypatch, smoothing, with_bias, chunk_bytes):
+    monkeypatch.setattr(cross_entropy, "_CHUNK_BYTES", chunk_bytes)
+    leaves = [torch.randn(157, 7), torch.randn(11, 7) * 5, torch.randn(11)][: 3 if with_bias else 2]
+    leaves = [leaf.double().requires_grad_() for leaf in leaves]
+    hidden, weight, bias = (*leaves, None)[:3]
+    target = torch.randint(11, (157,))
+    loss = token_loss(hidden, weight, bias, target, smoothing=smoothing)
+    logits = functional.linear(hidden, weight, bias)
+    expected = functional.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum")
+    close(loss.total, expected)
+    close(loss.nll, functional.cross_entropy(logits, target, reduction="sum"))
+    got = torch.autograd.grad(3 * loss.total, leaves)
+    for ours, theirs in zip(got, torch.autograd.grad(3 * expected, leaves), strict=True):
+        close(ours, theirs)
+
+
+def test_large_scores_do_not_overflow():
+    hidden = torch.full((3, 2), 1e3, requires_grad=True)
+    weight = torch.tensor([[1.0, 1.0], [-1.0, 2.0]])
+    loss = token_loss(hidden, weight, None, torch.tensor([0, 1, 1]))
+    assert loss.total.isfinite()
+    assert torch.autograd.grad(loss.total, hidden)[0].isfinite().all()
+
+
+def test_autocast_is_close_to_the_exact_loss():
+    hidden, weight = torch.randn(57, 32, requires_grad=True), torch.randn(101, 32) / 6
+    target = torch.randint(101, (57,))
+    exact = token_loss(hidden, weight, None, target, smoothing=0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        approximate = token_loss(hidden, weight, None, target, smoothing=0.1)
+    assert abs(approximate.total / exact.total - 1) < 0.01
+    a, b = (torch.autograd.grad(x.total, hidden)[0] for x in (approximate, exact))
+    assert (a - b).abs().max() < 0.03 * b.abs().max()
+
+
+def test_loss_of_no_tokens_is_zero():
+    hidden = torch.zeros(0, 3, requires_grad=True)
+    loss = token_loss(hidden, torch.randn(5, 3), None, torch.zeros(0, dtype=torch.int64))
+    assert loss.total == 0
+    assert torch.autograd.grad(loss.total, hidden)[0].shape == (0, 3)
+
+
+def test_loss_raises_for_a_smoothing_of_one():
+    with pytest.raises(ValueError, match=r"smoothing must be at least 0 and below 1, got 1\.0"):
+        token_loss(torch.zeros(1, 2), torch.zeros(3, 2), None, torch.tensor([0]), smoothing=1.0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("vocab", [11, 65, 997])
+def test_float32_loss_matches_float64_with_any_product(monkeypatch, smoothing, vocab):
+    monkeypatch.setattr(cross_entropy, "_CHUNK_BYTES", 1 << 17)
+    hidden, weight = torch.randn(157, 37, requires_grad=True), torch.randn(vocab, 37, requires_grad=True)
+    target = torch.randint(vocab, (157,))
+    wide = [t.detach().double().requires_grad_() for t in (hidden, weight)]
+    logits = functional.linear(*wide)
+    expected = functional.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum")
+    gradients = torch.autograd.grad(expected, wide)
+    for fast in (False, True):
+        if fast and products._operators() is None:
+            continue
+        monkeypatch.setattr(products, "is_onednn_faster", lambda fast=fast: fast)
+        monkeypatch.setattr(products, "_MIN_SIZE_NO_GRAD", 0)
+        monkeypatch.setattr(products, "MIN_SIZE", 0)
+        loss = token_loss(hidden, weight, None, target, smoothing=smoothing)
+        assert abs(loss.total.double() / expected - 1) < 1e-5
+        for ours, theirs in zip(torch.autograd.grad(loss.total, (hidden, weight)), gradients, strict=True):
+            assert (ours.double() - theirs).abs().max() < 1e-5 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("columns", [1, 7, 128, 1001])
+def test_exponentials_match_float64(dtype, columns):
+    scores = (torch.randn(13, columns) * 30).to(dtype)
+    original = scores.double()
+    highest, total = cross_entropy_cpu.exponentiate_rows(scores)
+    expected = (original - original.amax(1, keepdim=True)).exp()
+    assert torch.equal(highest.double(), original.amax(1, keepdim=True))
+    approximate = 1e-6 if dtype == torch.float32 else 2**-8
+    error = approximate + 2**-23 * (original.amax(1, keepdim=True) - original)  # the difference itself is rounded
+    assert ((scores.double() - expected).abs() <= error * expected + 2e-38).all()
+    assert (total.double() / expected.sum(1, keepdim=True) - 1).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sum_of_a_row_with_nan_or_infinity_is_nan(dtype):
+    scores = torch.zeros(5, 300, dtype=dtype)
+    scores[1, 7], scores[2, 299], scores[3, 0] = float("nan"), float("inf"), float("-inf")
+    _, total = cross_entropy_cpu.exponentiate_rows(scores)
+    assert total.isnan().squeeze(1).tolist() == [False, True, True, False, False]
+    assert total[3] == 299
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("count", [1, 5, 2048, 65613])
+def test_accumulate_widens_before_adding(dtype, count):
+    total, part = torch.randn(count), torch.randn(count).to(dtype)
+    expected = total + part
+    cross_entropy_cpu.accumulate(total, part)
+    assert torch.equal(total, expected)

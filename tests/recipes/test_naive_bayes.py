@@ -1,0 +1,56 @@
+"""Runs of `reviews` with and without naive-Bayes log-count ratios."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+from regard.errors import UserError
+from regard.models.naive_bayes import NaiveBayesClassifier
+from regard.recipes.load import load
+from tests.recipes.looked import check_capture
+
+SMALL = "--model.core.width 8 --model.core.hidden 8 --tokenizer.min-count 1 --train.warmup 2 --train.tensorboard false"
+WORDS = {"good": ["great", "lovely", "wonderful"], "bad": ["awful", "terrible", "dreadful"]}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("texts")
+    for name, number in (("train", 9), ("val", 3)):
+        rows = [f"it was {WORDS[kind][i % 3]} {i % 4}\t{kind}\n" for i in range(number) for kind in WORDS]
+        (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
+    return folder
+
+
+def run(files: Path, name: str, more: str) -> Path:
+    data = f"--data.train {files / 'train.tsv'} --data.val {files / 'val.tsv'}"
+    assert main(f"train reviews --run {files / name} {data} {SMALL} {more}".split()) == 0
+    return files / name
+
+
+def test_log_count_ratios_alone_classify_from_the_first_step(files, capsys, tmp_path):
+    folder = run(files, "run", "--train.steps 1 --train.validate-every 1")
+    trained = load(folder)
+    assert isinstance(trained.model, NaiveBayesClassifier)
+    assert trained.predict(["it was dreadful", "what a wonderful day"]) == ["bad", "good"]
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--data.test", str(files / "train.tsv"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == 100
+    (seen,) = check_capture(trained, ["it was awful"])
+    assert seen.sample.axes["source"].labels == ("it", "was", "awful")
+
+
+def test_missing_log_count_ratios_are_named(files):
+    folder = run(files, "gone", "--train.steps 1 --train.validate-every 1 --opinions words")
+    (folder / "opinions.npz").unlink()
+    with pytest.raises(UserError, match=r"opinions.npz is missing"):
+        load(folder)
+
+
+@pytest.mark.parametrize("more", ["--opinions none", "--data.target labels"])
+def test_no_log_count_ratios_if_switched_off_or_for_other_targets(files, more):
+    folder = run(files, more.split()[-1], f"--train.steps 1 --train.validate-every 1 {more}")
+    assert not (folder / "opinions.npz").exists()
+    assert len(load(folder).predict(["it was awful"])) == 1

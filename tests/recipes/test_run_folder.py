@@ -1,0 +1,241 @@
+"""Ownership of run folders, and errors of damaged ones."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.errors import UserError
+from regard.recipes.base.run import Run
+from regard.recipes.dates.config import DatesRunConfig
+from regard.recipes.learned_files import discard, learn
+from regard.recipes.run_folder import FORMAT_VERSION, check_claim, check_own_files, claim, read_run
+from regard.recipes.translate.config import TranslateRunConfig
+from regard.settings.tree import apply_changes
+from regard.system.fingerprints import add_checksum, file_checksum
+
+
+def make_run(**changes: Any) -> Run:
+    config = apply_changes(DatesRunConfig(), changes, called=str)
+    return Run(recipe="dates", seed=3, config=config)
+
+
+def test_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    run = make_run(model={"core": {"name": "recurrent", "cell": "lstm"}}, data={"locales": ["nl", "pl"]})
+    assert claim(tmp_path / "a" / "b", run) is False
+    assert read_run(tmp_path / "a" / "b") == run
+
+
+def test_claim_recognizes_its_run(tmp_path: Path) -> None:
+    run = make_run()
+    claim(tmp_path, run)
+    (tmp_path / "anything.txt").touch()
+    assert claim(tmp_path, dataclasses.replace(run, created="later")) is True
+    assert read_run(tmp_path).created == run.created
+
+
+def begin(folder: Path) -> None:
+    """Create a checkpoint folder, as if the run had saved one."""
+    (folder / "checkpoints" / "step-00000001").mkdir(parents=True)
+
+
+FREE = [{"train": {"steps": 9000, "log_every": 7}}, {"decode": {"beam": 4}}]
+DECISIVE = [
+    ({"train": {"lr": 0.5}}, "train.lr is 0.002 there and 0.5 here"),
+    ({"model": {"core": {"width": 32}}}, "model.core.width is 128 there and 32 here"),
+    ({"model": {"core": "recurrent"}}, "model.core.name is 'transformer' there and 'recurrent' here"),
+    ({"data": {"first_year": 1950}}, "data.first_year is 1900 there and 1950 here"),
+]
+
+
+@pytest.mark.parametrize("changes", FREE)
+def test_claim_accepts_settings_that_do_not_affect_the_parameters(tmp_path: Path, changes: dict[str, Any]) -> None:
+    claim(tmp_path, make_run())
+    assert claim(tmp_path, make_run(**changes)) is True
+    assert read_run(tmp_path).config == make_run(**changes).config
+
+
+@pytest.mark.parametrize(("changes", "message"), DECISIVE)
+def test_claim_refuses_another_run_naming_the_difference(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    claim(tmp_path, make_run())
+    begin(tmp_path)
+    before = (tmp_path / "run.json").read_bytes()
+    with pytest.raises(UserError, match=message):
+        claim(tmp_path, make_run(**changes))
+    assert (tmp_path / "run.json").read_bytes() == before
+
+
+def test_claim_refuses_another_seed_and_recipe(tmp_path: Path) -> None:
+    claim(tmp_path, make_run())
+    begin(tmp_path)
+    with pytest.raises(UserError, match="seed is 3 there and 4 here"):
+        claim(tmp_path, dataclasses.replace(make_run(), seed=4))
+    with pytest.raises(UserError, match="holds a run of recipe dates, not translate"):
+        claim(tmp_path, Run(recipe="translate", seed=3, config=TranslateRunConfig()))
+
+
+def test_claim_replaces_a_run_without_a_checkpoint(tmp_path: Path) -> None:
+    claim(tmp_path, make_run())
+    learn(tmp_path, lambda stage: (stage / "tokenizer.json").write_text("{}"), claim=lambda: None, data={})
+    (tmp_path / "log.jsonl").touch()
+    other = make_run(train={"lr": 0.5})
+    assert check_claim(tmp_path, other) is False
+    assert claim(tmp_path, other) is False
+    assert read_run(tmp_path) == other
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.jsonl", "run.json"]
+
+
+def test_claim_refuses_another_run_beside_files_that_are_not_its_own(tmp_path: Path) -> None:
+    claim(tmp_path, make_run())
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UserError, match=r"train.lr is 0\.002 there and 0\.5 here"):
+        claim(tmp_path, make_run(train={"lr": 0.5}))
+
+
+def test_read_run_refuses_a_setting_that_was_altered(tmp_path: Path) -> None:
+    claim(tmp_path, make_run())
+    path = tmp_path / "run.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["config"]["decode"]["beam"] = 7
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match=r"run\.json: damaged, or edited by hand.*remove 'checksum' from it"):
+        read_run(tmp_path)
+    del content["checksum"]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert read_run(tmp_path).config == make_run(decode={"beam": 7}).config
+
+
+def test_claim_refuses_files_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("long", encoding="utf-8")
+    with pytest.raises(UserError, match=r"files of something else \(thesis.tex\)"):
+        claim(tmp_path, make_run())
+    with pytest.raises(UserError, match="is a file, not a folder"):
+        claim(tmp_path / "thesis.tex", make_run())
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_claim_accepts_a_folder_in_which_it_was_killed_while_writing(tmp_path: Path) -> None:
+    (tmp_path / ".run.json.new").write_text("{", encoding="utf-8")
+    assert claim(tmp_path, make_run()) is False
+
+
+def damage(content: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
+    place = content
+    for name in path[:-1]:
+        place = place[name]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return content
+
+
+DAMAGE = [
+    (("recipe",), "poems", "recipe must be one of dates, translate, .*got 'poems'"),
+    (("recipe",), None, "damaged: recipe must be str, got None"),
+    (("seed",), "one", "damaged: seed must be int"),
+    (("seed",), True, "damaged: seed must be int, got True"),
+    (("config",), [], "damaged: config must be dict"),
+    (("config", "model", "core", "layers"), None, "config.model.core.layers is missing"),
+    (("config", "model", "core", "layers"), "x", "config.model.core.layers must be a whole number"),
+    (("config", "model", "core", "layers"), 0, "config.model.core.layers must be from 1 to 1,000, got 0"),
+    (
+        ("config", "model", "core", "name"),
+        "os.system",
+        "config.model.core must be transformer, recurrent or self-attentive",
+    ),
+    (("config", "extra"), 1, "config.extra is not a setting"),
+    (("config", "max_length"), 0, "config.max_length must be from 1"),
+    (("format_version",), FORMAT_VERSION + 1, f"format_version {FORMAT_VERSION + 1} .*from a newer regard"),
+    (("format_version",), 0, "format_version must be 1, got 0"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), DAMAGE)
+def test_read_run_refuses_a_damaged_file_naming_it(
+    tmp_path: Path, path: tuple[str, ...], value: Any, message: str
+) -> None:
+    claim(tmp_path, make_run())
+    file = tmp_path / "run.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(damage(content, *path, value=value)), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"run\.json: .*{message}"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
+def test_read_run_refuses_files_that_are_not_a_json_object(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"run\.json: damaged"):
+        read_run(tmp_path)
+
+
+def test_read_run_reports_a_missing_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is not a run folder: it has no run\.json"):
+        read_run(tmp_path)
+    with pytest.raises(UserError, match="does not exist"):
+        read_run(tmp_path / "nowhere")
+
+
+def test_hidden_files_are_ignored(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").touch()
+    (tmp_path / ".DS_Store").touch()
+    assert claim(tmp_path, make_run()) is False
+    assert claim(tmp_path, make_run(train={"lr": 0.5})) is False
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".DS_Store", ".gitignore", "run.json"]
+
+
+def test_folder_that_is_a_broken_link_is_named(tmp_path: Path) -> None:
+    (tmp_path / "current").symlink_to("gone")
+    for folder in (tmp_path / "current", tmp_path / "current" / "run"):
+        with pytest.raises(UserError, match="current is a symbolic link to gone, which does not exist"):
+            check_claim(folder, make_run())
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "learned.json", "report.json", "model.safetensors", "log.jsonl", "a.json"]
+)
+def test_file_of_a_run_that_is_a_link_is_refused(tmp_path: Path, name: str) -> None:
+    run, victim = tmp_path / "run", tmp_path / "victim"
+    run.mkdir()
+    learn(run, lambda stage: (stage / "a.json").write_text("{}"), claim=lambda: None, data={})
+    check_own_files(run)
+    victim.write_bytes((run / name).read_bytes() if (run / name).exists() else b"dear")
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(victim)
+    with pytest.raises(UserError, match=rf"{name} is a symbolic link to .*victim"):
+        check_own_files(run)
+
+
+def test_files_that_regard_did_not_write_are_never_discarded(tmp_path: Path) -> None:
+    claim(tmp_path / "run", make_run())
+    (tmp_path / "victim").mkdir()
+    names = ("notes.txt", "sub/log.jsonl", "kept.json")
+    (tmp_path / "run" / "sub").symlink_to("../victim")
+    for name in names:
+        (tmp_path / "run" / name).write_text("dear")
+    files = {name: file_checksum(tmp_path / "run" / name) for name in names}
+    (tmp_path / "run" / "notes.txt").write_text("dear, but changed")
+    content = {"format": "regard-learned", "version": 1, "files": files, "data": {}}
+    (tmp_path / "run" / "learned.json").write_text(json.dumps(add_checksum(content)))
+    with pytest.raises(UserError, match="seed is 3 there and 4 here"):
+        claim(tmp_path / "run", dataclasses.replace(make_run(), seed=4))
+    discard(tmp_path / "run")
+    assert (tmp_path / "run" / "notes.txt").exists()
+    assert (tmp_path / "victim" / "log.jsonl").exists()
+    assert not (tmp_path / "run" / "kept.json").exists()
+
+
+def test_folder_with_links_to_another_disk_is_accepted(tmp_path: Path) -> None:
+    run, disk = tmp_path / "run", tmp_path / "disk"
+    run.mkdir()
+    disk.mkdir()
+    (run / "checkpoints").symlink_to(disk)
+    assert check_claim(run, make_run()) is False
+    check_own_files(run)
+    (disk / ".regard-run.json").unlink()
+    (disk / "thesis.tex").touch()
+    with pytest.raises(UserError, match="holds files that may not belong to this run"):
+        check_own_files(run)

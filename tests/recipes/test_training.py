@@ -1,0 +1,264 @@
+"""Run folders from the first command to the report: files kept, errors, files left alone."""
+
+import gzip
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+from regard.errors import UserError
+from regard.recipes.base import text_to_text
+from regard.recipes.learned_files import check_learned, learn
+from regard.recipes.load import load
+from regard.system.fingerprints import Content, add_checksum, add_digest
+from regard.system.run_directory import lock_directory
+from tests.recipes.toy import toy_arguments
+
+
+def train_arguments(folder: Path, *more: str, steps: int = 2) -> list[str]:
+    return ["train", *toy_arguments(folder, core="transformer", steps=steps), "--train.validate-every", "1", *more]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    assert main(train_arguments(folder)) == 0
+    return folder
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy of the run, to be continued."""
+    return Path(shutil.copytree(whole / "run", tmp_path / "run"))
+
+
+def resume_arguments(run: Path, whole: Path, *, steps: int = 2) -> list[str]:
+    return train_arguments(whole, "--run", str(run), steps=steps)
+
+
+def last_error(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
+    """Run a command that fails, and return the last line of its error output."""
+    assert main(words) == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_first_command_that_fails_leaves_no_folder_and_the_corrected_one_succeeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nested = ["--run", str(tmp_path / "a" / "b")]
+    for wrong in (["--data.train", str(tmp_path / "nowhere.tsv")], ["--tokenizer.min-count", "1000"]):
+        assert "regard: " in last_error(capsys, train_arguments(tmp_path, *wrong, *nested))
+        assert not (tmp_path / "a").exists()
+    assert main(train_arguments(tmp_path, *nested)) == 0
+    assert load(tmp_path / "a" / "b").predict(["ada"])
+
+
+def test_run_that_diverged_before_a_checkpoint_gives_its_folder_to_other_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.train.optimizer.learning_rate", lambda *_, **__: 1e38)  # far beyond what a setting may be
+        message = last_error(capsys, train_arguments(tmp_path, "--train.validate-every", "0"))
+    assert "There is no checkpoint yet" in message
+    assert (tmp_path / "run" / "log.jsonl").exists()
+    assert main(train_arguments(tmp_path)) == 0
+
+
+def test_weights_that_are_no_numbers_after_the_last_step_are_no_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.train.optimizer.learning_rate", lambda *_, **__: 1e38)
+    message = last_error(capsys, train_arguments(tmp_path, steps=1))
+    assert "training stopped after step 1 of epoch" in message
+    assert "holds" in message
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_second_training_in_a_folder_is_refused_and_reading_is_not(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes: list[int] = []
+    with lock_directory(run):
+        other = threading.Thread(target=lambda: codes.append(main(resume_arguments(run, whole, steps=3))))
+        other.start()
+        other.join()
+        assert codes == [2]
+        assert "trains in this folder; wait until it has ended" in capsys.readouterr().err
+        assert load(run).predict(["ada"])
+
+
+def test_data_that_was_edited_is_noticed(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = [b"as it was"]
+    real = text_to_text.TextToTextRecipe.check
+
+    def check(self: text_to_text.TextToTextRecipe) -> None:
+        real(self)
+        add_digest("pairs.tsv", content[0])
+
+    monkeypatch.setattr(text_to_text.TextToTextRecipe, "check", check)
+    other = run.parent / "other"
+    assert main(resume_arguments(other, whole)) == 0
+    assert main(resume_arguments(other, whole, steps=3)) == 0
+    content[0] = b"edited"
+    before = (other / "model.safetensors").read_bytes()
+    message = last_error(capsys, resume_arguments(other, whole, steps=4))
+    assert "pairs.tsv: its content has changed since the run started" in message
+    assert (other / "model.safetensors").read_bytes() == before
+
+
+def test_training_continues_with_data_that_moved_unchanged(
+    run: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = (whole / "train.tsv").read_bytes()
+    unmoved = Path(shutil.copytree(run, "unmoved"))
+    Path("d2").mkdir()
+    Path("d2/train.tsv").write_bytes(content)
+    Path("d2/train.tsv.gz").write_bytes(gzip.compress(content))
+    Path("d2/train.tab").write_bytes(content)
+    for steps, name in enumerate(
+        ("d2/train.tsv", "./d2/train.tsv", "d2/train.tsv.gz", str(tmp_path / "d2/train.tsv"), "d2/train.tab"), 3
+    ):
+        assert main([*resume_arguments(run, whole, steps=steps), "--data.train", name]) == 0
+        assert "data.train has moved from " in (messages := capsys.readouterr().err)
+        assert f" to {name}; its content is the same" in messages
+        assert json.loads((run / "run.json").read_text(encoding="utf-8"))["config"]["data"]["train"] == name
+        assert main(resume_arguments(unmoved, whole, steps=steps)) == 0
+        assert (unmoved / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+
+
+def test_data_that_moved_and_was_edited_is_refused_by_name(
+    run: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited, other = tmp_path / "edited.tsv", tmp_path / "train.csv"
+    content = (whole / "train.tsv").read_bytes()
+    edited.write_bytes(content + b"a\tA\n")
+    other.write_bytes(content)
+    before = (run / "run.json").read_bytes()
+    message = last_error(capsys, [*resume_arguments(run, whole, steps=3), "--data.train", str(edited)])
+    assert f"{edited}: its content has changed since the run started, so" in message
+    message = last_error(capsys, [*resume_arguments(run, whole, steps=3), "--data.train", str(other)])
+    assert (
+        f"{other}: is read as CSV because of its name, but was read as text in columns when the run started, so"
+        in message
+    )
+    message = last_error(
+        capsys, [*resume_arguments(run, whole, steps=3), "--data.train", str(edited), "--train.lr", "0.5"]
+    )
+    assert "another run of translate: train.lr is" in message
+    assert "data.train" not in message
+    assert (run / "run.json").read_bytes() == before
+
+
+def test_another_path_is_another_run_where_no_digest_is_kept(
+    run: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(whole / "train.tsv", tmp_path)
+    learned = json.loads((run / "learned.json").read_text(encoding="utf-8"))
+    del learned["checksum"], learned["data"]["data.train:"]
+    (run / "learned.json").write_text(json.dumps(add_checksum(learned)), encoding="utf-8")
+    message = last_error(capsys, [*resume_arguments(run, whole, steps=3), "--data.train", str(tmp_path / "train.tsv")])
+    assert f"data.train is '{whole / 'train.tsv'}' there and '{tmp_path / 'train.tsv'}' here" in message
+
+
+def test_damaged_report_is_named_and_written_again(run: Path, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run / "report.json"
+    report = json.loads(path.read_text(encoding="utf-8"))
+    for content in ("[" * 100_000, "[]", json.dumps(report | {"weights": 1})):
+        path.write_text(content, encoding="utf-8")
+        assert main(resume_arguments(run, whole)) == 0
+        assert "report.json: damaged" in capsys.readouterr().err
+        assert json.loads(path.read_text(encoding="utf-8"))["test"] == report["test"]
+
+
+def test_finished_run_in_a_read_only_folder_is_reported(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "mkdir", lambda *given, **more: pytest.fail("nothing is written"))
+    monkeypatch.setattr(Path, "replace", lambda *given, **more: pytest.fail("nothing is written"))
+    assert main(resume_arguments(run, whole)) == 0
+    assert "is finished. To train it longer" in capsys.readouterr().out
+
+
+def test_trained_weights_without_a_checkpoint_are_not_overwritten(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(run / "checkpoints")
+    message = last_error(capsys, resume_arguments(run, whole, steps=3))
+    assert "holds trained weights, but there is no checkpoint to resume from" in message
+
+
+def test_pipe_in_the_place_of_a_file_is_refused_at_once(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("log.jsonl", "report.json", "model.safetensors"):
+        (run / name).unlink()
+        os.mkfifo(run / name)
+        assert f"{name}: is a named pipe" in last_error(capsys, resume_arguments(run, whole, steps=3))
+        (run / name).unlink()
+
+
+def test_learned_files_must_be_unmodified(tmp_path: Path) -> None:
+    learn(
+        tmp_path,
+        lambda stage: (stage / "labels.json").write_text("[1]"),
+        claim=lambda: None,
+        data={"a": Content("b", "a")},
+    )
+    check_learned(tmp_path)
+    (tmp_path / "labels.json").write_text("[2]")
+    with pytest.raises(UserError, match=r"labels\.json: damaged, or edited by hand.*remove .*learned\.json"):
+        check_learned(tmp_path)
+    (tmp_path / "labels.json").unlink()
+    with pytest.raises(UserError, match=r"labels\.json is missing"):
+        check_learned(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "{}",
+        '{"files": 3}',
+        "[" * 100_000,
+        '{"files": {"../x": [1, 2]}}',
+        '{"files": {}, "data": {}, "checksum": 1}',
+    ],
+)
+def test_damaged_record_of_learned_files_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "learned.json").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=r"learned\.json: damaged"):
+        check_learned(tmp_path)
+
+
+def test_learning_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fail(stage: Path) -> None:
+        (stage / "half").touch()
+        raise UserError("no")
+
+    with pytest.raises(UserError, match="no"):
+        learn(tmp_path, fail, claim=lambda: None, data={})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_could_not_be_removed_at_once_are_removed_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, kept = shutil.rmtree, []
+
+    def rmtree(path: Path, **how: bool) -> None:
+        if Path(path).name == ".learned.new" and Path(path).exists() and not kept:
+            kept.append(path)
+        else:
+            real(path, **how)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    assert main(train_arguments(tmp_path)) == 0
+    assert kept
+    assert not (tmp_path / "run" / ".learned.new").exists()

@@ -1,0 +1,108 @@
+"""Precision of a run: resolved at its start, recorded, and kept until its end."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.cli.main import main
+from regard.recipes import training
+from regard.recipes.run_folder import read_run
+from regard.train.precision import Precision
+from tests.recipes.toy import toy_arguments
+
+ROOT = Path(__file__).parents[2]
+
+
+class Choice:
+    """Result of the measurement when a run starts."""
+
+    name: Any = "bfloat16"
+
+    def resolve(self, setting: Any, _device: object) -> Precision:
+        return Precision(self.name, "measured") if setting == "auto" else Precision(setting, "")
+
+
+@pytest.fixture
+def choice(monkeypatch: pytest.MonkeyPatch) -> Choice:
+    made = Choice()
+    monkeypatch.setattr(training, "resolve_precision", made.resolve)
+    return made
+
+
+def train_arguments(folder: Path, run: str, *more: str, steps: int) -> list[str]:
+    plain = toy_arguments(folder, core="transformer", steps=steps)
+    ending = ["--train.precision", "auto", "--train.validate-every", "2", "--train.schedule", "constant"]
+    return ["train", *plain, *ending, "--run", str(folder / run), *more]
+
+
+def weights(folder: Path, step: int) -> bytes:
+    return (folder / "checkpoints" / f"step-{step:08d}" / "model.safetensors").read_bytes()
+
+
+def test_run_continues_in_the_precision_that_it_began_in(
+    tmp_path: Path, choice: Choice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, steps in (("whole", 4), ("parts", 2)):
+        assert main(train_arguments(tmp_path, name, steps=steps)) == 0
+        assert "precision bfloat16: measured" in capsys.readouterr().err
+    choice.name = "float32"
+    assert main(train_arguments(tmp_path, "parts", steps=4)) == 0
+    assert "precision bfloat16: the run started with it" in capsys.readouterr().err
+    assert weights(tmp_path / "parts", 4) == weights(tmp_path / "whole", 4)
+    assert main(train_arguments(tmp_path, "other", steps=4)) == 0
+    assert weights(tmp_path / "other", 4) != weights(tmp_path / "whole", 4)
+    for name, precision in (("whole", "bfloat16"), ("parts", "bfloat16"), ("other", "float32")):
+        assert read_run(tmp_path / name).config.train.precision == precision
+        assert json.loads((tmp_path / name / "report.json").read_text())["config"]["train"]["precision"] == precision
+
+
+def test_precision_of_a_run_may_be_given_and_another_is_refused(
+    tmp_path: Path, choice: Choice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(train_arguments(tmp_path, "run", steps=2)) == 0
+    assert main(train_arguments(tmp_path, "run", "--train.precision", "bfloat16", steps=4)) == 0
+    assert main(train_arguments(tmp_path, "run", "--train.precision", "float32", steps=6)) == 2
+    assert "train.precision is 'bfloat16' there and 'float32' here" in capsys.readouterr().err
+    choice.name = "float32"
+    assert main(train_arguments(tmp_path, "run", "--train.lr", "0.5", steps=6)) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "train.lr" in message
+    assert "train.precision" not in message
+
+
+def test_run_without_a_checkpoint_restarts_in_its_precision_and_other_settings_in_their_own(
+    tmp_path: Path, choice: Choice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = ["--train.validate-every", "0"]
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.train.optimizer.learning_rate", lambda *_, **__: 1e38)
+        assert main(train_arguments(tmp_path, "run", *late, steps=4)) == 2
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+    choice.name = "float32"
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.train.optimizer.learning_rate", lambda *_, **__: 1e38)
+        assert main(train_arguments(tmp_path, "run", *late, steps=4)) == 2
+    assert read_run(tmp_path / "run").config.train.precision == "bfloat16"
+    assert main(train_arguments(tmp_path, "run", *late, "--train.lr", "1e-4", steps=4)) == 0
+    assert read_run(tmp_path / "run").config.train.precision == "float32"
+
+
+def test_all_processes_compute_in_the_precision_of_the_main_one(tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launch, "-m", "tests.recipes.precision_together", "--", *train_arguments(tmp_path, "run", steps=2)[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stdout.splitlines() if line.startswith("rank-")]
+    assert sorted(told) == ["rank-0:bfloat16", "rank-1:bfloat16"]
+    assert read_run(tmp_path / "run").config.train.precision == "bfloat16"

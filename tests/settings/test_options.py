@@ -1,0 +1,127 @@
+"""Options made from dataclasses."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from regard.errors import UserError
+from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
+from regard.settings.options import NoSettings, Parsed, option_name, parse, peek_option, wants_help
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """A command's own options."""
+
+    seed: int = 1
+    """First number."""
+    loud: bool = False
+    """Say more."""
+    dry_run: bool = True
+    """Do nothing."""
+    files: tuple[str, ...] = ()
+    """What to read."""
+    pair: tuple[float, float] = (0.5, 0.25)
+    """Two numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A configuration."""
+
+    model: ModelConfig = field(default_factory=lambda: ModelConfig(core=TransformerConfig(layers=5)))
+    """The model."""
+
+
+def read(*argv: str, most: int = 1) -> Parsed[Own, Settings]:
+    return parse(argv, Own(), Settings(), max_positionals=most, what="one thing")
+
+
+def test_parse_gives_defaults_without_options() -> None:
+    assert read() == Parsed([], Own(), Settings())
+
+
+@pytest.mark.parametrize("argv", [["--seed", "7"], ["--seed=7"], ["--seed", "3", "--seed", "7"]])
+def test_parse_reads_an_option_in_either_form_and_the_last_one_counts(argv: list[str]) -> None:
+    assert read(*argv).own == Own(seed=7)
+
+
+@pytest.mark.parametrize("name", ["--dry-run", "--dry_run"])
+def test_dashes_and_underscores_are_the_same(name: str) -> None:
+    assert read(name, "no").own == Own(dry_run=False)
+
+
+def test_switch_takes_a_following_word_only_if_it_is_a_truth() -> None:
+    parsed = read("--loud", "word", "--dry-run", "false")
+    assert parsed.positionals == ["word"]
+    assert parsed.own == Own(loud=True, dry_run=False)
+
+
+def test_several_values_end_at_the_next_option() -> None:
+    parsed = read("--files", "a", "b c", "-d", "--seed", "-3")
+    assert parsed.own == Own(files=("a", "b c", "-d"), seed=-3)
+
+
+def test_fixed_number_of_values_leaves_the_rest() -> None:
+    parsed = read("--pair", "1", "2", "word")
+    assert parsed.own.pair == (1.0, 2.0)
+    assert parsed.positionals == ["word"]
+
+
+def test_values_after_an_equals_sign_are_cut_at_commas() -> None:
+    assert read("--files=a,b").own.files == ("a", "b")
+
+
+def test_two_dashes_end_the_options() -> None:
+    assert read("--seed", "2", "--", "--help", most=1).positionals == ["--help"]
+    assert not wants_help(["--", "--help"])
+    assert wants_help(["word", "-h"])
+
+
+def test_nested_option_sets_its_field_alone() -> None:
+    core = read("--model.core.width", "24").config.model.core
+    assert core == TransformerConfig(layers=5, width=24)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_variant_brings_its_own_options_wherever_it_stands(order: int) -> None:
+    words = ["--model.core=recurrent", "--model.core.cell=lstm", "--model.core.layers=2"][::order]
+    assert read(*words).config.model.core == RecurrentConfig(cell="lstm", layers=2)
+
+
+BAD = {
+    "--model.core.layrs 3": "unknown option --model.core.layrs; did you mean --model.core.layers\\?$",
+    "--width 3": "unknown option --width; did you mean --model.core.width\\?$",
+    "--zzz": "unknown option --zzz; --help lists all",
+    "--model.core.cell lstm": "cell needs --model.core recurrent or --model.core self-attentive, which is not selected",
+    "--model.core.form paper": "--model.core.form needs --model.core self-attentive, which is not selected",
+    "--model.core recurent": "--model.core must be transformer, recurrent or self-attentive.*did you mean recurrent",
+    "--seed": "--seed needs a value: INT",
+    "--seed --loud": "--seed needs a value",
+    "--files": "--files needs a value: TEXT ...",
+    "--pair 1": "--pair must be 2 values",
+    "--model.dropout 2": "--model.dropout must be .* below 1",
+    "--model.core.layers 0": "--model.core.layers must be from 1 to 1,000, got 0",
+    "one two": "'two' is one argument too many; expected one thing",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_parse_refuses_in_one_short_line(line: str) -> None:
+    with pytest.raises(UserError, match=BAD[line]) as caught:
+        read(*line.split())
+    assert "\n" not in str(caught.value)
+
+
+def test_peek_option_finds_a_value_before_the_options_are_known() -> None:
+    assert peek_option(["--a-b", "1", "--a_b=2"], "a_b") == "2"
+    assert peek_option(["--other", "1"], "a_b") is None
+
+
+def test_command_without_settings_has_no_options() -> None:
+    with pytest.raises(UserError, match="unknown option --seed"):
+        parse(["--seed", "1"], NoSettings(), NoSettings(), max_positionals=0, what="nothing")
+
+
+def test_option_name_is_written_with_dashes() -> None:
+    assert option_name("train.label_smoothing") == "--train.label-smoothing"

@@ -1,0 +1,178 @@
+"""Configurations as trees of settings: documentation, changes, JSON and back."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.settings.tree import apply_changes, collect_groups, find_differences, to_plain, variants_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """A round one."""
+
+    name: ClassVar[str] = "round"
+
+    radius: int = 3
+    """How far it reaches,
+    in steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Square:
+    """A square one."""
+
+    name: ClassVar[str] = "square"
+
+    side: float = 2.0
+    """How long a side is."""
+    radius: int = 0
+    """Of its corners."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """A tile."""
+
+    shape: Round | Square = field(default_factory=lambda: Round(radius=7))
+    """What it looks like."""
+    label: str | None = None
+    """What is written on it."""
+
+    def __post_init__(self) -> None:
+        if self.label == "bad":
+            raise ValueError("label must not be bad")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """A floor."""
+
+    tile: Tile = field(default_factory=Tile)
+    """What it is made of."""
+    rooms: tuple[str, ...] = ("hall",)
+    """Where it lies."""
+
+
+def called(path: str) -> str:
+    return f"<{path}>"
+
+
+def change(changes: dict[str, Any], *, complete: bool = False) -> Floor:
+    return apply_changes(Floor(), changes, called=called, complete=complete)
+
+
+def test_groups_hold_every_setting_with_its_documentation() -> None:
+    first, tile, shape = collect_groups(Floor())
+    assert [(group.path, group.doc) for group in (first, tile, shape)] == [
+        ("", "A floor."),
+        ("tile", "What it is made of."),
+        ("tile.shape", "A round one."),
+    ]
+    assert [setting.path for setting in tile.settings] == ["tile.shape", "tile.label"]
+    assert tile.settings[0].value == "round"
+    assert tile.settings[0].kind.choices == ("round", "square")
+    (radius,) = shape.settings
+    assert (radius.value, radius.doc) == (7, "How far it reaches, in steps.")
+
+
+def test_apply_changes_keeps_other_settings() -> None:
+    floor = change({"tile": {"shape": {"radius": "4"}}})
+    assert floor == Floor(tile=Tile(shape=Round(radius=4)))
+
+
+@pytest.mark.parametrize("choice", ["square", {"name": "square"}])
+def test_apply_changes_starts_another_variant_at_its_defaults(choice: Any) -> None:
+    assert change({"tile": {"shape": choice}}).tile.shape == Square()
+
+
+def test_apply_changes_keeps_the_present_variant_when_it_is_named() -> None:
+    assert change({"tile": {"shape": {"name": "round"}}}).tile.shape == Round(radius=7)
+
+
+BAD = [
+    ({"tiles": {}}, "<tiles> is not a setting; did you mean tile?"),
+    ({"tile": {"shape": {"name": "round", "side": 1}}}, "<tile.shape.side> is not a setting"),
+    ({"tile": {"shape": "squar"}}, "<tile.shape> must be round or square, .*did you mean square?"),
+    ({"tile": {"shape": 3}}, "<tile.shape> must be one of round, square, got 3"),
+    ({"tile": {"shape": {"name": {"__class__": "os.system"}}}}, "<tile.shape> must be round or square"),
+    ({"tile": {"shape": {"radius": "wide"}}}, "<tile.shape.radius> must be a whole number, got 'wide'"),
+    ({"tile": "x"}, "<tile> must hold settings by name, got 'x'"),
+    ({"tile": {"label": "bad"}}, "<tile>: label must not be bad"),
+    ({"rooms": [1]}, "<rooms> must be text, got 1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD)
+def test_apply_changes_refuses_naming_the_setting(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        change(changes)
+
+
+def test_apply_changes_refuses_a_missing_setting_when_complete() -> None:
+    everything = to_plain(Floor())
+    del everything["tile"]["shape"]["radius"]
+    with pytest.raises(UserError, match=r"<tile\.shape\.radius> is missing"):
+        change(everything, complete=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wall:
+    """A wall, whose color was added later."""
+
+    height: int = 3
+    """How high it is."""
+    color: str | None = field(default=None, metadata={"since": "0.2"})
+    """What it is painted in."""
+
+
+def test_later_settings_are_written_unless_default() -> None:
+    assert to_plain(Wall()) == {"height": 3}
+    assert to_plain(Wall(color="red")) == {"height": 3, "color": "red"}
+    assert to_plain(Wall(), whole=True) == {"height": 3, "color": None}
+
+
+@pytest.mark.parametrize("wall", [Wall(), Wall(color="red")])
+def test_earlier_settings_are_complete_without_later_ones(wall: Wall) -> None:
+    assert apply_changes(wall, {"height": 5}, called=called, complete=True) == Wall(height=5)
+    assert apply_changes(Wall(), to_plain(wall), called=called, complete=True) == wall
+    with pytest.raises(UserError, match="<height> is missing"):
+        apply_changes(wall, {"color": "red"}, called=called, complete=True)
+
+
+def test_changes_leave_later_settings_alone() -> None:
+    assert apply_changes(Wall(color="red"), {"height": 5}, called=called) == Wall(height=5, color="red")
+
+
+shapes = st.builds(Round, radius=st.integers()) | st.builds(
+    Square, side=st.floats(allow_nan=False), radius=st.integers()
+)
+tiles = st.builds(Tile, shape=shapes, label=st.none() | st.text().filter(lambda text: text != "bad"))
+
+
+@given(st.builds(Floor, tile=tiles, rooms=st.lists(st.text()).map(tuple)))
+def test_plain_and_back_is_the_same(floor: Floor) -> None:
+    label = floor.tile.label
+    if label is not None and label.lower() in ("none", "null"):
+        return  # the one text that an optional setting cannot hold
+    assert change(to_plain(floor), complete=True) == floor
+
+
+def test_differences_names_each_by_its_path() -> None:
+    other = change({"tile": {"shape": "square", "label": "kitchen"}})
+    assert find_differences(to_plain(Floor()), to_plain(other)) == {
+        "tile.shape.name": ("round", "square"),
+        "tile.shape.radius": (7, 0),
+        "tile.shape.side": (None, 2.0),
+        "tile.label": (None, "kitchen"),
+    }
+
+
+def test_variants_of_is_empty_for_other_annotations() -> None:
+    assert variants_of(int | None) == {}
+    assert variants_of(Tile) == {}
+    assert variants_of(Round | Square) == {"round": Round, "square": Square}

@@ -1,7 +1,7 @@
 # make demo     set up, train the main job on embedded data, show its score, predictions and a picture
 # make test     set up, then style, types, import contracts and tests
 # make campaigns  random reads, models, files, folders, options and kills, for an hour or more: SEED=... CASES=... NAMES="reads files"
-# make viewer   build regard/look/page.html from viewer/ (needs Node.js with npm)
+# make viewer   build regard/look/page/page.html from viewer/ (needs Node.js with npm)
 # make gallery  pages and pictures of where trained runs looked, for the docs: make gallery RUNS="runs/a runs/b"
 #
 # They work on a bare machine with Python 3.11 or newer and change nothing outside this folder, but for one thing: the

@@ -31,9 +31,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from regard.attention import memory as plain
 from regard.attention.attend import attend
 from regard.attention.memory import KeyValueCache, Memory, QuantizedMemory, RingMemory, SlidingMemory, StaticMemory
+from regard.attention.memory import growing as plain
 from regard.system.allocator import keep_freed_memory
 
 LAYERS, HEADS, DIM, WINDOW = 4, 4, 32, 128

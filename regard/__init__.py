@@ -5,8 +5,6 @@ quick and the command line prints its help without loading torch.
 """
 
 import importlib
-import sys
-import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -159,15 +157,8 @@ _HOMES = {
 }
 """The module that each lazy name comes from."""
 
-_RENAMED = {"weigh": "attention_weights"}
-"""Former names, which still work for one version and warn."""
-
 
 def __getattr__(name: str) -> object:
-    if name in _RENAMED:
-        new = _RENAMED[name]
-        warnings.warn(f"regard.{name} is deprecated, use regard.{new}", DeprecationWarning, stacklevel=2)
-        return getattr(sys.modules[__name__], new)
     if name not in _HOMES:
         raise AttributeError(f"module `regard` has no attribute {name!r}; its names are {', '.join(__all__)}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

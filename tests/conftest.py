@@ -13,18 +13,7 @@ from hypothesis import settings
 
 from tests.shapes import without_checks  # jaxtyping finds its checker only in a module that is loaded already
 
-__all__ = [
-    "UNCHECKED",
-    "checks",
-    "device",
-    "pytest_addoption",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "seeds",
-    "unchecked",
-]
-
-UNCHECKED = ("campaigns", "cli", "docs", "engines", "recipes", "viewer")
+UNCHECKED = ("bench", "campaigns", "cli", "docs", "engines", "recipes", "viewer")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

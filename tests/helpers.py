@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-__all__ = ["BOUNDS", "close"]
-
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Maximum relative and absolute error of results computed in each dtype."""
 

@@ -7,8 +7,6 @@ from typing import Any, Self, TypeVar
 import jaxtyping
 from beartype import BeartypeConf, beartype
 
-__all__ = ["check_types", "without_checks"]
-
 Function = TypeVar("Function", bound=Callable[..., object])
 
 _CHECK = beartype(conf=BeartypeConf(is_pep484_tower=True))

@@ -1,4 +1,4 @@
-/** Writes regard/look/page.html: the viewer in one file, without data. */
+/** Writes regard/look/page/page.html: the viewer in one file, without data. */
 
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { build, transform } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const target = process.argv[2] ?? join(here, "..", "regard", "look", "page.html");
+const target = process.argv[2] ?? join(here, "..", "regard", "look", "page", "page.html");
 
 /** The sha256 over the sources, each as path, zero byte, contents, zero byte, in the order of their paths. */
 function sources() {

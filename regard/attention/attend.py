@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.attention.biases import Bias
 from regard.attention.checks import ReadTensors
 from regard.attention.choices import Choice, Soft
-from regard.attention.finite import _prepare_again, _run_checked
+from regard.attention.finite import prepare_again, run_checked
 from regard.attention.inputs import AttentionInputs, prepare_inputs
 from regard.attention.kernels import reference, table
 from regard.attention.masks import Mask
@@ -65,7 +65,7 @@ def attend(
     run = table.pick(kernel, inputs)
     if inputs.is_empty or inputs.values.shape[-1] == 0:
         return _empty_result(inputs, query, memory, inputs.values.shape[-1])
-    return run(inputs) if isinstance(memory, KeyValueCache) else _run_checked(run, inputs, ReadTensors(query, *memory))
+    return run(inputs) if isinstance(memory, KeyValueCache) else run_checked(run, inputs, ReadTensors(query, *memory))
 
 
 def attention_weights(
@@ -87,7 +87,7 @@ def attention_weights(
     if inputs.is_empty:
         return _empty_result(inputs, query, memory, inputs.keys.shape[-2])
     run = reference.weights
-    return run(inputs) if isinstance(memory, KeyValueCache) else _run_checked(run, inputs, ReadTensors(query, *memory))
+    return run(inputs) if isinstance(memory, KeyValueCache) else run_checked(run, inputs, ReadTensors(query, *memory))
 
 
 def _empty_result(
@@ -96,5 +96,5 @@ def _empty_result(
     """Return zeros (..., query, size), whose gradients are zero whatever the numbers of a pair."""
     if not isinstance(memory, KeyValueCache):
         # The mapped tensors of `problem` may be infinite, and their gradients then NaN.
-        inputs = _prepare_again(inputs, *(torch.zeros_like(x) + x[..., :0].sum() for x in (query, *memory)))
+        inputs = prepare_again(inputs, *(torch.zeros_like(x) + x[..., :0].sum() for x in (query, *memory)))
     return inputs.zeros(size)

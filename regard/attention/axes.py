@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.positions import Positions
+from regard.compat.torch import is_eager
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """rule(row, head, query, key) of integer tensors, as the mask_mod of FlexAttention: True if the query may attend."""
@@ -58,13 +59,6 @@ def make_lookup(table: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor], Ten
 def is_inspectable(tensor: Tensor) -> bool:
     """Return True if Python may branch on the values of a tensor: on a CPU, and neither compiled nor under vmap."""
     return tensor.device.type == "cpu" and is_eager()
-
-
-def is_eager() -> bool:
-    """Return True if operators run eagerly on numbers: not in a function that is compiled, traced or under vmap."""
-    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
-        return False
-    return torch._C._len_torch_dispatch_stack() == 0
 
 
 def check_broadcasts(name: str, tensor: Tensor, positions: Positions) -> None:

@@ -16,7 +16,7 @@ from regard.attention.inputs import AttentionInputs, prepare_inputs
 from regard.attention.scores import Features, InnerProduct
 
 
-def _run_checked(run: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs, tensors: ReadTensors) -> Tensor:
+def run_checked(run: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs, tensors: ReadTensors) -> Tensor:
     """Run a kernel on a pair; zero non-finite numbers that are masked, and raise ValueError for those that are not.
 
     Where the output shows non-finite inputs, only the output is checked: zero times infinity is NaN, and so is the
@@ -63,7 +63,7 @@ def _is_in_range(inputs: AttentionInputs, tensors: ReadTensors) -> bool:
     return math.prod(norms) < torch.finfo(inputs.query.dtype).max / 8
 
 
-def _prepare_again(inputs: AttentionInputs, query: Tensor, keys: Tensor, values: Tensor) -> AttentionInputs:
+def prepare_again(inputs: AttentionInputs, query: Tensor, keys: Tensor, values: Tensor) -> AttentionInputs:
     """Prepare the same read with other numbers in query, keys and values."""
     rules = {"score": inputs.score, "choose": inputs.choose, "mask": inputs.mask, "bias": inputs.bias}
     return prepare_inputs(query, (keys, values), **rules)
@@ -84,7 +84,7 @@ def _zero_masked(inputs: AttentionInputs, tensors: ReadTensors) -> AttentionInpu
         zeroed = zero_hidden(aligned, allowed, inputs.leading)
         for name, tensor, original in zip(ReadTensors._fields, zeroed, tensors, strict=True):
             check_finite(name, tensor.view(original.shape))
-        inputs = _prepare_again(inputs, *zeroed)
+        inputs = prepare_again(inputs, *zeroed)
     mapped = ReadTensors(inputs.query, inputs.keys, inputs.values)
     return inputs._replace(**zero_hidden(mapped, allowed, inputs.leading)._asdict())
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from regard.bench.timing import time_calls
+from regard.compat.torch import onednn_operators
 from regard.train.precision import has_native_bfloat16
 
 SIZE = 2048
@@ -92,7 +93,9 @@ def _products(dtype: torch.dtype, device: torch.device, seconds: float) -> dict[
 
 
 def _onednn(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    return torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")
+    operators = onednn_operators()
+    assert operators is not None
+    return operators[0](left, right, None, "none", [], "")
 
 
 _KINDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {"torch.mm": torch.mm, "oneDNN": _onednn}
@@ -100,7 +103,7 @@ _KINDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {"torc
 
 
 def _has_onednn(dtype: torch.dtype, device: torch.device) -> bool:
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if device.type != "cpu" or onednn_operators() is None:
         return False
     return dtype == torch.float32 or has_native_bfloat16(device)
 

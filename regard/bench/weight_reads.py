@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from regard.compat.torch import TorchDispatchMode, tree_leaves
 
 _LOOK_UPS = ("aten::embedding", "aten::index_select", "aten::index.Tensor", "aten::gather")
 

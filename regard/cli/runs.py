@@ -58,4 +58,4 @@ def load_trained(folder: Path, options: UseOptions) -> Any:
     if isinstance(options, DecodingOptions):
         load_options |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
     importlib.import_module("regard.cli.notices").announce_compiling()
-    return importlib.import_module("regard.recipes.base.recipe").load(folder, **load_options)
+    return importlib.import_module("regard.recipes.load").load(folder, **load_options)

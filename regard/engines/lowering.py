@@ -10,18 +10,18 @@ Source: lattner2004 (lowering).
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_module
 
 from regard.attention.biases import Alibi, DistanceBias, RelativeBias
 from regard.attention.choices import Soft
 from regard.attention.scores import Dot, InnerProduct, ScaledDot
+from regard.compat.torch import buffers_of, has_global_hooks, has_hooks, is_compiled, parameters_of
 from regard.engines.interpret import probe
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.dropout import Dropout
@@ -56,14 +56,6 @@ KNOWN: frozenset[type] = frozenset(
 )  # fmt: skip
 """Classes whose forms describe them exactly. Subclasses are not included."""
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_GLOBAL_HOOKS: Sequence[dict[int, Any]] = (
-    torch_module._global_forward_hooks,
-    torch_module._global_forward_pre_hooks,
-    torch_module._global_backward_hooks,
-    torch_module._global_backward_pre_hooks,
-)
-
 
 class UnsupportedModelError(ValueError):
     """Error for a model that an engine does not support; the message is a clause that begins with "it" or "its"."""
@@ -78,7 +70,7 @@ def lower(model: Any, unsupported_reason: Callable[[TextForm], str | None], *, l
     """
     if type(model) not in (Model, LanguageModel):
         raise UnsupportedModelError(f"it is a {type(model).__name__}, not a model that generates text")
-    if any(_GLOBAL_HOOKS):
+    if has_global_hooks():
         raise UnsupportedModelError("there are global module hooks")
     names = {module: name for name, module in model.named_modules()}
     try:
@@ -101,15 +93,15 @@ def _check_module(module: nn.Module) -> None:
     error = partial(NoFormError, module)
     if type(module) not in KNOWN:
         raise error(f"is a {type(module).__name__}, which only torch runs")
-    if any(getattr(module, name) for name in _HOOKS):
+    if has_hooks(module):
         raise error("has a hook")
     for name, value in vars(module).items():
         class_attribute = getattr(type(module), name, None)
         if value is not None and (callable(class_attribute) or hasattr(class_attribute, "__get__")):
             raise error(f"has a replaced method {name}")
-    if module.__dict__.get("_compiled_call_impl") is not None:
+    if is_compiled(module):
         raise error("was compiled by torch")
-    for name, weight in module._parameters.items():
+    for name, weight in parameters_of(module).items():
         if weight is not None:
             _check_weight(weight, lambda what, name=name: error(f"has a {name} {what}"))
     if type(module) is Dropout and module.training and module.p > 0:
@@ -159,7 +151,7 @@ def _freeze(form: TextForm) -> TextForm:
 def _freeze_bias(bias: DistanceBias) -> DistanceBias:
     """Return a copy of a bias with its parameters as buffers."""
     frozen = copy.copy(bias)
-    tensors = {**bias._parameters, **bias._buffers}
+    tensors = {**parameters_of(bias), **buffers_of(bias)}
     frozen.__dict__ |= {
         "_parameters": {},
         "_buffers": {name: None if weight is None else weight.detach().clone() for name, weight in tensors.items()},

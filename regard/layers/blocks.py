@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.masks import Mask, causal, random_blocks
+from regard.attention.masks import Mask, causal, window
 from regard.attention.memory import KeyValueCache, Memory, SlidingMemory
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import AddNormForm, AttentionForm, BlockForm, FeedForwardForm, NoFormError, form_of
@@ -106,7 +106,7 @@ class DecoderBlock(nn.Module):
         self, items: Float[Tensor, "batch target model"], source: Memory | None
     ) -> Float[Tensor, "batch target model"]:
         """Return the block's output for all targets (teacher forcing)."""
-        mask = causal() if self.window is None else random_blocks.window(self.window)
+        mask = causal() if self.window is None else window(self.window)
         items = self.add_attention(items, lambda x: self.attention.self_attention(x, mask=mask))
         return self._cross_and_feedforward(items, source)
 

@@ -10,8 +10,9 @@ Source: lectures, D; vaswani2017, section 3.3.
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.compat.torch import runs_original_forward
 from regard.layers.forms import FeedForwardForm, LinearForm, form_of
-from regard.layers.linear import Linear, is_exact
+from regard.layers.linear import Linear
 from regard.ops.linear import linear
 
 _ACTIVATIONS = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
@@ -30,7 +31,7 @@ class FeedForward(nn.Module):
 
     def forward(self, items: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Return FFN(x) for every item x."""
-        if self.activation == "relu" and is_exact(Linear, self.expand):
+        if self.activation == "relu" and runs_original_forward(Linear, self.expand):
             return self.contract(linear(items, self.expand.weight, self.expand.bias, relu=True))
         return self.contract(_ACTIVATIONS[self.activation](self.expand(items)))
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.axes import is_eager
+from regard.compat.torch import is_eager, runs_original_forward
 from regard.layers.forms import LinearForm
 from regard.ops.linear import MIN_SIZE, linear
 
@@ -24,29 +24,9 @@ class Linear(nn.Linear):
         return LinearForm(self.weight, self.bias)
 
 
-def is_exact(kind: type, *modules: nn.Module) -> bool:
-    """Return True if each module is an instance of exactly this class, without hooks or a replaced forward.
-
-    Only then may its weights be used without calling the module.
-    """
-    hooks = nn.modules.module
-    if hooks._global_forward_hooks or hooks._global_forward_pre_hooks or hooks._global_backward_hooks:
-        return False
-    return not hooks._global_backward_pre_hooks and not any(
-        type(module) is not kind
-        or module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or module._compiled_call_impl is not None
-        or "forward" in vars(module)
-        for module in modules
-    )
-
-
 def fused_linear(items: Float[Tensor, "*batch in"], *layers: Linear) -> tuple[Float[Tensor, "*batch _"], ...]:
     """Return the output of each layer for the same items; in training on a CPU, compute them as one product."""
-    if not is_exact(Linear, *layers):
+    if not runs_original_forward(Linear, *layers):
         return tuple(layer(items) for layer in layers)
     is_training = torch.is_grad_enabled() and items.device.type == "cpu" and is_eager()
     out_features = sum(layer.out_features for layer in layers)

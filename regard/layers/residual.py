@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.compat.torch import runs_original_forward
 from regard.layers.dropout import Dropout
 from regard.layers.forms import AddNormForm, NormForm, form_of
-from regard.layers.linear import is_exact
-from regard.ops.add_norm import _Add, _AddNorm
+from regard.ops.add_norm import AddDropout, AddDropoutNorm
 from regard.ops.bfloat16 import attach_bfloat16
 from regard.ops.dropout import draw_seed, to_threshold
 from regard.ops.softmax import is_supported
@@ -49,15 +49,15 @@ class Residual(nn.Module):
         return AddNormForm(self.order, form_of(self.norm, NormForm))
 
     def _add(self, items: Tensor, output: Tensor) -> Tensor:
-        if is_exact(Dropout, self.dropout) and self.dropout.p > 0 and self._is_fused(items, output):
-            return _Add.apply(items, output, draw_seed(), to_threshold(self.dropout.p))
+        if runs_original_forward(Dropout, self.dropout) and self.dropout.p > 0 and self._is_fused(items, output):
+            return AddDropout.apply(items, output, draw_seed(), to_threshold(self.dropout.p))
         return items + self.dropout(output)
 
     def _add_norm(self, items: Tensor, output: Tensor) -> Tensor:
         norm = self.norm
         if not (
-            is_exact(nn.LayerNorm, norm)
-            and is_exact(Dropout, self.dropout)
+            runs_original_forward(nn.LayerNorm, norm)
+            and runs_original_forward(Dropout, self.dropout)
             and norm.normalized_shape == items.shape[-1:]
             and norm.elementwise_affine
             and norm.bias is not None
@@ -65,7 +65,7 @@ class Residual(nn.Module):
         ):
             return norm(items + self.dropout(output))
         dropout = (draw_seed(), to_threshold(self.dropout.p)) if self.dropout.p > 0 else (0, 0)
-        out, rounded = _AddNorm.apply(items, output, norm.weight, norm.bias, (norm.eps, *dropout))
+        out, rounded = AddDropoutNorm.apply(items, output, norm.weight, norm.bias, (norm.eps, *dropout))
         return out if rounded is None else attach_bfloat16(out, rounded)
 
     def _is_fused(self, items: Tensor, output: Tensor, *weights: Tensor) -> bool:

@@ -11,7 +11,6 @@ Rows, heads, queries and calls that are not recorded are not computed; the other
 (regard.look.tiles), and kept in memory or written to disk (regard.look.recording_file).
 """
 
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import table
+from regard.compat.torch import disable_compile, is_batched, is_compiled
 from regard.layers.read import Read
 from regard.look.measures import GradientCall
 from regard.look.recording import Recording, list_names, nearest_names
@@ -82,8 +82,8 @@ def record_weights(
     try:
         for name, read in reads.items():
             hooks = _ReadHooks(name, recording, steps, tile_bytes, graph_calls)
-            handles.append(read.register_forward_pre_hook(_disable_compile(hooks.pre_hook), with_kwargs=True))
-            handles.append(read.register_forward_hook(_disable_compile(hooks.post_hook), with_kwargs=True))
+            handles.append(read.register_forward_pre_hook(disable_compile(hooks.pre_hook), with_kwargs=True))
+            handles.append(read.register_forward_hook(disable_compile(hooks.post_hook), with_kwargs=True))
         yield recording
         recording._finish()
     except BaseException:
@@ -140,11 +140,6 @@ class _ReadHooks:
             self._graph_calls.append(GradientCall(self._name, index, inputs.repeat_heads().values, output))
 
 
-def _disable_compile(hook: Callable[..., None]) -> Callable[..., None]:
-    """Return the hook, excluded from compilation. Without torch._dynamo loaded nothing compiles, and it stays so."""
-    return torch.compiler.disable(hook) if "torch._dynamo" in sys.modules else hook
-
-
 def _is_mixed(device: torch.device) -> bool:
     return torch.is_autocast_enabled(device.type)
 
@@ -185,7 +180,7 @@ def _set_generator_state(device: torch.device, state: Tensor) -> None:
 
 def _refuse_mapped(inputs: AttentionInputs) -> None:
     tensors = inputs.query, inputs.keys
-    if any(torch._C._functorch.is_batchedtensor(tensor) for tensor in tensors):
+    if any(is_batched(tensor) for tensor in tensors):
         raise ValueError(
             "a read inside torch.func.vmap cannot be recorded: it runs on single items without rows; record a call on "
             "the batch instead"
@@ -218,7 +213,7 @@ def _check_steps(steps: Collection[int]) -> None:
 def _reads_of(model: nn.Module) -> dict[str, Read]:
     for name, module in model.named_modules():
         # Compiled code does not call hooks that were registered later: the recording would be incomplete.
-        if hasattr(module, "_orig_mod") or module._compiled_call_impl is not None:
+        if is_compiled(module):
             raise ValueError(f"compiled modules cannot be recorded, but {name or 'the model'} is compiled")
     reads = {name: module for name, module in model.named_modules() if isinstance(module, Read)}
     if not reads:

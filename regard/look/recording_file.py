@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.compat.torch import unwrap
 from regard.errors import UserError
 from regard.look.tiles import Part, Tile
 from regard.settings.from_json import parse_dataclass
@@ -156,8 +157,7 @@ def numbers_of(weights: Tensor, dtype: torch.dtype) -> np.ndarray:
     Inside torch.func transforms every torch operation, including numpy(), wraps its result, so DLPack is used.
     """
     weights = weights.detach().to("cpu", dtype).contiguous()
-    while torch._C._functorch.is_functorch_wrapped_tensor(weights):
-        weights = torch._C._functorch.get_unwrapped(weights)
+    weights = unwrap(weights)
     return np.from_dlpack(weights)
 
 

@@ -12,9 +12,6 @@ f may be float32 or bfloat16 (passed as uint16); everything else is float32. y i
 Source: steele2014 (SplitMix64); ba2016 (layer norm).
 """
 
-import hashlib
-from pathlib import Path
-
 import numpy as np
 import torch
 from numba import carray
@@ -23,10 +20,9 @@ from torch import Tensor
 from regard.native.bits import widen_bfloat16
 from regard.native.compile import jit, jit_inline, jit_worker
 from regard.native.jobs import as_address, fetch_and_increment
-from regard.native.rows import ROWS_STAMP, row_reader, row_writer
+from regard.native.rows import row_reader, row_writer
 from regard.native.threads import run_on_threads
 
-_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _ELEMENTS_PER_TASK = 1 << 14
 """Approximate number of elements of a task."""
 _MIN_WORK_PER_THREAD = 1 << 15
@@ -297,8 +293,8 @@ def _make_norm_gradient(dtype, stamp):
     return tasks
 
 
-_drop_tasks = jit_worker(_make_drop, _STAMP)
-_casting_drop_tasks = jit_worker(_make_casting_drop, _STAMP)
-_add_tasks = jit_worker(_make_add, _STAMP)
-_norm_tasks = jit_worker(_make_norm, _STAMP)
-_norm_gradient_tasks = jit_worker(_make_norm_gradient, _STAMP)
+_drop_tasks = jit_worker(_make_drop)
+_casting_drop_tasks = jit_worker(_make_casting_drop)
+_add_tasks = jit_worker(_make_add)
+_norm_tasks = jit_worker(_make_norm)
+_norm_gradient_tasks = jit_worker(_make_norm_gradient)

@@ -13,8 +13,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
+
+from regard.compat.numba import declare_function
 
 _WORD, _HALF, _FLOAT = ir.IntType(32), ir.IntType(16), ir.FloatType()
 
@@ -62,7 +63,7 @@ def _emit_maximum(context: Any, x: Any, y: Any) -> Any:
 
     def build(context, builder, signature, arguments):
         signature = ir.FunctionType(_FLOAT, [_FLOAT, _FLOAT])
-        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.maxnum.f32")
+        function = declare_function(builder.module, signature, "llvm.maxnum.f32")
         return builder.call(function, arguments, fastmath=("nnan", "nsz"))
 
     return types.float32(types.float32, types.float32), build

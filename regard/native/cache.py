@@ -23,12 +23,18 @@ from types import FunctionType
 from typing import Any
 
 from numba import config, njit
-from numba.core import sigutils
-from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
-from numba.core.ccallback import CFunc
-from numba.core.dispatcher import Dispatcher
-from numba.core.serialize import dumps
 
+from regard.compat.numba import (
+    CFunc,
+    Dispatcher,
+    FunctionCache,
+    IndexDataCacheFile,
+    NullCache,
+    build_c_function,
+    cache_of,
+    dumps,
+    set_cache,
+)
 from regard.errors import UserError
 
 REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written to"
@@ -50,7 +56,7 @@ def compile_cached(function: Callable, *, stamp: str, **options: Any) -> Any:
 
 def compile_cached_c(function: Callable, signature: Any, *, stamp: str, **options: Any) -> CFunc:
     """Compile a C function, called by its address, and cache it; `stamp` is a digest of the code of all callees."""
-    compiled = CFunc(function, sigutils.normalize_signature(signature), locals={}, options=options)
+    compiled = build_c_function(function, signature, options)
     _attach_cache(compiled, function, stamp)
     compiled.compile()
     return compiled
@@ -58,14 +64,14 @@ def compile_cached_c(function: Callable, signature: Any, *, stamp: str, **option
 
 def is_cached(compiled: Any) -> bool:
     """Return True if the compiled code of a function is cached on disk, False if each process recompiles it."""
-    return not isinstance(compiled._cache, _NoCache)
+    return not isinstance(cache_of(compiled), _NoCache)
 
 
 def _attach_cache(compiled: Any, function: Callable, stamp: str) -> None:
     try:
-        compiled._cache = _Cache(function, stamp)
+        set_cache(compiled, _Cache(function, stamp))
     except RuntimeError:  # no folder can be written to
-        compiled._cache = _NoCache()
+        set_cache(compiled, _NoCache())
 
 
 class _Cache(FunctionCache):

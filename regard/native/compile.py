@@ -18,7 +18,7 @@ from regard.native.cache import compile_cached_c
 
 # Sums may be reordered and contracted; infinities and NaN are preserved.
 OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
-_SOURCES = sorted(Path(__file__).parent.glob("additive_cpu*.py"))
+_SOURCES = sorted(Path(__file__).parent.rglob("*.py"))
 STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
 """Digest of the sources: numba only checks the file of the cached function, not the files of its callees."""
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numba import carray, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from torch import Tensor
 
+from regard.compat.numba import VOID_POINTER
 from regard.native.additive.cpu.rules import BackwardInputs, Gradients, Rules
 from regard.native.compile import jit_inline
 
@@ -49,7 +49,7 @@ def _address(context, number):
     """Emit the conversion of an integer to a pointer."""
 
     def build(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        return builder.inttoptr(arguments[0], VOID_POINTER)
 
     return types.voidptr(number), build
 

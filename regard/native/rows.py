@@ -8,23 +8,16 @@ Exponentials are computed for many short rows at once, so that vectors are full 
 in float32; bfloat16 is passed as uint16.
 """
 
-import hashlib
-from pathlib import Path
-
 import numpy as np
 import torch
 from numba import carray
 from torch import Tensor
 
-from regard.native import bits
 from regard.native.bits import round_to_bfloat16, scale_by_power_of_two, widen_bfloat16
-from regard.native.compile import STAMP, jit, jit_in_order, jit_worker
+from regard.native.compile import jit, jit_in_order, jit_worker
 from regard.native.jobs import as_address, fetch_and_increment
 from regard.native.threads import run_on_threads
 
-_SOURCES = Path(__file__), Path(bits.__file__)
-ROWS_STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES) + STAMP.encode()).hexdigest()
-"""Digest of the sources, for the cache of compiled code."""
 _LENGTH = 7
 _COUNTER, _ROWS, _COLUMNS, _ROWS_PER_TASK, _SCORES, _OUT, _GRAD = range(_LENGTH)
 _TASK_SIZE = 1 << 12
@@ -176,5 +169,5 @@ def _make_gradient(dtype, stamp):
     return tasks
 
 
-_softmax_tasks = jit_worker(_make_softmax, ROWS_STAMP)
-_gradient_tasks = jit_worker(_make_gradient, ROWS_STAMP)
+_softmax_tasks = jit_worker(_make_softmax)
+_gradient_tasks = jit_worker(_make_gradient)

@@ -2,43 +2,29 @@
 
 Between two operators torch's threads spin for a while, so other threads would compete with them for the cores. Torch's
 Linux builds use GNU OpenMP, whose entry point every compiled `omp parallel` calls.
-
-Source: GCC's libgomp, "Implementing PARALLEL construct" (GOMP_parallel).
 """
 
-import ctypes
 import functools
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from regard.compat.openmp import load_parallel
 
 
 def run_on_threads(function: Any, argument: int, threads: int) -> None:
     """Call `function(argument)`, a C function of one pointer, on `threads` threads, including this one."""
-    parallel = _openmp()
+    parallel = load_parallel()
     if threads == 1:
         function(argument)
     elif parallel is not None:
-        parallel(ctypes.cast(function, ctypes.c_void_p), argument, threads, 0)
+        parallel(function, argument, threads)
     else:
         pool = _thread_pool(os.getpid(), threads - 1)
         futures = [pool.submit(function, argument) for _ in range(threads - 1)]
         function(argument)
         for future in futures:
             future.result()
-
-
-@functools.cache
-def _openmp() -> Callable[..., None] | None:
-    """Return GOMP_parallel(function, argument, number of threads, flags) of the library that torch loaded, or None."""
-    try:
-        parallel = ctypes.CDLL(None).GOMP_parallel
-    except (AttributeError, OSError, TypeError):  # another OpenMP, or another system
-        return None
-    parallel.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-    parallel.restype = None
-    return parallel
 
 
 @functools.cache

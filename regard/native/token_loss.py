@@ -7,9 +7,6 @@ sum of a row with NaN or plus infinity is NaN.
 bfloat16 is widened on load and rounded on store, so that scores need no second copy.
 """
 
-import hashlib
-from pathlib import Path
-
 import numpy as np
 import torch
 from numba import carray
@@ -18,10 +15,9 @@ from torch import Tensor
 from regard.native.bits import maximum
 from regard.native.compile import jit, jit_worker
 from regard.native.jobs import as_address, fetch_and_increment
-from regard.native.rows import ROWS_STAMP, exponentiate, row_reader, row_writer
+from regard.native.rows import exponentiate, row_reader, row_writer
 from regard.native.threads import run_on_threads
 
-_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _LENGTH = 5
 _COUNTER, _ROWS, _COLUMNS, _SCORES, _STATS = range(_LENGTH)
 _ROWS_PER_TASK = 4
@@ -125,5 +121,5 @@ def _make_accumulate(dtype, stamp):
     return tasks
 
 
-_exponentiate_tasks = jit_worker(_make_exponentiate, _STAMP)
-_accumulate_tasks = jit_worker(_make_accumulate, _STAMP)
+_exponentiate_tasks = jit_worker(_make_exponentiate)
+_accumulate_tasks = jit_worker(_make_accumulate)

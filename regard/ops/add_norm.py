@@ -10,18 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from regard.ops.bfloat16 import is_bfloat16_autocast
+from regard.ops.dispatch import native
 from regard.ops.dropout import drop
 
 
-class _Add(torch.autograd.Function):
+class AddDropout(torch.autograd.Function):
     """x + dropout(f)."""
 
     @staticmethod
     def forward(ctx, x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
-        from regard.native import add_norm as residual_cpu  # noqa: PLC0415  # brings numba along, on first use
+        loops = native("add_norm")
 
         ctx.dropout = seed, threshold, f.dtype
-        return residual_cpu.add(x.contiguous(), f.contiguous(), seed, threshold)
+        return loops.add(x.contiguous(), f.contiguous(), seed, threshold)
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
@@ -29,16 +30,16 @@ class _Add(torch.autograd.Function):
         return gradient if to_x else None, drop(gradient, *ctx.dropout) if to_f else None, None, None
 
 
-class _AddNorm(torch.autograd.Function):
+class AddDropoutNorm(torch.autograd.Function):
     """LayerNorm(x + dropout(f)), with a bfloat16 copy under bfloat16 autocast."""
 
     @staticmethod
     def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> tuple[Tensor, Tensor | None]:
-        from regard.native import add_norm as residual_cpu  # noqa: PLC0415  # brings numba along, on first use
+        loops = native("add_norm")
 
         weight, bias, rest = norm
         x, f = x.contiguous(), f.contiguous()
-        out, stats, rounded = residual_cpu.add_norm(x, f, weight, bias, *rest, with_bfloat16=is_bfloat16_autocast())
+        out, stats, rounded = loops.add_norm(x, f, weight, bias, *rest, with_bfloat16=is_bfloat16_autocast())
         ctx.rest = rest
         ctx.save_for_backward(x, f, weight, bias, stats)
         ctx.set_materialize_grads(False)
@@ -46,7 +47,7 @@ class _AddNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: Tensor | None, of_rounded: Tensor | None) -> tuple[Tensor | None, ...]:
-        from regard.native import add_norm as residual_cpu  # noqa: PLC0415
+        loops = native("add_norm")
 
         x, f, weight, bias, stats = ctx.saved_tensors
         epsilon, seed, threshold = ctx.rest
@@ -62,7 +63,7 @@ class _AddNorm(torch.autograd.Function):
             gradients = tuple(next(of_inputs) if t.requires_grad else None for t in (x, f, weight, bias))
         else:
             of_outputs = _contiguous(gradient), _contiguous(of_rounded)
-            gradients = residual_cpu.add_norm_gradients(of_outputs, x, f, weight, stats, seed, threshold)
+            gradients = loops.add_norm_gradients(of_outputs, x, f, weight, stats, seed, threshold)
         return *gradients, None
 
 

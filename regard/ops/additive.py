@@ -10,7 +10,6 @@ Source: bahdanau2015, appendix A.1.2.
 """
 
 import functools
-import importlib
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
@@ -18,7 +17,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention.axes import is_eager
+from regard.compat.torch import is_eager
+from regard.ops.dispatch import native
 
 MAX_EXP_INPUT = 33.0
 """Largest |key| for which products of e^{2 key} and e^{2 query} are accurate in float32, for any query."""
@@ -124,7 +124,7 @@ def _can_skip_dispatcher(query: Tensor) -> bool:
 @functools.cache
 def _load_kernel(device: str) -> ModuleType:
     """Import the implementation for a device; numba and Triton are loaded by the first read."""
-    return importlib.import_module(f"regard.attention.kernels.additive_{'gpu' if device == 'cuda' else device}")
+    return native("additive.gpu.call" if device == "cuda" else "additive.cpu.call")
 
 
 def _implement(name: str, key: str, function: Callable[..., object]) -> None:

@@ -9,6 +9,8 @@ output, by each block of the decoder) are summed in bfloat16 instead of float32.
 import torch
 from torch import Tensor
 
+from regard.compat.torch import version_of
+
 _ATTRIBUTE = "_regard_rounded"
 
 
@@ -20,7 +22,7 @@ def is_bfloat16_autocast() -> bool:
 def attach_bfloat16(x: Tensor, rounded: Tensor) -> Tensor:
     """Attach the bfloat16 copy `rounded` to x, valid until x is modified, and return x."""
     if not x.is_inference():  # inference tensors have no version counter
-        setattr(x, _ATTRIBUTE, (rounded, x._version))
+        setattr(x, _ATTRIBUTE, (rounded, version_of(x)))
     return x
 
 
@@ -30,4 +32,4 @@ def get_bfloat16(x: Tensor) -> Tensor:
     if attached is None or not is_bfloat16_autocast():
         return x
     rounded, version = attached
-    return rounded if version == x._version else x
+    return rounded if version == version_of(x) else x

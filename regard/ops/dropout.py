@@ -10,6 +10,8 @@ Source: srivastava2014; steele2014 (the hash).
 import torch
 from torch import Tensor
 
+from regard.ops.dispatch import native
+
 _LEVELS = 1 << 16
 
 
@@ -31,17 +33,17 @@ def drop(x: Tensor, seed: int, threshold: int, dtype: torch.dtype | None = None)
 class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, seed: int, threshold: int, dtype: torch.dtype) -> Tensor:
-        from regard.native import add_norm  # noqa: PLC0415  # brings numba along, on first use
+        loops = native("add_norm")
 
         ctx.arguments = seed, threshold, x.dtype
-        return add_norm.drop(x.contiguous(), seed, threshold, dtype)
+        return loops.drop(x.contiguous(), seed, threshold, dtype)
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         return drop(gradient, *ctx.arguments), None, None, None
 
 
-class _SixteenBitDropout(torch.autograd.Function):
+class SixteenBitDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, threshold: int) -> Tensor:
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)

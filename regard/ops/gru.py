@@ -19,12 +19,11 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
-from regard.attention.axes import is_eager
-from regard.layers.linear import is_exact
+from regard.compat.torch import is_eager, is_forward_ad, runs_original_forward
 from regard.ops.additive import MAX_EXP_INPUT
+from regard.ops.dispatch import native
 from regard.ops.linear import linear
 
 
@@ -66,7 +65,7 @@ def is_supported(*tensors: Tensor) -> bool:
     return (
         dtype in (torch.float32, torch.bfloat16)
         and is_eager()
-        and forward_ad._current_level < 0
+        and not is_forward_ad()
         and all(
             type(tensor) in (Tensor, nn.Parameter)
             and tensor.device.type == "cpu"
@@ -80,7 +79,7 @@ def is_supported(*tensors: Tensor) -> bool:
 
 def has_no_hooks(*modules: nn.Module) -> bool:
     """Return True if these modules and their submodules have no hooks."""
-    return all(is_exact(type(part), part) for module in modules for part in module.modules())
+    return all(runs_original_forward(type(part), part) for module in modules for part in module.modules())
 
 
 def product_dtype() -> torch.dtype:
@@ -136,7 +135,7 @@ def _weight_gradient(gradients: Tensor, items: Tensor) -> Tensor:
 class _Encode(torch.autograd.Function):
     @staticmethod
     def forward(ctx, projected: Tensor, lengths: Tensor, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, Tensor]:
-        from regard.native.gru import cells  # noqa: PLC0415  # imports numba, on first use
+        cells = native("gru.cells")
 
         with torch.autocast("cpu", enabled=False):
             directions = len(weights) // 2
@@ -177,7 +176,7 @@ class _Encode(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_out: Tensor, grad_ends: Tensor) -> tuple[Tensor | None, ...]:
-        from regard.native.gru import cells  # noqa: PLC0415
+        cells = native("gru.cells")
 
         lengths, states, gates, product_states, *recurrent_weights = ctx.saved_tensors
         directions, steps, rows, _ = gates.shape
@@ -276,8 +275,8 @@ class _SavedForBackward(NamedTuple):
 
 def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _SavedForBackward]:
     """Return states and contexts in the dtype of products, including those before the first step, and saved tensors."""
-    from regard.native.gru import cells
-    from regard.native.gru import read as reading_cpu  # noqa: PLC0415  # import numba, on first use
+    cells = native("gru.cells")
+    reads = native("gru.read")
 
     projected, state, context, _, values, state_weight, state_bias, context_weight, query_weight, v = tensors
     exps, lengths, dtype = constants
@@ -312,9 +311,9 @@ def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _S
             low=None if low_states is None else low_states[t + 1],
         )
         recurrent = linear(product_states[t + 1], weight, bias)
-        reading_cpu.read(
+        reads.read(
             recurrent[:, 3 * hidden :],
-            reading_cpu.ExponentialMemory(*memory),
+            reads.ExponentialMemory(*memory),
             exp_query=exp_queries[t],
             weights=weights[t],
             out=contexts[t + 1],
@@ -339,14 +338,14 @@ def _decode_backward(
     saved: _SavedForBackward, grad_states: Tensor | None, grad_contexts: Tensor | None
 ) -> tuple[Tensor, ...]:
     """Return the gradients of the arguments of `_decode`, in order."""
-    from regard.native.gru import cells
-    from regard.native.gru import read as reading_cpu  # noqa: PLC0415
+    cells = native("gru.cells")
+    reads = native("gru.read")
 
     steps, rows, _ = saved.exp_queries.shape
     hidden, dtype, memory = (
         saved.states.shape[2],
         saved.product_states.dtype,
-        reading_cpu.ExponentialMemory(*saved.memory),
+        reads.ExponentialMemory(*saved.memory),
     )
     weight_t, context_weight_t = saved.weight.t(), saved.product_context_weight.t()
     grad_input = torch.empty(steps, rows, 3 * hidden, dtype=dtype)
@@ -359,7 +358,7 @@ def _decode_backward(
     )
     carry, extra = torch.zeros(rows, hidden, dtype=torch.float32), None
     for t in reversed(range(steps)):
-        reading_cpu.read_gradients(
+        reads.read_gradients(
             None if grad_contexts is None else grad_contexts[t],
             extra,
             memory,
@@ -381,7 +380,7 @@ def _decode_backward(
         extra = linear(grad_input[t], context_weight_t)
     assert extra is not None
     grad_state = carry.add_(linear(grad_recurrent[0], weight_t))
-    grad_keys, grad_values, grad_v = reading_cpu.memory_gradients(
+    grad_keys, grad_values, grad_v = reads.memory_gradients(
         saved.exp_queries, saved.weights, grad_scores, total_grad_contexts, memory
     )
     grad_weight, grad_context_weight = (

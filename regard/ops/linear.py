@@ -12,14 +12,12 @@ this is torch.nn.functional.linear.
 
 import functools
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
-from regard.attention.axes import is_eager
+from regard.compat.torch import is_eager, is_forward_ad, onednn_operators
 from regard.ops.bfloat16 import get_bfloat16
 
 MIN_SIZE = 6 << 20
@@ -62,25 +60,19 @@ def uses_onednn(x: Tensor, weight: Tensor, *others: Tensor, min_size: int | None
         and other.layout == torch.strided
         for other in (x, weight, *others)
     )
-    is_forward_ad = forward_ad._current_level >= 0
-    return is_plain and not torch.is_autocast_enabled("cpu") and is_eager() and not is_forward_ad and is_onednn_faster()
+    return (
+        is_plain and not torch.is_autocast_enabled("cpu") and is_eager() and not is_forward_ad() and is_onednn_faster()
+    )
 
 
 @functools.cache
 def is_onednn_faster() -> bool:
     """Return True if oneDNN multiplies float32 faster than torch's default: with AVX-512 on non-Intel processors."""
-    return _operators() is not None and torch.backends.cpu.get_cpu_capability() == "AVX512" and _cpu_vendor() != "Intel"
-
-
-@functools.cache
-def _operators() -> tuple[Any, Any] | None:
-    """Return oneDNN's linear operator and its backward for weight and bias; None if this torch lacks them."""
-    if not torch.backends.mkldnn.is_available():
-        return None
-    try:
-        return torch.ops.mkldnn._linear_pointwise.default, torch.ops.aten.mkldnn_linear_backward_weights.default
-    except (AttributeError, RuntimeError):
-        return None
+    return (
+        onednn_operators() is not None
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+        and _cpu_vendor() != "Intel"
+    )
 
 
 def _cpu_vendor() -> str:
@@ -93,7 +85,7 @@ def _cpu_vendor() -> str:
 
 
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
-    operators = _operators()
+    operators = onednn_operators()
     assert operators is not None
     return operators[0](x, weight, bias, "relu" if relu else "none", [], "")
 
@@ -117,7 +109,7 @@ class _Product(torch.autograd.Function):
         rows = gradient.reshape(-1, weight.shape[0]).contiguous()
         grad_x = grad_weight = grad_bias = None
         if needs_weight:
-            operators = _operators()
+            operators = onednn_operators()
             assert operators is not None
             items = x.reshape(-1, weight.shape[1]).to_mkldnn()
             grad_weight, grad_bias = operators[1](rows.to_mkldnn(), items, weight, needs_bias)

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.axes import is_eager
+from regard.compat.torch import is_eager
+from regard.ops.dispatch import native
 
 _VECTOR = 64
 """Bytes of a row from which torch vectorizes it; below, torch takes 5 to 15 times as long as these loops."""
@@ -38,17 +39,17 @@ def softmax(scores: Float[Tensor, "*rows key"]) -> Float[Tensor, "*rows key"]:
 class _Softmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scores: Tensor) -> Tensor:
-        from regard.native import rows  # noqa: PLC0415  # imports numba, on first use
+        loops = native("rows")
 
-        out = rows.softmax(scores.contiguous())
+        out = loops.softmax(scores.contiguous())
         ctx.save_for_backward(out)
         return out
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> Tensor:
-        from regard.native import rows  # noqa: PLC0415
+        loops = native("rows")
 
         (out,) = ctx.saved_tensors
         if torch.is_grad_enabled():  # gradients of gradients use torch's operators
             return out * (gradient - (gradient * out).sum(-1, keepdim=True))
-        return rows.softmax_gradient(gradient.contiguous(), out)
+        return loops.softmax_gradient(gradient.contiguous(), out)

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.ops.dispatch import native
 from regard.ops.linear import linear, uses_onednn
 from regard.ops.softmax import is_supported
 
@@ -129,16 +130,16 @@ class _Pass:
 
 def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Replace the scores by exp(scores - max) in place; return the maximum and the sum of each row."""
-    from regard.native import token_loss as cross_entropy_cpu  # noqa: PLC0415  # brings numba along, on first use
+    loops = native("token_loss")
 
-    return cross_entropy_cpu.exponentiate_rows(scores)
+    return loops.exponentiate_rows(scores)
 
 
 def _accumulate(total: Tensor, part: Tensor) -> None:
     if is_supported(total, part):
-        from regard.native import token_loss as cross_entropy_cpu  # noqa: PLC0415
+        loops = native("token_loss")
 
-        cross_entropy_cpu.accumulate(total, part.contiguous())
+        loops.accumulate(total, part.contiguous())
     else:
         total.add_(part)
 

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from regard import __version__
 from regard.errors import UserError
 from regard.recipes import learned_files
-from regard.recipes.base.run import Run, _settings, find_moved_data, training_fingerprint
+from regard.recipes.base.run import Run, find_moved_data, parameter_settings, training_fingerprint
 from regard.recipes.registry import RECIPES
 from regard.settings.tree import apply_changes, find_differences, to_plain
 from regard.system.files import read_json
@@ -178,7 +178,7 @@ def _refuse_another(folder: Path, before: Run, now: Run) -> NoReturn:
     if before.recipe != now.recipe:
         raise UserError(f"{folder} holds a run of recipe {before.recipe}, not {now.recipe}; choose another with --run")
     other = find_differences(training_fingerprint(before), training_fingerprint(now))
-    given = find_differences(_settings(before), _settings(now))
+    given = find_differences(parameter_settings(before), parameter_settings(now))
     found = {name: pair for name, pair in given.items() if name in other} or find_moved_data(before, now)
     rows = [f"{name} is {theirs!r} there and {mine!r} here" for name, (theirs, mine) in found.items()]
     more = f" (and {len(rows) - _MAX_SHOWN} more)" if len(rows) > _MAX_SHOWN else ""

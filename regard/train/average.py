@@ -10,10 +10,10 @@ Source: junczysdowmunt2016, section 2.2 (mean); polyak1992 (averaging over steps
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from regard.compat.torch import interpolate_
 from regard.errors import UserError
 from regard.train.tensors import distribute_like, read_tensors, tensors_of
 
@@ -41,7 +41,7 @@ class MovingAverage:
         """Update the average with the weights after step number `step`, counted from 1."""
         weights = [_to_local(value.detach()) for value in self._model.parameters()]
         decay = min(self._decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_([_to_local(value) for value in self.tensors.values()], weights, 1 - decay)
+        interpolate_([_to_local(value) for value in self.tensors.values()], weights, 1 - decay)
 
     def weights(self) -> dict[str, Tensor]:
         """Return all tensors of the model, with the averages in place of its parameters."""

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention import memory as module
 from regard.attention.memory import Memory
+from regard.attention.memory import growing as module
 from regard.attention.scores import Dot
 
 

@@ -13,8 +13,6 @@ from regard.attention.memory import LinearState, Memory
 from regard.attention.scores import FeatureMap, Features, RandomFeatures
 from tests.helpers import close
 
-__all__ = ["Reader", "Step"]
-
 
 class Reader(nn.Module):
     """Linear read of keys and values."""

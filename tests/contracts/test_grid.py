@@ -91,7 +91,7 @@ READS = [
 CELLS = [
     (score, choice, kernel)
     for (score, choice), kernel in itertools.product(READS, KERNELS)
-    if kernel != "flex"  # compiled, and so in a process of its own: unhooked_flex.py
+    if kernel != "flex"  # compiled, and so in a process of its own: untyped_flex.py
 ]
 SEPARATED = ("soft", "sharp", "learned")
 """Choices whose weights change little when scores are rounded; others are compared in float32 and float64 only."""

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention import memory as plain
 from regard.attention.attend import attend
 from regard.attention.biases import Alibi, Bias
 from regard.attention.masks import Mask, causal, padding, window
@@ -19,6 +18,7 @@ from regard.attention.memory import (
     SlidingMemory,
     StaticMemory,
 )
+from regard.attention.memory import growing as plain
 from regard.attention.scores import Additive, Cosine, Dot, General, ScaledDot, Score, SoftCap
 from tests.helpers import close
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("name", "at_least"), [("unhooked_transforms.py", 30), ("unhooked_flex.py", 5), ("unhooked_choices.py", 30)]
+    ("name", "at_least"), [("untyped_transforms.py", 30), ("untyped_flex.py", 5), ("untyped_choices.py", 30)]
 )
 def test_compiled_code_is_correct(name: str, at_least: int) -> None:
     options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]

@@ -10,21 +10,6 @@ from torch import Tensor
 from regard.attention.masks import Padded
 from regard.decode.hypothesis import Hypothesis
 
-__all__ = [
-    "BOS",
-    "EOS",
-    "IDS",
-    "PAD",
-    "Chances",
-    "HashStepper",
-    "Prefixes",
-    "TreeStepper",
-    "generated",
-    "padded",
-    "same",
-    "texts",
-]
-
 PAD, BOS, EOS = 0, 2, 3
 IDS = {"bos": BOS, "eos": EOS, "banned": (PAD, BOS)}
 

@@ -17,7 +17,7 @@ def assert_near(actual, expected, atol=2e-5):
     torch.testing.assert_close(actual.double(), expected.double(), rtol=1e-5, atol=atol)
 
 
-NEEDS_ONEDNN = pytest.mark.skipif(module._operators() is None, reason="this torch has no such operators")
+NEEDS_ONEDNN = pytest.mark.skipif(module.onednn_operators() is None, reason="this torch has no such operators")
 
 
 @pytest.fixture
@@ -134,16 +134,16 @@ def test_small_products_and_other_processors_use_torch(monkeypatch):
 @pytest.mark.parametrize("vendor", ["Intel", "AMD"])
 def test_fast_products_are_for_processors_on_which_mkl_leaves_lanes_unused(monkeypatch, vendor):
     monkeypatch.setattr(module, "_cpu_vendor", lambda: vendor)
-    monkeypatch.setattr(module, "_operators", lambda: (None, None))
+    monkeypatch.setattr(module, "onednn_operators", lambda: (None, None))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     assert module.is_onednn_faster.__wrapped__() == (vendor == "AMD")
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     assert not module.is_onednn_faster.__wrapped__()
 
 
-def test_torch_without_the_operators_uses_its_own(monkeypatch):
+def test_torch_without_theonednn_operators_uses_its_own(monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert module._operators.__wrapped__() is None
+    assert module.onednn_operators.__wrapped__() is None
 
 
 def test_weights_of_torchs_linear_load():

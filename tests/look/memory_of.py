@@ -7,8 +7,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["Watch"]
-
 
 class Watch(TorchDispatchMode):
     """Bytes of the tensors created inside this context: of the largest, and the peak of all alive."""

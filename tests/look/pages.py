@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["chunk", "numbers", "page_of"]
-
 
 def page_of(text: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the data of a page, and its encoded chunks by name."""

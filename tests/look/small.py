@@ -12,8 +12,6 @@ from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
 from regard.models.model import Model
 from regard.trace import span
 
-__all__ = ["BOS", "EOS", "SENTENCES", "capture_search", "label", "samples", "small"]
-
 PAD, BOS, EOS = 0, 2, 3
 SENTENCES = [[5, 6, 7, 8, 3], [9, 4, 3], [4, 5, 6, 7, 8, 9, 3], [8, 3]]
 

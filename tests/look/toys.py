@@ -15,19 +15,6 @@ from regard.models.config import CoreConfig, ModelConfig, RecurrentConfig, SelfA
 from regard.models.model import Model
 from regard.trace import span
 
-__all__ = [
-    "BOS",
-    "CORES",
-    "SOURCES",
-    "capture_sources",
-    "forced_weights",
-    "model_of",
-    "output_ids_of",
-    "sample_of",
-    "source_of",
-    "step_weights",
-]
-
 BOS, EOS, PAD = 2, 3, 0
 SOURCES = [[5, 4, 9, 6, 3], [7, 3], [8, 8, 4, 3], [10, 9, 6, 5, 4, 7, 3]]
 _READING = {"width": 6, "hidden": 8, "attention_hidden": 5}

@@ -22,8 +22,6 @@ from torch import Tensor
 import tests.shapes  # noqa: F401  # jaxtyping finds the checker only in a loaded module
 from tests.helpers import close
 
-__all__ = ["CASES", "Case", "check", "check_kernel", "formula", "tensors"]
-
 ALL = (True,) * 6
 NONE = (False,) * 6
 WHOLE_TILE = {"own": 8, "other": 16, "values": 4, "programs": 1}

@@ -23,8 +23,6 @@ from regard.native.additive.gpu.forward import read_kernel
 from regard.native.additive.gpu.prepare import Tiles
 from regard.native.additive.gpu.step import step_kernel
 
-__all__ = ["compile_all"]
-
 INPUT_POINTERS = ("query", "keys", "values", "grad_out", "bias", "diagonals")
 """Pointers of the dtype of the inputs; all others hold sums, except masks, ranges and flags."""
 

@@ -9,8 +9,6 @@ from regard.recipes.base.text_to_text import TrainedTexts
 from regard.recipes.load import load
 from tests.recipes.toy import SMALL, toy_arguments
 
-__all__ = ["finished", "trained"]
-
 
 @pytest.fixture(scope="session", params=SMALL)
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:

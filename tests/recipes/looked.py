@@ -17,8 +17,6 @@ from regard.look.record import record
 from regard.look.sample import Image, Plane, Sample, Sound
 from tests.helpers import close
 
-__all__ = ["check_capture", "check_gradients", "check_test_input", "is_equal"]
-
 
 def is_equal(one: Any, other: Any) -> bool:
     """Return True if two answers are bitwise equal."""

@@ -12,8 +12,6 @@ from regard.recipes import training
 from regard.train import loop
 from regard.train.precision import Precision
 
-__all__ = ["main"]
-
 RANK = int(os.environ["RANK"])
 
 

@@ -40,7 +40,7 @@ def test_error_is_below_that_of_pca(run):
 
 
 def test_codes_and_pictures_of_files(run, tmp_path, capsys):
-    with np.load(Path(__file__).parents[2] / "regard/data/digits.npz") as content:
+    with np.load(Path(__file__).parents[2] / "regard/data/embedded/digits.npz") as content:
         Image.fromarray(np.minimum(content["pixels"][1600] * 16.0, 255).astype(np.uint8)).save(tmp_path / "one.png")
     path = str(tmp_path / "one.png")
     codes = load(run).predict([path])
@@ -83,7 +83,7 @@ def test_a_quantized_code_is_learned_and_its_usage_is_reported(tmp_path, capsys)
     assert test["error"] < 0.06
     assert 4 < test["codes_used"] <= 32
     assert 1 < test["code_perplexity"] <= test["codes_used"]
-    with np.load(Path(__file__).parents[2] / "regard/data/digits.npz") as content:
+    with np.load(Path(__file__).parents[2] / "regard/data/embedded/digits.npz") as content:
         Image.fromarray(np.minimum(content["pixels"][1600] * 16.0, 255).astype(np.uint8)).save(tmp_path / "one.png")
     codes = load(tmp_path / "run").predict([str(tmp_path / "one.png")])
     assert codes.shape == (1, 2, 2)

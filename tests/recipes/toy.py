@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["SMALL", "SOURCES", "toy_arguments", "write_pairs"]
-
 _WORDS = ["ada", "bob", "cleo", "dan", "eve", "finn", "gus", "hal"]
 SOURCES = [f"{_WORDS[i % 8]} {_WORDS[(3 * i + 1) % 8]} sees {_WORDS[(5 * i) % 7]}" for i in range(20)]
 

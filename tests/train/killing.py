@@ -23,8 +23,6 @@ from torch import nn
 
 from tests.train.toy import ToyBatches, settings, train, validate
 
-__all__ = ["main"]
-
 # All kinds of files in a checkpoint, and only one checkpoint kept.
 CONFIG = settings(steps=10, accumulate=2, average=2, ema=0.5, keep=1, log_every=3, checkpoint_every=3)
 

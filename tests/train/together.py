@@ -15,8 +15,6 @@ from regard.train.config import TrainConfig
 from regard.train.distribution import join_process_group
 from tests.train.toy import ToyModel, settings, train
 
-__all__ = ["CONFIG", "PART", "main", "toy"]
-
 CONFIG = settings(steps=9, accumulate=2, ema=0.5, validate_every=3, average=2)
 PART = dataclasses.replace(CONFIG, steps=6)
 

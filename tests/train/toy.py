@@ -14,8 +14,6 @@ from torch.nn import functional
 from regard.train.config import TrainConfig
 from regard.train.loop import Result, fit
 
-__all__ = ["NUM_ROWS", "ToyBatch", "ToyBatches", "ToyLoss", "ToyModel", "settings", "train", "validate"]
-
 NUM_ROWS = 23
 _VOCAB, _WIDTH = 11, 5
 

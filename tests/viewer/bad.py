@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BAD", "page_with"]
-
 _READ = {
     "name": "a.read",
     "kind": "other",

@@ -17,8 +17,6 @@ from regard.look.capture import Capture
 from regard.recipes.load import load
 from tests.recipes.toy import toy_arguments
 
-__all__ = ["browser", "looked", "opened"]
-
 _SHORT = "--train.steps 40 --train.warmup 5 --train.lr 5e-3 --train.validate-every 40 --train.tensorboard false"
 _SMALL = "--model.core.width 16 --model.core.layers 2 --model.core.heads 2 --model.core.feedforward 16"
 

@@ -9,7 +9,7 @@ import pytest
 from tests.viewer.bad import BAD, page_with
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "regard" / "look" / "page.html"
+PAGE = ROOT / "regard" / "look" / "page" / "page.html"
 
 
 def test_the_page_was_built_from_these_sources():
@@ -24,7 +24,7 @@ def test_the_page_was_built_from_these_sources():
     for name in sorted(path.relative_to(ROOT).as_posix() for path in files):
         found.update(name.encode() + b"\0" + (ROOT / name).read_bytes() + b"\0")
     (stated,) = re.findall(r"<!-- built from sha256:([0-9a-f]+) -->", PAGE.read_text(encoding="utf-8"))
-    assert stated == found.hexdigest(), "regard/look/page.html is not of these sources: make viewer"
+    assert stated == found.hexdigest(), "regard/look/page/page.html is not of these sources: make viewer"
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.biases.base import DistanceBias, _check_device
+from regard.attention.biases.base import DistanceBias, check_bias_device
 from regard.attention.checks import check_integer
 
 
@@ -43,7 +43,7 @@ class Alibi(DistanceBias):
 
     def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "head ..."]:
         """Return -slope |distance|."""
-        _check_device("slopes of Alibi", self._eighths, distance)
+        check_bias_device("slopes of Alibi", self._eighths, distance)
         wide = _wide(dtype)
         slopes = torch.exp2(self._eighths.to(wide) * self._rate)
         return (-slopes.view(-1, *(1,) * distance.dim()) * distance.abs()).to(dtype)

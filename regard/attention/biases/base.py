@@ -184,6 +184,6 @@ def _distances(rows: int, keys: int, positions: Positions) -> Tensor:
     return torch.arange(rows + keys - 1, device=positions.device) - (rows - 1) - positions.first
 
 
-def _check_device(name: str, tensor: Tensor, query: Tensor) -> None:
+def check_bias_device(name: str, tensor: Tensor, query: Tensor) -> None:
     if tensor.device != query.device:
         raise ValueError(f"{name} must be on the query's device {query.device}, got {tensor.device}")

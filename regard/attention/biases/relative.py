@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.biases.base import DistanceBias, _check_device
+from regard.attention.biases.base import DistanceBias, check_bias_device
 from regard.attention.checks import check_integer
 
 
@@ -51,7 +51,7 @@ class RelativeBias(DistanceBias):
 
     def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
         """Return the entries of the table ([head,] ...)."""
-        _check_device("table of RelativeBias", self.table, distance)
+        check_bias_device("table of RelativeBias", self.table, distance)
         return self.table[..., self.bucket(distance)].to(dtype)
 
     def extra_repr(self) -> str:

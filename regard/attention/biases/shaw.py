@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.biases.base import Bias, _check_device
+from regard.attention.biases.base import Bias, check_bias_device
 from regard.attention.checks import check_integer
 from regard.attention.positions import Positions
 
@@ -62,7 +62,7 @@ class ShawBias(Bias):
                 f"query must be (..., {self.table.shape[0]} heads, query, {size}) for this ShawBias, "
                 f"got {tuple(query.shape)}"
             )
-        _check_device("table of ShawBias", self.table, query)
+        check_bias_device("table of ShawBias", self.table, query)
 
     def extra_repr(self) -> str:
         """Sizes of the module."""

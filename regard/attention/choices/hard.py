@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from regard.attention.choices.base import Soft, mask_scores
 from regard.attention.choices.top_k import KeySelection, SelectedKeys, best_keys
+from regard.compat.torch import is_transformed
 
 GRADIENTS = ("straight-through", "gumbel", "reinforce")
 """Gradient estimators for the argmax."""
@@ -210,6 +211,4 @@ def _may_need_gradient(scores: Tensor) -> bool:
     if not torch.is_grad_enabled():
         return False
     # Inside torch.func, requires_grad only refers to the innermost transform; while compiling, it is reliable.
-    return scores.requires_grad or (
-        not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
-    )
+    return scores.requires_grad or (not torch.compiler.is_compiling() and is_transformed())

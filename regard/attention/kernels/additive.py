@@ -20,6 +20,7 @@ from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels.half import with_wide_scores
 from regard.attention.scores import TanhSum
+from regard.compat.torch import version_of
 from regard.ops.additive import MAX_EXP_INPUT, additive_read, is_step
 
 
@@ -99,7 +100,7 @@ def _cached_exponentials(inputs: AttentionInputs) -> Tensor | None:
     kernel_cache, keys = inputs.kernel_cache, inputs.keys
     if kernel_cache is None or not is_inspectable(keys) or keys.numel() == 0:
         return None
-    version = 0 if keys.is_inference() else keys._version
+    version = version_of(keys)
     cached = kernel_cache.get("additive")
     if not isinstance(cached, _CachedExponentials) or cached.version != version:
         cached = kernel_cache["additive"] = _CachedExponentials(version)

@@ -24,6 +24,7 @@ from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels.sdpa import expand_leading
 from regard.attention.masks import Mask
 from regard.attention.scores import InnerProduct
+from regard.compat.torch import limit_recompilation
 
 _BLOCK_MASKS: weakref.WeakKeyDictionary[Mask, dict[tuple, BlockMask]] = weakref.WeakKeyDictionary()
 """Cached block masks: finding the empty blocks costs more than a short read."""
@@ -91,7 +92,7 @@ def _compile_flex_attention() -> Callable[..., Tensor]:
 def _flex_attention(query: Tensor, keys: Tensor, values: Tensor, **rules: Any) -> Tensor:
     if torch.compiler.is_compiling():
         return cast("Tensor", flex_attention(query, keys, values, **rules))  # compiled with the calling function
-    with torch._dynamo.config.patch(recompile_limit=_MAX_COMPILED):
+    with limit_recompilation(_MAX_COMPILED):
         return _compile_flex_attention()(query, keys, values, **rules)
 
 

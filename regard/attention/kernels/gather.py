@@ -23,6 +23,7 @@ from regard.attention.choices import KeySelection, SelectedKeys
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import reference
 from regard.attention.scores import InnerProduct
+from regard.compat.torch import is_transformed
 
 TILE = 1 << 20
 """Numbers in a tile: scores, hidden units of scores that are not inner products, or gathered values. A read holds a few
@@ -138,4 +139,4 @@ def _round_like_product(out: Tensor) -> Tensor:
 
 
 def _is_transformed() -> bool:
-    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+    return torch.compiler.is_compiling() or is_transformed()

@@ -16,10 +16,10 @@ import functools
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from regard.attention.axes import is_eager, widen
+from regard.attention.axes import widen
 from regard.attention.inputs import AttentionInputs
+from regard.compat.torch import is_eager, is_forward_ad
 from regard.ops.softmax import softmax
 
 _CHUNK = 1 << 19
@@ -54,7 +54,7 @@ def has_half_products(dtype: torch.dtype) -> bool:
 
 def supports_half_softmax() -> bool:
     """Return True if `half_softmax` can be used: outside compilation, vmap, tracing and forward-mode AD."""
-    return is_eager() and forward_ad._current_level < 0
+    return is_eager() and not is_forward_ad()
 
 
 def half_softmax(query: Tensor, keys: Tensor, additive_mask: Tensor | None, scale: float) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import is_eager, widen
+from regard.attention.axes import widen
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import sdpa
@@ -26,6 +26,7 @@ from regard.attention.kernels.half import (
 )
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
+from regard.compat.torch import is_eager
 from regard.ops.softmax import softmax
 
 _MAX_CACHED_MASK = 2**20

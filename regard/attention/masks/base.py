@@ -227,6 +227,6 @@ def split_interval(mask: Mask | None, positions: Positions) -> tuple[Interval | 
     return both, rest
 
 
-def _may_lack_own_key(positions: Positions) -> bool:
+def may_lack_own_key(positions: Positions) -> bool:
     """Return True if a query may have no key at its own position."""
     return not positions.is_aligned or positions.num_queries > positions.num_keys

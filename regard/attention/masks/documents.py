@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.attention.axes import Rule, align_pair, is_inspectable, make_lookup
-from regard.attention.masks.base import Interval, Mask, _may_lack_own_key
+from regard.attention.masks.base import Interval, Mask, may_lack_own_key
 from regard.attention.positions import Positions
 
 _NO_QUERY, _NO_KEY = torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).min + 1
@@ -55,7 +55,7 @@ class Documents(Mask):
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         """Return False for self-attention in which every query has a key at its own position."""
-        return self.key_ids is not None or _may_lack_own_key(positions)
+        return self.key_ids is not None or may_lack_own_key(positions)
 
     def _keys(self) -> Tensor:
         return self.ids if self.key_ids is None else self.key_ids

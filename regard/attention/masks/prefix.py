@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.attention.axes import Rule, align_pair, make_lookup
-from regard.attention.masks.base import Interval, Mask, _may_lack_own_key
+from regard.attention.masks.base import Interval, Mask, may_lack_own_key
 from regard.attention.masks.padding import to_lengths
 from regard.attention.positions import Positions
 
@@ -46,7 +46,7 @@ class Prefix(Mask):
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         """Return False if every query has a key at its own position, which it attends to."""
-        return _may_lack_own_key(positions)
+        return may_lack_own_key(positions)
 
     def _last(self, positions: Positions) -> Tensor:
         return torch.maximum(*align_pair(positions.query + 1, self._column(positions)))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.attention.axes import Rule, make_lookup
 from regard.attention.checks import check_integer
-from regard.attention.masks.base import Interval, Mask, _may_lack_own_key
+from regard.attention.masks.base import Interval, Mask, may_lack_own_key
 from regard.attention.positions import Positions
 
 
@@ -42,7 +42,7 @@ class Window(Mask):
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         """Return False if every query has a key at its own position, which it attends to."""
-        return _may_lack_own_key(positions)
+        return may_lack_own_key(positions)
 
     def _is_inside(self, query: Tensor, key: Tensor) -> Tensor:
         last = query + self.ahead

@@ -11,6 +11,7 @@ from regard.attention.masks import Mask
 from regard.attention.memory.base import KernelCache, KeyValueCache, check_can_grow, check_new_pairs, check_unmapped
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
+from regard.compat.torch import is_wrapped
 
 _MIN_PREALLOCATED = 2**15
 """Least number of elements in the keys for which a growing memory is preallocated: smaller ones are copied faster."""
@@ -123,7 +124,7 @@ def _should_preallocate(old_keys: Tensor, *others: Tensor) -> bool:
     """Return True if the memory is large, and its tensors are not traced by autograd, torch.func or a compiler."""
     if torch.compiler.is_compiling() or torch.is_grad_enabled() or old_keys.numel() < _MIN_PREALLOCATED:
         return False
-    return not any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in (old_keys, *others))
+    return not any(is_wrapped(tensor) for tensor in (old_keys, *others))
 
 
 def _fits(buffers: _Buffers, size: int) -> bool:

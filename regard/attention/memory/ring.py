@@ -10,13 +10,13 @@ from torch import Tensor
 
 from regard.attention.checks import check_integer
 from regard.attention.masks import Mask
-from regard.attention.memory.slots import _empty_slots, _FixedSizeCache, _hide_empty_slots
+from regard.attention.memory.slots import FixedSizeCache, empty_slots, hide_empty_slots
 from regard.attention.positions import Positions
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class RingMemory(_FixedSizeCache):
+class RingMemory(FixedSizeCache):
     """Ring-buffer key-value cache for sliding-window attention: each new pair overwrites the oldest.
 
     A query at position i attends to pairs p > i - window. At most `most` pairs are added, and at most as many queries
@@ -43,8 +43,8 @@ class RingMemory(_FixedSizeCache):
         """Create an empty memory with leading axes such as (batch, [head]); value_dim: default key_dim."""
         for name, number in (("window", window), ("most", most)):
             check_integer(name, number, 1)
-        slots = _empty_slots(leading, window + most - 1, (key_dim, value_dim), dtype, device)
-        return cls(*slots, _hide_empty_slots(mask, window), window=window)
+        slots = empty_slots(leading, window + most - 1, (key_dim, value_dim), dtype, device)
+        return cls(*slots, hide_empty_slots(mask, window), window=window)
 
     @property
     def keys(self) -> Float[Tensor, "... key key_dim"]:

@@ -17,7 +17,7 @@ from regard.attention.scores import Score
 
 
 @dataclass(frozen=True, eq=False)
-class _FixedSizeCache(KeyValueCache):
+class FixedSizeCache(KeyValueCache):
     """Base class of memories of a fixed size: slots that are written in place, and the number of written pairs."""
 
     key_slots: Float[Tensor, "... slot key_dim"]
@@ -72,11 +72,11 @@ class _FixedSizeCache(KeyValueCache):
         return replace(self, length=torch.full_like(self.length, size))
 
 
-def _hide_empty_slots(mask: Mask | None, window: int | None) -> Mask:
+def hide_empty_slots(mask: Mask | None, window: int | None) -> Mask:
     return FilledSlots(window) if mask is None else mask & FilledSlots(window)
 
 
-def _empty_slots(
+def empty_slots(
     leading: Sequence[int],
     capacity: int,
     sizes: tuple[int, int | None],

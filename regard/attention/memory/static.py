@@ -13,13 +13,13 @@ from regard.attention.checks import check_integer
 from regard.attention.masks import Mask
 from regard.attention.memory.base import check_can_grow
 from regard.attention.memory.growing import Memory
-from regard.attention.memory.slots import _empty_slots, _FixedSizeCache, _hide_empty_slots
+from regard.attention.memory.slots import FixedSizeCache, empty_slots, hide_empty_slots
 from regard.attention.positions import Positions
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class StaticMemory(_FixedSizeCache):
+class StaticMemory(FixedSizeCache):
     """Key-value cache of at most `capacity` pairs in tensors (..., slot, dim); slots from `length` on are masked.
 
     Create it by `empty` or `of`. A read processes all slots, filled or not, unless `within` limits them.
@@ -46,8 +46,8 @@ class StaticMemory(_FixedSizeCache):
         value_dim: default key_dim. mask: over all slots, combined with the mask of filled slots.
         """
         check_integer("capacity", capacity, 1)
-        slots = _empty_slots(leading, capacity, (key_dim, value_dim), dtype, device)
-        return cls(*slots, _hide_empty_slots(mask, None))
+        slots = empty_slots(leading, capacity, (key_dim, value_dim), dtype, device)
+        return cls(*slots, hide_empty_slots(mask, None))
 
     @classmethod
     def of(cls, memory: Memory, *, capacity: int, mask: Mask | None = None) -> Self:
@@ -60,8 +60,8 @@ class StaticMemory(_FixedSizeCache):
         check_integer("capacity", capacity, 1)
         keys, values = memory.keys.detach(), memory.values.detach()
         sizes = keys.shape[-1], values.shape[-1]
-        slots = _empty_slots(keys.shape[:-2], capacity, sizes, keys.dtype, keys.device)
-        return cls(*slots, _hide_empty_slots(mask, None), memory.mapped_by).extend(keys, values)
+        slots = empty_slots(keys.shape[:-2], capacity, sizes, keys.dtype, keys.device)
+        return cls(*slots, hide_empty_slots(mask, None), memory.mapped_by).extend(keys, values)
 
     @property
     def keys(self) -> Float[Tensor, "... key key_dim"]:

@@ -16,19 +16,19 @@ from torch import Tensor, nn
 
 from regard.attention.scores.base import (
     Form,
+    LinearMaps,
     Score,
     TanhSum,
-    _check_heads,
-    _check_sizes,
-    _leading,
-    _LinearMaps,
+    align_leading,
     apply_weight,
+    check_heads,
+    check_sizes,
     init_uniform,
 )
 
 
 @final
-class Additive(_LinearMaps):
+class Additive(LinearMaps):
     """Additive score: v . tanh(W_q q + W_k k), a network with one hidden layer on [q; k]. (lectures, "option 1")
 
     With normed=True, score = g (v / |v|) . tanh(W_q q + W_k k + b): weight normalization of v (salimans2016), which
@@ -48,7 +48,7 @@ class Additive(_LinearMaps):
         normed: bool = False,
     ):
         super().__init__(query_dim, key_dim, hidden, num_heads=num_heads, key_heads=key_heads)
-        leading = _leading(num_heads)
+        leading = align_leading(num_heads)
         self.v = nn.Parameter(init_uniform(*leading, hidden))
         self.gain = nn.Parameter(torch.full(leading, 1 / math.sqrt(hidden))) if normed else None
         self.bias = nn.Parameter(torch.zeros(*leading, hidden)) if normed else None
@@ -85,12 +85,12 @@ class Concat(Score):
 
     def __init__(self, query_dim: int, key_dim: int, hidden: int, *, num_heads: int | None = None):
         super().__init__()
-        _check_sizes(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
-        _check_heads(self, num_heads, None)
+        check_sizes(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
+        check_heads(self, num_heads, None)
         self.num_heads = num_heads
         self.query_dim = query_dim
-        self.weight = nn.Parameter(init_uniform(*_leading(num_heads), hidden, query_dim + key_dim))
-        self.v = nn.Parameter(init_uniform(*_leading(num_heads), hidden))
+        self.weight = nn.Parameter(init_uniform(*align_leading(num_heads), hidden, query_dim + key_dim))
+        self.v = nn.Parameter(init_uniform(*align_leading(num_heads), hidden))
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
         """Return the left part of W times q."""
@@ -127,10 +127,10 @@ class BareAdditive(Score):
 
     def __init__(self, dim: int, *, num_heads: int | None = None):
         super().__init__()
-        _check_sizes(self, dim=dim)
-        _check_heads(self, num_heads, None)
+        check_sizes(self, dim=dim)
+        check_heads(self, num_heads, None)
         self.num_heads = num_heads
-        self.v = nn.Parameter(init_uniform(*_leading(num_heads), dim))
+        self.v = nn.Parameter(init_uniform(*align_leading(num_heads), dim))
 
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]

@@ -77,18 +77,18 @@ class Score(nn.Module, ABC):
         return self.compare(self.map_query(query), self.map_keys(keys))
 
 
-class _LinearMaps(Score):
+class LinearMaps(Score):
     """Base class of General and Additive: linear maps of queries and of keys, both to size `hidden`."""
 
     def __init__(
         self, query_dim: int, key_dim: int, hidden: int, *, num_heads: int | None = None, key_heads: int | None = None
     ):
         super().__init__()
-        _check_sizes(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
-        key_heads = _check_heads(self, num_heads, key_heads)
+        check_sizes(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
+        key_heads = check_heads(self, num_heads, key_heads)
         self.num_heads = num_heads
-        self.query_weight = nn.Parameter(init_uniform(*_leading(num_heads), hidden, query_dim))
-        self.key_weight = nn.Parameter(init_uniform(*_leading(key_heads), hidden, key_dim))
+        self.query_weight = nn.Parameter(init_uniform(*align_leading(num_heads), hidden, query_dim))
+        self.key_weight = nn.Parameter(init_uniform(*align_leading(key_heads), hidden, key_dim))
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
         """Return W_q q."""
@@ -135,17 +135,17 @@ def init_uniform(*shape: int) -> Tensor:
     return torch.empty(shape).uniform_(-bound, bound)
 
 
-def _leading(num_heads: int | None) -> tuple[int, ...]:
+def align_leading(num_heads: int | None) -> tuple[int, ...]:
     return () if num_heads is None else (num_heads,)
 
 
-def _check_sizes(score: Score, **sizes: int) -> None:
+def check_sizes(score: Score, **sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} of {type(score).__name__} must be at least 1, got {size}")
 
 
-def _check_heads(score: Score, num_heads: int | None, key_heads: int | None) -> int | None:
+def check_heads(score: Score, num_heads: int | None, key_heads: int | None) -> int | None:
     """Check the numbers of heads, and return the number of key heads, which defaults to num_heads."""
     if num_heads is not None and num_heads < 1:
         raise ValueError(f"num_heads of {type(score).__name__} must be at least 1, got {num_heads}")

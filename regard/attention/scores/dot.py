@@ -13,7 +13,7 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.scores.base import Form, InnerProduct, Score, _LinearMaps, inner_products
+from regard.attention.scores.base import Form, InnerProduct, LinearMaps, Score, inner_products
 
 
 @final
@@ -47,7 +47,7 @@ class ScaledDot(Score):
 
 
 @final
-class General(_LinearMaps):
+class General(LinearMaps):
     """General score: <W_q q, W_k k>, linear maps and an inner product. (lectures, "option 2"; luong2015, "general")
 
     Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim). Luong's q^T W k is

@@ -22,7 +22,7 @@ from PIL import Image
 from regard.data.config import ImagesConfig
 from regard.data.images.files import read_image, resolve_path
 from regard.data.images.folders import list_image_folders
-from regard.data.images.idx import _MAGIC_IMAGES, _MAGIC_LABELS, _read_idx
+from regard.data.images.idx import MAGIC_IMAGES, MAGIC_LABELS, read_idx
 from regard.data.images.lists import read_image_list
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.errors import UserError
@@ -30,7 +30,7 @@ from regard.system.files import check_file, file_limit
 
 _MOST_MEMORY = 4
 """Maximum memory of the pixels of a data set, as a multiple of `file_limit()`."""
-_DIGITS = Path(__file__).parent / "digits.npz"
+_DIGITS = Path(__file__).parents[1] / "embedded" / "digits.npz"
 _DIGIT_SPLITS = {"train": (0, 1300), "val": (1300, 1500), "test": (1500, 1797)}
 
 
@@ -204,11 +204,11 @@ def _channels(image: Image.Image, config: ImagesConfig) -> int:
 
 
 def _from_idx(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> ImageDataset:
-    pixels = _read_idx(path, _MAGIC_IMAGES, 3)
+    pixels = read_idx(path, MAGIC_IMAGES, 3)
     beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
     if beside == path or not beside.exists():
         raise UserError(f"{path}: its labels must be in {beside.name} beside it, which does not exist.")
-    labels = _read_idx(beside, _MAGIC_LABELS, 1)
+    labels = read_idx(beside, MAGIC_LABELS, 1)
     if len(labels) != len(pixels):
         raise UserError(f"{path} has {len(pixels):,} images, but {beside.name} has {len(labels):,} labels.")
     array = pixels[:, None]

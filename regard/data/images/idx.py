@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from regard.errors import UserError
 from regard.system.files import read_unpacked
 
-_MAGIC_IMAGES, _MAGIC_LABELS = 2051, 2049
+MAGIC_IMAGES, MAGIC_LABELS = 2051, 2049
 
 
-def _read_idx(path: Path, magic: int, axes: int) -> NDArray[np.uint8]:
+def read_idx(path: Path, magic: int, axes: int) -> NDArray[np.uint8]:
     """Read the bytes of an IDX file, and check them against the sizes in its header."""
     content = read_unpacked(path)
     header = np.frombuffer(content[: 4 + 4 * axes], ">i4") if len(content) >= 4 + 4 * axes else np.zeros(0, ">i4")

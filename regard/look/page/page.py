@@ -54,7 +54,7 @@ def text(captures: Sequence["Capture"]) -> str:
 
 
 def _parts(captures: Sequence["Capture"]) -> Iterator[str]:
-    page = (files("regard.look") / "page.html").read_text(encoding="utf-8")
+    page = (files("regard.look.page") / "page.html").read_text(encoding="utf-8")
     before, mark, after = page.partition(_MARK)
     assert mark, "page.html must contain the mark"
     shown = [[with_rollout(sample_maps) for sample_maps in capture[:MAX_SAMPLES]] for capture in captures]

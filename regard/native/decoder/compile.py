@@ -4,10 +4,8 @@ Source: lam2015 (numba).
 """
 
 import functools
-import hashlib
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from llvmlite import binding
@@ -15,10 +13,7 @@ from numba import njit
 from numba.extending import intrinsic as numba_intrinsic
 
 from regard.native.cache import compile_cached, compile_cached_c
-
-_SOURCES = sorted(Path(__file__).parent.glob("*.py"))
-STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
-"""Digest of the sources: numba only checks the file of the cached function, not the files of its callees."""
+from regard.native.compile import STAMP
 
 # Sums may be reordered and contracted; infinities and NaN are preserved.
 _OPTIONS: Any = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}

@@ -24,8 +24,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
+from regard.compat.numba import declare_function
 from regard.native.decoder.compile import LANES, intrinsic
 
 _FLOAT, _WORD, _INT = ir.FloatType(), ir.IntType(32), ir.IntType(64)
@@ -57,7 +57,7 @@ def _store(builder: Any, value: Any, address: Any, index: Any) -> None:
 def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """Emit a b + c of registers, rounded once."""
     signature = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
-    return builder.call(cgutils.get_or_insert_function(builder.module, signature, f"llvm.fma.v{LANES}f32"), [a, b, c])
+    return builder.call(declare_function(builder.module, signature, f"llvm.fma.v{LANES}f32"), [a, b, c])
 
 
 def _broadcast(builder: Any, value: Any) -> Any:
@@ -79,7 +79,7 @@ def _reduce(builder: Any, value: Any, join: Callable) -> Any:
 def _exp(builder: Any, x: Any) -> Any:
     """Emit e^x of a register, x at most 88."""
     signature = ir.FunctionType(_FLOATS, [_FLOATS])
-    rint = cgutils.get_or_insert_function(builder.module, signature, f"llvm.rint.v{LANES}f32")
+    rint = declare_function(builder.module, signature, f"llvm.rint.v{LANES}f32")
     rounded = builder.call(rint, [builder.fmul(x, _splat(1 / math.log(2)))])
     part = fma(builder, rounded, _splat(-_LN2_LOW), fma(builder, rounded, _splat(-_LN2_HIGH), x))
     result = _splat(_SERIES[-1])
@@ -165,9 +165,7 @@ def gelu(_typing: Any, a: Any, count: Any) -> Any:
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         a, count = arguments
-        size = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32"
-        )
+        size = declare_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32")
 
         def step(index: Any, unused: Any) -> Any:
             x = _load(builder, a, index)

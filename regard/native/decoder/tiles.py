@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from llvmlite import binding, ir
 from numba import types
-from numba.core import cgutils
 
+from regard.compat.numba import declare_function
 from regard.native.decoder.compile import (
     HAS_BYTE_PRODUCTS,
     HAS_PAIR_PRODUCTS,
@@ -137,7 +137,7 @@ def _prefetch(builder: Any, address: Any) -> None:
     """Emit a prefetch of a cache line into the L2 cache."""
     pointer = builder.inttoptr(address, _BYTE.as_pointer())
     signature = ir.FunctionType(ir.VoidType(), [pointer.type, _WORD, _WORD, _WORD])
-    fetch = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
+    fetch = declare_function(builder.module, signature, "llvm.prefetch.p0")
     builder.call(fetch, [pointer, *(ir.Constant(_WORD, number) for number in (0, 2, 1))])
 
 
@@ -146,13 +146,13 @@ def _multiply_add(builder: Any, kind: int, total: Any, x: Any, weights: Any) -> 
     module = builder.module
     if kind == PAIRS:
         signature = ir.FunctionType(_FLOATS, [_FLOATS, _TWOS, _TWOS])
-        dot = cgutils.get_or_insert_function(module, signature, PAIR_PRODUCT)
+        dot = declare_function(module, signature, PAIR_PRODUCT)
         return builder.call(dot, [total, builder.bitcast(x, _TWOS), builder.bitcast(weights, _TWOS)])
     if kind != INT8:
         return fma(builder, x, weights, total)
     if HAS_BYTE_PRODUCTS:
         signature = ir.FunctionType(_WORDS, [_WORDS, _FOURS, _FOURS])
-        dot = cgutils.get_or_insert_function(module, signature, _BYTE_PRODUCT)
+        dot = declare_function(module, signature, _BYTE_PRODUCT)
         return builder.call(dot, [total, builder.bitcast(x, _FOURS), builder.bitcast(weights, _FOURS)])
     for index in range(4):
         low = ir.Constant(_WORDS, [24 - 8 * index] * LANES)

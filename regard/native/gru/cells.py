@@ -13,9 +13,6 @@ Rows are computed separately, so that results do not depend on the number of thr
 Source: cho2014 (GRU; the reset gate is placed as in torch.nn.GRU).
 """
 
-import hashlib
-from pathlib import Path
-
 import numpy as np
 import torch
 from numba import carray
@@ -24,10 +21,9 @@ from torch import Tensor
 from regard.native.additive.cpu.loops import exp_twice
 from regard.native.compile import jit, jit_inline, jit_worker
 from regard.native.jobs import as_address, fetch_and_increment
-from regard.native.rows import ROWS_STAMP, row_reader, row_writer
+from regard.native.rows import row_reader, row_writer
 from regard.native.threads import run_on_threads
 
-_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _ELEMENTS_PER_TASK = 1 << 12
 """Number of state elements per task."""
 _MIN_WORK_PER_THREAD = 1 << 13
@@ -263,5 +259,5 @@ def _make_backward(dtype, stamp):
     return tasks
 
 
-_forward = jit_worker(_make_forward, _STAMP)
-_backward = jit_worker(_make_backward, _STAMP)
+_forward = jit_worker(_make_forward)
+_backward = jit_worker(_make_backward)

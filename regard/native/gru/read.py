@@ -14,8 +14,6 @@ row is computed separately, so that results do not depend on the number of threa
 Source: bahdanau2015, appendix A.1.2.
 """
 
-import hashlib
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,9 +25,8 @@ from regard.native.additive.cpu.loops import exp_twice
 from regard.native.compile import jit, jit_inline, jit_worker
 from regard.native.gru.cells import run_rows
 from regard.native.jobs import as_address, fetch_and_increment
-from regard.native.rows import ROWS_STAMP, row_reader, row_writer
+from regard.native.rows import row_reader, row_writer
 
-_STAMP = hashlib.sha256(Path(__file__).read_bytes() + ROWS_STAMP.encode()).hexdigest()
 _MIN_WORK_PER_THREAD = 1 << 16
 _LENGTH = 24
 (
@@ -320,6 +317,6 @@ def _make_memory_gradients(dtype, stamp):
     return tasks
 
 
-_forward = jit_worker(_make_forward, _STAMP)
-_backward = jit_worker(_make_backward, _STAMP)
-_memory_gradients = jit_worker(_make_memory_gradients, _STAMP)
+_forward = jit_worker(_make_forward)
+_backward = jit_worker(_make_backward)
+_memory_gradients = jit_worker(_make_memory_gradients)

@@ -16,7 +16,7 @@ def clamp_max_length(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:
     return decode
 
 
-def _limit(max_length: int, model: ModelConfig) -> int:
+def limit_input_length(max_length: int, model: ModelConfig) -> int:
     """Return max_length, limited to the learned positions without EOS."""
     if isinstance(model.core, TransformerConfig) and model.core.positions == "learned":
         return min(max_length, model.core.max_positions - 1)

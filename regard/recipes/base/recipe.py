@@ -4,7 +4,7 @@
     recipe.learn(folder)               write vocabularies, labels and scales, computed from the training data
     recipe.pretrain(folder)            train the models that the main model needs
     recipe.open(folder)                read what `learn` and `pretrain` wrote
-    recipe.model(), .batches()         what regard.train.fit trains, and on what
+    recipe.model(), .batches()         what regard.train.loop.fit trains, and on what
     recipe.measure(model)              validation metrics; `recipe.metric` selects the best checkpoint
     recipe.build_run(model, folder)    the trained model with predict, evaluate and look
 

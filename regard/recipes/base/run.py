@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from regard import __version__
-from regard.recipes.config import AnyConfig
 from regard.settings.tree import to_plain
 
 
@@ -15,7 +14,7 @@ class Run:
 
     recipe: str
     seed: int
-    config: AnyConfig
+    config: Any
     created: str = dataclasses.field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     """Start of the run, UTC, ISO 8601."""
     regard: str = __version__
@@ -24,7 +23,7 @@ class Run:
 
 def training_fingerprint(run: Run) -> dict[str, Any]:
     """Return the settings that affect the parameters, as JSON; for paths of data, only their number."""
-    settings = _settings(run)
+    settings = parameter_settings(run)
     return settings | {"data": {name: len(_paths(name, value)) or value for name, value in settings["data"].items()}}
 
 
@@ -40,7 +39,7 @@ def find_moved_data(before: Run, now: Run) -> dict[str, tuple[str, str]]:
     return {name: (then[name], here[name]) for name in then if name in here and then[name] != here[name]}
 
 
-def _settings(run: Run) -> dict[str, Any]:
+def parameter_settings(run: Run) -> dict[str, Any]:
     """Return the settings that affect the parameters, with the paths of data."""
     settings: dict[str, Any] = {"seed": run.seed} | to_plain(run.config)
     settings["train"] = run.config.train.training_fingerprint()

@@ -7,7 +7,7 @@ from regard.data.config import TokenizerConfig
 from regard.data.embedded.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig, TransformerConfig
-from regard.recipes.base.config import _limit
+from regard.recipes.base.config import limit_input_length
 from regard.settings.ranges import Length, Range, check_ranges
 from regard.train.config import TrainConfig
 
@@ -67,4 +67,4 @@ class DatesRunConfig:
     @property
     def input_limit(self) -> int:
         """Longest input in tokens, EOS not counted."""
-        return _limit(self.max_length, self.model)
+        return limit_input_length(self.max_length, self.model)

@@ -20,7 +20,7 @@ from regard.errors import UserError
 from regard.models.config import ClassifierConfig
 from regard.models.writers.vector import VectorWriter
 
-_SAMPLES, _SHOWN, _EXCERPT = 5, 10, 60
+_SAMPLES, MAX_SHOWN, _EXCERPT = 5, 10, 60
 
 
 class Answer(NamedTuple):
@@ -113,7 +113,7 @@ class Target(ABC):
         return f"{best.text} ({best.score:.2f})"
 
 
-def _parse(raw: RawTargets, parse: Callable[[str], list[Any]]) -> tuple[list[int], list[list[Any]]]:
+def parse_rows(raw: RawTargets, parse: Callable[[str], list[Any]]) -> tuple[list[int], list[list[Any]]]:
     """Return the indices of the targets that `parse` accepts, and the parsed targets.
 
     Raises UserError naming the first that raises ValueError, unless on_bad is skip.
@@ -134,6 +134,6 @@ def _target_error(raw: RawTargets, index: int, problem: str) -> UserError:
     return UserError(f"{raw.where(index)}: {problem}. {hint}")
 
 
-def _check_not_empty(raw: RawTargets, keep: Sequence[int]) -> None:
+def check_not_empty(raw: RawTargets, keep: Sequence[int]) -> None:
     if not keep:
         raise UserError(f"{raw.origin}: no {raw.what[1]} has a {raw.what[0]} that can be used.")

@@ -16,7 +16,7 @@ from regard.models.writers.classes import ClassWriter
 from regard.models.writers.labels import LabelWriter
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, label_scores
-from regard.recipes.targets.base import _SHOWN, Answer, RawTargets, Target, _check_not_empty, _parse
+from regard.recipes.targets.base import MAX_SHOWN, Answer, RawTargets, Target, check_not_empty, parse_rows
 
 
 class _NamedTarget(Target):
@@ -45,7 +45,7 @@ class _NamedTarget(Target):
     @property
     def signature(self) -> str:
         """Number of names, and the first of them."""
-        return f"{len(self.names)} {self.noun}: {', '.join(self.names[:_SHOWN])}"
+        return f"{len(self.names)} {self.noun}: {', '.join(self.names[:MAX_SHOWN])}"
 
 
 class ClassTarget(_NamedTarget):
@@ -96,7 +96,7 @@ class LabelsTarget(_NamedTarget):
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
         """Collect all labels that occur, at least one."""
         spellings = LabelNormalizer()
-        _, lists = _parse(raw, lambda text: parse_labels(text, data.separator, spellings))
+        _, lists = parse_rows(raw, lambda text: parse_labels(text, data.separator, spellings))
         spellings.warn_merged(raw.origin)
         names = [label for labels in lists for label in labels]
         return cls._from_labels(Labels.from_names(names, least=1, origin=raw.origin), data)
@@ -112,8 +112,8 @@ class LabelsTarget(_NamedTarget):
                 raise ValueError(self.labels.describe_unknown(unknown[0], raw.what))
             return [known[label] for label in labels]
 
-        keep, rows = _parse(raw, parse)
-        _check_not_empty(raw, keep)
+        keep, rows = parse_rows(raw, parse)
+        check_not_empty(raw, keep)
         targets = np.zeros((len(keep), len(known)), np.float32)
         for row, numbers in enumerate(rows):
             targets[row, numbers] = 1

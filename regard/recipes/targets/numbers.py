@@ -18,7 +18,7 @@ from regard.models.config import ClassifierConfig
 from regard.models.writers.numbers import NumberWriter
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.metrics.vectors import number_scores
-from regard.recipes.targets.base import Answer, RawTargets, Target, _check_not_empty, _parse
+from regard.recipes.targets.base import Answer, RawTargets, Target, check_not_empty, parse_rows
 from regard.system.files import read_json
 
 _MOST, _LEAST, _FINENESS = 1e15, 1e-15, 1e-6
@@ -45,8 +45,8 @@ class NumberTarget(Target):
             count = len(row)
             return row
 
-        keep, rows = _parse(raw, parse)
-        _check_not_empty(raw, keep)
+        keep, rows = parse_rows(raw, parse)
+        check_not_empty(raw, keep)
         values = np.asarray(rows, np.float64)
         for position, column in enumerate(values.T, start=1):
             name = f"number {position} of each" if values.shape[1] > 1 else "the number"
@@ -79,8 +79,8 @@ class NumberTarget(Target):
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return the numbers (rows, numbers)."""
-        keep, rows = _parse(raw, lambda text: _parse_numbers(text, self.separator, len(self.means)))
-        _check_not_empty(raw, keep)
+        keep, rows = parse_rows(raw, lambda text: _parse_numbers(text, self.separator, len(self.means)))
+        check_not_empty(raw, keep)
         return keep, np.asarray(rows, np.float32)
 
     def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:

@@ -6,7 +6,7 @@ from typing import Annotated
 from regard.data.config import PairsConfig, TokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
-from regard.recipes.base.config import _limit
+from regard.recipes.base.config import limit_input_length
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.ranges import Range, check_ranges
 from regard.train.config import TrainConfig
@@ -51,4 +51,4 @@ class TranslateRunConfig:
     @property
     def input_limit(self) -> int:
         """Longest input in tokens, EOS not counted."""
-        return _limit(self.data.max_length, self.model)
+        return limit_input_length(self.data.max_length, self.model)

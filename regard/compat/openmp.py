@@ -1,0 +1,28 @@
+"""Private API of GNU OpenMP: the entry point that every compiled `omp parallel` calls.
+
+Source: GCC's libgomp, "Implementing PARALLEL construct" (GOMP_parallel).
+"""
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+@functools.cache
+def load_parallel() -> Callable[[Any, int, int], None] | None:
+    """Return a function that runs `function(argument)` on `threads` threads of the OpenMP that torch loaded, or None.
+
+    None: torch was built with another OpenMP, or for another system.
+    """
+    try:
+        parallel = ctypes.CDLL(None).GOMP_parallel
+    except (AttributeError, OSError, TypeError):
+        return None
+    parallel.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+    parallel.restype = None
+
+    def run(function: Any, argument: int, threads: int) -> None:
+        parallel(ctypes.cast(function, ctypes.c_void_p), argument, threads, 0)
+
+    return run

@@ -1,0 +1,132 @@
+"""Private APIs of torch. Each function names the torch version range in which it was checked: 2.11 to 2.13.
+
+Public APIs do not tell whether an operator is being traced, mapped or differentiated forward, whether a module has
+hooks, or whether a tensor was changed in place.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._pytree import tree_leaves as tree_leaves
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS: Sequence[Mapping[int, Any]] = (
+    nn.modules.module._global_forward_hooks,
+    nn.modules.module._global_forward_pre_hooks,
+    nn.modules.module._global_backward_hooks,
+    nn.modules.module._global_backward_pre_hooks,
+)
+
+
+def is_transformed() -> bool:
+    """Return True inside a function transform: vmap, grad, jvp and the others of torch.func."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def is_eager() -> bool:
+    """Return True if operators run at once on numbers: not compiled, mapped, traced or observed by a dispatch mode."""
+    if torch.compiler.is_compiling() or is_transformed():
+        return False
+    return torch._C._len_torch_dispatch_stack() == 0
+
+
+def is_forward_ad() -> bool:
+    """Return True inside forward-mode automatic differentiation."""
+    return forward_ad._current_level >= 0
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Return True for a tensor that vmap maps over."""
+    return torch._C._functorch.is_batchedtensor(tensor)
+
+
+def is_wrapped(tensor: Tensor) -> bool:
+    """Return True for a tensor that a transform of torch.func has wrapped."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def unwrap(tensor: Tensor) -> Tensor:
+    """Return the tensor without the wrappers of torch.func."""
+    while is_wrapped(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return how often the tensor was changed in place; 0 for a tensor of inference mode, which does not count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def has_global_hooks() -> bool:
+    """Return True if a hook is registered for all modules."""
+    return any(_GLOBAL_HOOKS)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return True if a hook is registered on the module itself."""
+    return any(getattr(module, name) for name in _HOOKS)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Return True for the result of torch.compile(module) and after module.compile()."""
+    return hasattr(module, "_orig_mod") or module.__dict__.get("_compiled_call_impl") is not None
+
+
+def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """Return the module's own parameters by name, None where it was registered without one."""
+    return module._parameters
+
+
+def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
+    """Return the module's own buffers by name, None where it was registered without one."""
+    return module._buffers
+
+
+def runs_original_forward(kind: type, *modules: nn.Module) -> bool:
+    """Return True if each module is of exactly this class, without hooks, adapters or a forward of its own.
+
+    Only then may its weights be used without calling it.
+    """
+    return not has_global_hooks() and not any(
+        type(module) is not kind
+        or module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or module._compiled_call_impl is not None
+        or "forward" in vars(module)
+        for module in modules
+    )
+
+
+def disable_compile(function: Callable[..., None]) -> Callable[..., None]:
+    """Exclude a function from compilation. Unless torch._dynamo is loaded nothing compiles, and it is not loaded."""
+    return torch.compiler.disable(function) if "torch._dynamo" in sys.modules else function
+
+
+def limit_recompilation(limit: int) -> AbstractContextManager[None]:
+    """Set how many variants of a function torch.compile makes before it falls back."""
+    return torch._dynamo.config.patch(recompile_limit=limit)
+
+
+def interpolate_(tensors: Sequence[Tensor], others: Sequence[Tensor], weight: float) -> None:
+    """Move each tensor toward its counterpart in place: x + weight (y - x), in one pass."""
+    torch._foreach_lerp_(list(tensors), list(others), weight)
+
+
+@functools.cache
+def onednn_operators() -> tuple[Any, Any] | None:
+    """Return oneDNN's linear map and the gradients of its weight and bias; None where torch was built without them."""
+    if not torch.backends.mkldnn.is_available():
+        return None
+    try:
+        return torch.ops.mkldnn._linear_pointwise.default, torch.ops.aten.mkldnn_linear_backward_weights.default
+    except (AttributeError, RuntimeError):
+        return None

@@ -1,0 +1,69 @@
+"""Each private API of numba does what its wrapper promises."""
+
+import ctypes
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from regard.compat import numba as compat
+
+
+def test_a_declared_function_is_declared_once_and_called():
+    def emit(context, x):
+        def build(context, builder, signature, arguments):
+            of = ir.FunctionType(ir.DoubleType(), [ir.DoubleType()])
+            first = compat.declare_function(builder.module, of, "llvm.fabs.f64")
+            assert compat.declare_function(builder.module, of, "llvm.fabs.f64") is first
+            return builder.call(first, arguments)
+
+        return types.float64(types.float64), build
+
+    absolute = intrinsic(emit)
+
+    def function(x):
+        return absolute(x)
+
+    assert numba.njit(function)(-2.5) == 2.5
+
+
+def test_void_pointers_are_pointers_to_bytes():
+    assert isinstance(compat.VOID_POINTER, ir.PointerType)
+
+
+def test_a_c_function_is_compiled_when_asked():
+    counter = (ctypes.c_int64 * 1)()
+
+    def add_two(address):
+        numba.carray(address, 1, types.int64)[0] += 2
+
+    function = compat.build_c_function(add_two, types.void(types.CPointer(types.int64)), {"nogil": True})
+    compat.set_cache(function, compat.NullCache())
+    assert isinstance(compat.cache_of(function), compat.NullCache)
+    function.compile()
+    function.ctypes(counter)
+    assert counter[0] == 2
+
+
+def test_a_cache_is_asked_before_anything_is_compiled():
+    asked = []
+
+    class Cache(compat.NullCache):
+        def load_overload(self, sig, target_context):
+            asked.append(sig)
+
+    function = numba.njit(lambda x: x + 1)
+    compat.set_cache(function, Cache())
+    assert function(1) == 2
+    assert len(asked) == 1
+    assert isinstance(function, compat.Dispatcher)
+
+
+def test_a_cache_of_files_is_what_the_package_builds_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    cache = compat.FunctionCache(test_a_cache_of_files_is_what_the_package_builds_on)
+    assert str(tmp_path) in cache.cache_path
+    assert cache._impl.filename_base
+    assert issubclass(compat.IndexDataCacheFile, object)
+    assert isinstance(compat.dumps((1, "a")), bytes)

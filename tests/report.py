@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 RELATIVE = re.compile(r"^(What|Whether|Who|Whoever|Those|That|One that|Where|How|As) ")
-IRREGULAR = {  # fmt: skip
+# fmt: off
+IRREGULAR = {
     "told",
     "said",
     "made",
@@ -44,6 +45,7 @@ IRREGULAR = {  # fmt: skip
     "sent",
     "spent",
 }
+# fmt: on
 VERBS_IN_ED = {"embed", "feed", "seed", "need", "shared"}
 LONGEST = 10
 

@@ -102,7 +102,7 @@ class AttentionInputs(NamedTuple):
         )
 
     def allowed_pairs(self, bias: Tensor | None = None) -> Tensor | None:
-        """Return the pairs that may be read, broadcasting to the weights: the mask, less the pairs with a bias of -inf."""
+        """Return the pairs that may be read, broadcasting to the weights: the mask without pairs of bias -inf."""
         allowed_by_bias = None if bias is None else bias != float("-inf")
         if self.mask is None:
             return allowed_by_bias
@@ -123,7 +123,7 @@ class AttentionInputs(NamedTuple):
         return interval, None if rest is None else self._align("mask", rest.materialize(self.positions))
 
     def diagonals(self) -> Tensor | None:
-        """Return the bias as one number per diagonal, (..., diagonal); None if it has no such form or this is a tile."""
+        """Return the bias as one number per diagonal, (..., diagonal); None without such a form or for a tile."""
         positions = self.positions
         if self.bias is None or not positions.is_aligned or positions.rows is not None:
             return None

@@ -35,8 +35,8 @@ SCOPE = "regard: "
 _WHOLE: dict[str, tuple[str, ...]] = {
     OUTPUT: ("_ChunkedLoss", "_ChunkedLossBackward"),
     UPDATE: ("Optimizer.step#*", "Optimizer.zero_grad#*", "aten::_fused_adam*"),
-    DROPOUT: ("_Drop", "_DropBackward", "SixteenBitDropout*", "aten::dropout*", "aten::native_dropout*"),
-    NORMS: ("AddDropout", "AddDropoutBackward", "AddDropoutNorm", "AddDropoutNormBackward"),
+    DROPOUT: ("_Drop", "_DropBackward", "_SixteenBitDropout*", "aten::dropout*", "aten::native_dropout*"),
+    NORMS: ("_AddDropout", "_AddDropoutBackward", "_AddDropoutNorm", "_AddDropoutNormBackward"),
     ATTENTION: (
         *("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_*", "regard::additive*"),
         *("_DirectRead", "_DirectReadBackward", "_Read", "_ReadBackward", "_Backward"),

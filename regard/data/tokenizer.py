@@ -98,7 +98,7 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Convert a text to token ids, without BOS and EOS; UNK for words or characters not in the vocabulary.
 
-        Raises:  UserError if the text is not Unicode, or normalization makes it too long (regard.data.text.normalization).
+        Raises:  UserError if the text is not Unicode, or too long after normalization (regard.data.text.normalization).
         """
         normal = _normalize(text, self._normalizer, self.config)
         if self._bpe:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.ops.dropout import SixteenBitDropout, draw_seed, drop, to_threshold
+from regard.ops.dropout import draw_seed, drop, drop_sixteen_bits, to_threshold
 from regard.ops.softmax import is_supported
 
 
@@ -38,7 +38,7 @@ class Dropout(nn.Module):
             return nn.functional.dropout(x, self.p)  # fused, and cheap there
         if is_supported(x):
             return drop(x, draw_seed(), to_threshold(self.p))
-        return SixteenBitDropout.apply(x, to_threshold(self.p))
+        return drop_sixteen_bits(x, to_threshold(self.p))
 
     def extra_repr(self) -> str:
         """Return p, for repr."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.compat.torch import runs_original_forward
 from regard.layers.dropout import Dropout
 from regard.layers.forms import AddNormForm, NormForm, form_of
-from regard.ops.add_norm import AddDropout, AddDropoutNorm
+from regard.ops.add_norm import add_dropout, add_dropout_norm
 from regard.ops.bfloat16 import attach_bfloat16
 from regard.ops.dropout import draw_seed, to_threshold
 from regard.ops.softmax import is_supported
@@ -50,7 +50,7 @@ class Residual(nn.Module):
 
     def _add(self, items: Tensor, output: Tensor) -> Tensor:
         if runs_original_forward(Dropout, self.dropout) and self.dropout.p > 0 and self._is_fused(items, output):
-            return AddDropout.apply(items, output, draw_seed(), to_threshold(self.dropout.p))
+            return add_dropout(items, output, seed=draw_seed(), threshold=to_threshold(self.dropout.p))
         return items + self.dropout(output)
 
     def _add_norm(self, items: Tensor, output: Tensor) -> Tensor:
@@ -64,8 +64,10 @@ class Residual(nn.Module):
             and self._is_fused(items, output, norm.weight, norm.bias)
         ):
             return norm(items + self.dropout(output))
-        dropout = (draw_seed(), to_threshold(self.dropout.p)) if self.dropout.p > 0 else (0, 0)
-        out, rounded = AddDropoutNorm.apply(items, output, norm.weight, norm.bias, (norm.eps, *dropout))
+        seed, threshold = (draw_seed(), to_threshold(self.dropout.p)) if self.dropout.p > 0 else (0, 0)
+        out, rounded = add_dropout_norm(
+            items, output, norm.weight, norm.bias, epsilon=norm.eps, seed=seed, threshold=threshold
+        )
         return out if rounded is None else attach_bfloat16(out, rounded)
 
     def _is_fused(self, items: Tensor, output: Tensor, *weights: Tensor) -> bool:

@@ -2,8 +2,8 @@
 
     scores = W h + b + n * sum over pieces i of a_i sum over kinds k of s_k r_ik      a = softmax(q . W_k x_i / sqrt(d))
 
-r_ik: log-count ratio of subword i for each class, by words, by pairs ... (regard.data.text.log_count_ratios); x_i: the n items of
-the core; h: the pooled vector. Initially q = 0, W = 0 and b = 0, so that a_i = 1 / n and the scores are those of naive
+r_ik: log-count ratio of subword i for each class, by words, by pairs ... (regard.data.text.log_count_ratios); x_i: the n items
+of the core; h: the pooled vector. Initially q = 0, W = 0 and b = 0, so that a_i = 1 / n and the scores are those of naive
 Bayes. Training learns the weights a_i of the ratios, and h learns what the counts do not contain.
 
 Source: wang2012, section 2 (features that are log-count ratios); lectures, A (one query reads a memory).

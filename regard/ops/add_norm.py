@@ -14,13 +14,24 @@ from regard.ops.dispatch import native
 from regard.ops.dropout import drop
 
 
-class AddDropout(torch.autograd.Function):
+def add_dropout(x: Tensor, f: Tensor, *, seed: int, threshold: int) -> Tensor:
+    """Return x + dropout(f). The seed and the threshold are those of `regard.ops.dropout`."""
+    return _AddDropout.apply(x, f, seed, threshold)
+
+
+def add_dropout_norm(
+    x: Tensor, f: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float, seed: int, threshold: int
+) -> tuple[Tensor, Tensor | None]:
+    """Return LayerNorm(x + dropout(f)), and under bfloat16 autocast a bfloat16 copy of it. Threshold 0: no dropout."""
+    return _AddDropoutNorm.apply(x, f, weight, bias, (epsilon, seed, threshold))
+
+
+class _AddDropout(torch.autograd.Function):
     """x + dropout(f)."""
 
     @staticmethod
     def forward(ctx, x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
         loops = native("add_norm")
-
         ctx.dropout = seed, threshold, f.dtype
         return loops.add(x.contiguous(), f.contiguous(), seed, threshold)
 
@@ -30,13 +41,12 @@ class AddDropout(torch.autograd.Function):
         return gradient if to_x else None, drop(gradient, *ctx.dropout) if to_f else None, None, None
 
 
-class AddDropoutNorm(torch.autograd.Function):
+class _AddDropoutNorm(torch.autograd.Function):
     """LayerNorm(x + dropout(f)), with a bfloat16 copy under bfloat16 autocast."""
 
     @staticmethod
     def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> tuple[Tensor, Tensor | None]:
         loops = native("add_norm")
-
         weight, bias, rest = norm
         x, f = x.contiguous(), f.contiguous()
         out, stats, rounded = loops.add_norm(x, f, weight, bias, *rest, with_bfloat16=is_bfloat16_autocast())
@@ -48,7 +58,6 @@ class AddDropoutNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor | None, of_rounded: Tensor | None) -> tuple[Tensor | None, ...]:
         loops = native("add_norm")
-
         x, f, weight, bias, stats = ctx.saved_tensors
         epsilon, seed, threshold = ctx.rest
         if torch.is_grad_enabled():  # gradients of gradients: by torch's own operators

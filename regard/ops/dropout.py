@@ -43,7 +43,12 @@ class _Drop(torch.autograd.Function):
         return drop(gradient, *ctx.arguments), None, None, None
 
 
-class SixteenBitDropout(torch.autograd.Function):
+def drop_sixteen_bits(x: Tensor, threshold: int) -> Tensor:
+    """Return x with elements dropped by 16 random bits each from torch's generator, where no compiled loop runs."""
+    return _SixteenBitDropout.apply(x, threshold)
+
+
+class _SixteenBitDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, threshold: int) -> Tensor:
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)

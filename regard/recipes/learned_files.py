@@ -3,8 +3,7 @@
     learned.json   {"format", "version", "files": {NAME: [bytes, CRC-32]}, "data": {ROLE: digest}, "checksum"}
 
 Vocabularies, labels and scales affect every answer, so they are only used unmodified. Resumed training requires the
-data it started with, wherever it is stored now (regard.system.fingerprints). Runs of earlier versions have no such file and are not
-checked.
+data it started with, wherever it is stored now (regard.system.fingerprints).
 """
 
 import json

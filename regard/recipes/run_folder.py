@@ -4,8 +4,8 @@
 
 A folder belongs to the run whose settings its run.json holds. Training with the same settings resumes it; settings that
 do not affect the parameters (length of training, decoding) may change, and so may the paths of the data, whose content
-is compared instead (regard.recipes.learned_files). A run without a checkpoint has nothing to lose, so other settings may take
-over its folder. Nothing else is ever overwritten. Hidden files (.gitignore, .DS_Store) are ignored and left in place.
+is compared instead (regard.recipes.learned_files). A run without a checkpoint has nothing to lose, so other settings may
+take over its folder. Nothing else is ever overwritten. Hidden files (.gitignore, .DS_Store) are ignored and left in place.
 
 The checksum covers the whole file. To edit the file by hand, remove "checksum"; files of earlier versions have none.
 """

@@ -45,7 +45,7 @@ def chain(*names: str) -> Span:
         (["aten::tanh"], "activations"),
         (["aten::scaled_dot_product_attention", "aten::copy_"], "attention"),
         (["aten::native_layer_norm"], "normalization"),
-        ([SCOPE + "dropout", "SixteenBitDropout", "aten::mul"], "dropout"),
+        ([SCOPE + "dropout", "_SixteenBitDropout", "aten::mul"], "dropout"),
         ([SCOPE + OUTPUT, "_ChunkedLoss", "aten::mm"], OUTPUT),
         ([SCOPE + OTHER, SCOPE + OUTPUT, "aten::linear"], OUTPUT),
         ([SCOPE + UPDATE, "aten::copy_"], UPDATE),
@@ -111,7 +111,7 @@ def test_backward_operators_belong_to_the_group_of_their_forward_operators() -> 
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profiler:
         with_scope(model.parts[1], "dropout")(x.double().requires_grad_()).sum().backward()
     spans = build_spans(list(profiler.events() or []))
-    backward = [span for span in spans if span.name.startswith("SixteenBitDropoutBackward")]
+    backward = [span for span in spans if span.name.startswith("_SixteenBitDropoutBackward")]
     assert backward
     products = [span for span in spans if span.name in ("aten::mul", "aten::mul_")]
     assert len(products) >= 4  # two forward, two backward

@@ -185,5 +185,6 @@ def _distances(rows: int, keys: int, positions: Positions) -> Tensor:
 
 
 def check_bias_device(name: str, tensor: Tensor, query: Tensor) -> None:
+    """Raise ValueError if a tensor of a bias is not on the query's device."""
     if tensor.device != query.device:
         raise ValueError(f"{name} must be on the query's device {query.device}, got {tensor.device}")

@@ -1,4 +1,4 @@
-"""Memories: the key-value pairs that queries read. Fixed, growing (KV cache), static, ring, sliding, quantized, linear."""
+"""Memories of key-value pairs: fixed, growing (KV cache), static, ring, sliding, quantized and linear."""
 
 from regard.attention.memory.base import KernelCache, KeyValueCache
 from regard.attention.memory.growing import Memory

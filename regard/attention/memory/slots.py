@@ -73,6 +73,7 @@ class FixedSizeCache(KeyValueCache):
 
 
 def hide_empty_slots(mask: Mask | None, window: int | None) -> Mask:
+    """Return the mask, with the empty slots masked too."""
     return FilledSlots(window) if mask is None else mask & FilledSlots(window)
 
 

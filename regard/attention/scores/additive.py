@@ -19,7 +19,7 @@ from regard.attention.scores.base import (
     LinearMaps,
     Score,
     TanhSum,
-    align_leading,
+    head_axes,
     apply_weight,
     check_heads,
     check_sizes,
@@ -48,7 +48,7 @@ class Additive(LinearMaps):
         normed: bool = False,
     ):
         super().__init__(query_dim, key_dim, hidden, num_heads=num_heads, key_heads=key_heads)
-        leading = align_leading(num_heads)
+        leading = head_axes(num_heads)
         self.v = nn.Parameter(init_uniform(*leading, hidden))
         self.gain = nn.Parameter(torch.full(leading, 1 / math.sqrt(hidden))) if normed else None
         self.bias = nn.Parameter(torch.zeros(*leading, hidden)) if normed else None
@@ -89,8 +89,8 @@ class Concat(Score):
         check_heads(self, num_heads, None)
         self.num_heads = num_heads
         self.query_dim = query_dim
-        self.weight = nn.Parameter(init_uniform(*align_leading(num_heads), hidden, query_dim + key_dim))
-        self.v = nn.Parameter(init_uniform(*align_leading(num_heads), hidden))
+        self.weight = nn.Parameter(init_uniform(*head_axes(num_heads), hidden, query_dim + key_dim))
+        self.v = nn.Parameter(init_uniform(*head_axes(num_heads), hidden))
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
         """Return the left part of W times q."""
@@ -130,7 +130,7 @@ class BareAdditive(Score):
         check_sizes(self, dim=dim)
         check_heads(self, num_heads, None)
         self.num_heads = num_heads
-        self.v = nn.Parameter(init_uniform(*align_leading(num_heads), dim))
+        self.v = nn.Parameter(init_uniform(*head_axes(num_heads), dim))
 
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]

@@ -87,8 +87,8 @@ class LinearMaps(Score):
         check_sizes(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
         key_heads = check_heads(self, num_heads, key_heads)
         self.num_heads = num_heads
-        self.query_weight = nn.Parameter(init_uniform(*align_leading(num_heads), hidden, query_dim))
-        self.key_weight = nn.Parameter(init_uniform(*align_leading(key_heads), hidden, key_dim))
+        self.query_weight = nn.Parameter(init_uniform(*head_axes(num_heads), hidden, query_dim))
+        self.key_weight = nn.Parameter(init_uniform(*head_axes(key_heads), hidden, key_dim))
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
         """Return W_q q."""
@@ -135,11 +135,13 @@ def init_uniform(*shape: int) -> Tensor:
     return torch.empty(shape).uniform_(-bound, bound)
 
 
-def align_leading(num_heads: int | None) -> tuple[int, ...]:
+def head_axes(num_heads: int | None) -> tuple[int, ...]:
+    """Return the leading axes of weights that differ between heads: (num_heads,), or none."""
     return () if num_heads is None else (num_heads,)
 
 
 def check_sizes(score: Score, **sizes: int) -> None:
+    """Raise ValueError for a size below 1."""
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} of {type(score).__name__} must be at least 1, got {size}")

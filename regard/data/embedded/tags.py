@@ -3,8 +3,8 @@
     we  met  on  5      March    2019    in  room  12
     O   O    O   B-DAY  B-MONTH  B-YEAR  O   O     O
 
-Dates are spelled as in twelve languages (regard.data.embedded.date_formats), with names or numbers, so the meaning of a number
-depends on its context. No date is in two splits.
+Dates are spelled as in twelve languages (regard.data.embedded.date_formats), with names or numbers, so the meaning of
+a number depends on its context. No date is in two splits.
 """
 
 import random

@@ -9,8 +9,8 @@
             i, f, o = sigmoid(A x_t + C s + B h~_t + b)      g = tanh(A x_t + C s + B h~_t + b)
             c_t  = f * c~_t + i * g                 h_t = o * tanh(c_t)
 
-A plain cell (regard.layers.recurrent.cells) computes the new state, with the result of the read in place of the previous
-state. If every read gives all its weight to the last state, these are the plain rnn and lstm. align(k, q) is
+A plain cell (regard.layers.recurrent.cells) computes the new state, with the result of the read in place of the
+previous state. If every read gives all its weight to the last state, these are the plain rnn and lstm. align(k, q) is
 v . tanh(k + q), or <k, q> / sqrt(size). s is the context that a decoder reads from its source (absent elsewhere).
 
 With recency="learned" scores have a bias by the distance of the state in steps (RelativeBias: a learned number for each

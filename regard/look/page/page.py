@@ -4,8 +4,8 @@
       + page      JSON: samples, axes, reads, pictures, steps           (documented in viewer/src/page.ts)
       + chunks    weights by name, compressed with zlib, in base64
 
-The weights are exact as long as the page stays small. A larger page is reduced (regard.look.page.reduce), and states how:
-the k largest weights of each query exactly, and the largest weight of each block of cells.
+The weights are exact as long as the page stays small. A larger page is reduced (regard.look.page.reduce), and says
+so: the k largest weights of each query exactly, and the largest weight of each block of cells.
 """
 
 import base64

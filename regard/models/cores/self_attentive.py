@@ -6,8 +6,8 @@
 
 The encoder has such layers as well. With a source this is shallow attention fusion: the cells read the past, the
 decoder reads the source, and its context vector is part of the next input; the past starts with the final state of the
-encoder. A language model has no source, and its past starts empty. See regard.layers.recurrent.self_attentive for the cells and
-regard.models.cores.recurrent_decoder for the decoder.
+encoder. A language model has no source, and its past starts empty. Cells: regard.layers.recurrent.self_attentive.
+Decoder: regard.models.cores.recurrent_decoder.
 
 Source: lectures, B (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusion).
 """

@@ -135,5 +135,6 @@ def _target_error(raw: RawTargets, index: int, problem: str) -> UserError:
 
 
 def check_not_empty(raw: RawTargets, keep: Sequence[int]) -> None:
+    """Raise UserError if no row is left."""
     if not keep:
         raise UserError(f"{raw.origin}: no {raw.what[1]} has a {raw.what[0]} that can be used.")
